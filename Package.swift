@@ -1,0 +1,41 @@
+// swift-tools-version: 6.1
+import PackageDescription
+
+// Every Swift target builds in the Swift 6 language mode. Upcoming features that make the border between the
+// layers honest: an import must name its access level where it is not internal, and members come only from
+// modules the file itself imports.
+let strict: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+let package = Package(
+    name: "EventLoop",
+    platforms: [.macOS(.v15)],
+    products: [
+        .library(name: "EventLoop", targets: ["EventLoop"]),
+        .executable(name: "eventloop-demo", targets: ["eventloop-demo"]),
+    ],
+    targets: [
+        // libevent 2.1: module map and shim header, nothing else.
+        .systemLibrary(
+            name: "CLibevent", pkgConfig: "libevent",
+            providers: [.apt(["libevent-dev"]), .brew(["libevent"])]),
+        // What Swift cannot say itself: a thread-local variable, and weak declarations of the two Dispatch
+        // entry points that run loops use, so that Dispatch is never imported and may be absent.
+        .target(name: "CPlatform"),
+        .target(name: "EventLoop", dependencies: ["CLibevent", "CPlatform"], swiftSettings: strict),
+        .executableTarget(name: "eventloop-demo", dependencies: ["EventLoop", "CLibevent"], swiftSettings: strict),
+        .target(
+            name: "EventLoopTestSupport", dependencies: ["EventLoop"],
+            path: "Tests/EventLoopTestSupport", swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopTests", dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent"], swiftSettings: strict),
+        .testTarget(
+            name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+    ],
+    swiftLanguageModes: [.v6]
+)
