@@ -3,13 +3,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <pthread.h>
+
+// MARK: Threads
 
 // What the calling thread's run loop is. Swift has no thread-local variables; a pthread key costs a library
 // call where this is one load, on a path that every wake-up and every timer change takes.
 struct cplatform_thread {
-    uint64_t loop_id;   // 0: the thread has no loop (yet)
-    void *loop;         // unretained; the thread's exit handler holds the reference
+    uint64_t loop_id;  // 0: the thread has no loop (yet)
+    void *loop;        // unretained; the thread's exit handler holds the reference
 };
 extern _Thread_local struct cplatform_thread cplatform_thread_state;
 
@@ -23,10 +24,44 @@ static inline void cplatform_set_current_loop(uint64_t id, void *loop) {
 // Whether the caller is the process's first thread. After fork the child's only thread is.
 bool cplatform_is_main_thread(void);
 
+// How often this process has come out of a fork as the child, since `cplatform_count_forks` was first called.
+extern int cplatform_forks;
+static inline int cplatform_fork_count(void) { return cplatform_forks; }
+void cplatform_count_forks(void);
+
 // Shows in `top -H` and in debuggers; cut to what the platform takes (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
 
-// libdispatch's two entry points for run loops, weak: where Dispatch is not loaded they are absent.
+// MARK: Descriptors. All made here are non-blocking and close-on-exec; a failure is -1 with errno.
+
+// A descriptor to wake a sleeper with: `ends[0]` is watched, `ends[1]` is written (the same one where there is eventfd).
+int cplatform_make_wake_channel(int ends[2]);
+// Makes `ends[0]` readable, as an edge also when it already was. Async-signal-safe; keeps errno.
+void cplatform_wake(const int ends[2]);
+// Takes what was written, for pollers that know levels only.
+void cplatform_drain_wake_channel(const int ends[2]);
+
+// A timer that is a descriptor, on the monotonic clock; -1 with ENOSYS where the platform has none.
+int cplatform_make_deadline_timer(void);
+// Arms it for an absolute time in nanoseconds; 0 disarms. A time in the past makes it readable at once.
+int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds);
+
+// What can become ready is found out by asking the kernel: 0, or EBADF, EPERM (not pollable) or another errno.
+int cplatform_probe_descriptor(int descriptor);
+
+// Readiness, as bits of our own so that no poller's constants reach Swift.
+enum { CPLATFORM_READ = 1, CPLATFORM_WRITE = 2, CPLATFORM_CLOSED = 4, CPLATFORM_BROKEN = 8 };
+// What `descriptor` is ready for now, without waiting.
+int cplatform_readiness(int descriptor, int wanted);
+
+// A small poller of its own for one descriptor, itself watchable as a plain readable descriptor.
+int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot);
+// What passed the gate since the last call: readiness bits, 0 for nothing.
+int cplatform_take_gate(int gate);
+
+// MARK: The dispatch main queue
+
+// libdispatch's entry points for run loops, weak: where Dispatch is not loaded they are absent.
 // The handle is an eventfd on Linux; it must be read, and then the callback called, on the main thread.
 bool cplatform_main_queue_available(void);
 int cplatform_main_queue_descriptor(void);

@@ -1,0 +1,97 @@
+#if defined(__linux__)
+#define _GNU_SOURCE
+#include "CPlatform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+int cplatform_make_wake_channel(int ends[2]) {
+    ends[0] = ends[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return ends[0] < 0 ? -1 : 0;
+}
+
+void cplatform_wake(const int ends[2]) {
+    int saved = errno;
+    uint64_t one = 1;
+    // EAGAIN: the counter is full, so it is readable. EINTR cannot come from a non-blocking eventfd.
+    (void)!write(ends[1], &one, sizeof(one));
+    errno = saved;
+}
+
+void cplatform_drain_wake_channel(const int ends[2]) {
+    uint64_t count;
+    (void)!read(ends[0], &count, sizeof(count));
+}
+
+int cplatform_make_deadline_timer(void) { return timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); }
+
+int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds) {
+    struct itimerspec when;
+    memset(&when, 0, sizeof(when));
+    if (nanoseconds > 0) {
+        when.it_value.tv_sec = nanoseconds / 1000000000;
+        when.it_value.tv_nsec = nanoseconds % 1000000000;
+    }
+    return timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, 0);
+}
+
+int cplatform_probe_descriptor(int descriptor) {
+    if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) return EBADF;
+    int trial = epoll_create1(EPOLL_CLOEXEC);
+    if (trial < 0) return errno;
+    struct epoll_event event = {.events = 0};
+    int result = epoll_ctl(trial, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
+    close(trial);
+    return result;
+}
+
+static int readiness_of(short events) {
+    int ready = 0;
+    if (events & (POLLERR | POLLHUP | POLLNVAL)) ready |= CPLATFORM_BROKEN;
+    if (events & POLLIN) ready |= CPLATFORM_READ;
+    if (events & POLLOUT) ready |= CPLATFORM_WRITE;
+    if (events & POLLRDHUP) ready |= CPLATFORM_CLOSED;
+    return ready;
+}
+
+int cplatform_readiness(int descriptor, int wanted) {
+    struct pollfd entry = {.fd = descriptor, .events = 0};
+    if (wanted & CPLATFORM_READ) entry.events |= POLLIN;
+    if (wanted & CPLATFORM_WRITE) entry.events |= POLLOUT;
+    if (wanted & CPLATFORM_CLOSED) entry.events |= POLLRDHUP;
+    if (poll(&entry, 1, 0) <= 0) return 0;
+    return readiness_of(entry.revents);
+}
+
+int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot) {
+    int gate = epoll_create1(EPOLL_CLOEXEC);
+    if (gate < 0) return -1;
+    struct epoll_event event = {.events = 0};
+    if (wanted & CPLATFORM_READ) event.events |= EPOLLIN;
+    if (wanted & CPLATFORM_WRITE) event.events |= EPOLLOUT;
+    if (wanted & CPLATFORM_CLOSED) event.events |= EPOLLRDHUP;
+    if (edge) event.events |= EPOLLET;
+    if (one_shot) event.events |= EPOLLONESHOT;
+    if (epoll_ctl(gate, EPOLL_CTL_ADD, descriptor, &event) < 0) {
+        int saved = errno;
+        close(gate);
+        errno = saved;
+        return -1;
+    }
+    return gate;
+}
+
+int cplatform_take_gate(int gate) {
+    struct epoll_event event;
+    if (epoll_wait(gate, &event, 1, 0) <= 0) return 0;
+    // The two families of constants have the same values on Linux, epoll_ctl(2).
+    return readiness_of((short)event.events);
+}
+
+#endif

@@ -1,0 +1,21 @@
+#include "CPlatform.h"
+
+#if defined(__linux__)
+
+extern int _dispatch_get_main_queue_handle_4CF(void) __attribute__((weak));
+extern void _dispatch_main_queue_callback_4CF(void *message) __attribute__((weak));
+
+bool cplatform_main_queue_available(void) {
+    return _dispatch_get_main_queue_handle_4CF != 0 && _dispatch_main_queue_callback_4CF != 0;
+}
+int cplatform_main_queue_descriptor(void) { return _dispatch_get_main_queue_handle_4CF(); }
+void cplatform_main_queue_drain(void) { _dispatch_main_queue_callback_4CF(0); }
+
+#else
+
+// Elsewhere the handle is a Mach port or a pair of pipes, which libevent cannot watch: the feature is absent.
+bool cplatform_main_queue_available(void) { return false; }
+int cplatform_main_queue_descriptor(void) { return -1; }
+void cplatform_main_queue_drain(void) {}
+
+#endif

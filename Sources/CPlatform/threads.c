@@ -1,0 +1,48 @@
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "CPlatform.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+_Thread_local struct cplatform_thread cplatform_thread_state;
+
+// Written in the child of fork only, where there is one thread.
+int cplatform_forks;
+
+static void count_fork(void) { cplatform_forks++; }
+static void install_counter(void) { pthread_atfork(0, 0, count_fork); }
+
+void cplatform_count_forks(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_counter);
+}
+
+#if defined(__APPLE__)
+
+bool cplatform_is_main_thread(void) { return pthread_main_np() != 0; }
+void cplatform_name_this_thread(const char *name) { pthread_setname_np(name); }
+
+#else
+
+bool cplatform_is_main_thread(void) { return syscall(SYS_gettid) == getpid(); }
+
+void cplatform_name_this_thread(const char *name) {
+    // pthread_setname_np(3): the name "is restricted to 16 characters, including the terminating null byte".
+    char cut[16];
+    size_t whole = strlen(name), length = whole;
+    if (length > sizeof(cut) - 1) length = sizeof(cut) - 1;
+    // Not in the middle of a UTF-8 sequence.
+    while (length > 0 && length < whole && ((unsigned char)name[length] & 0xC0) == 0x80) length--;
+    memcpy(cut, name, length);
+    cut[length] = 0;
+    pthread_setname_np(pthread_self(), cut);
+}
+
+#endif

@@ -1,0 +1,94 @@
+// A door that opens once, for threads that wait for another thread.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// Lifecycle: the mutex and the condition are made with the gate and freed with it; a thread that waits holds the gate.
+final class Gate: @unchecked Sendable {
+    // SAFETY: `mutex` guards `isOpen`; both C objects stay at one address for the life of the class instance.
+    private let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private let condition: UnsafeMutablePointer<pthread_cond_t>
+    private var isOpen = false
+
+    init() {
+        mutex = .allocate(capacity: 1)
+        mutex.initialize(to: pthread_mutex_t())
+        pthread_mutex_init(mutex, nil)
+        condition = .allocate(capacity: 1)
+        condition.initialize(to: pthread_cond_t())
+        initializeMonotonic(condition)
+    }
+
+    deinit {
+        pthread_cond_destroy(condition)
+        condition.deallocate()
+        pthread_mutex_destroy(mutex)
+        mutex.deallocate()
+    }
+
+    /// Opens the gate for good. Thread-safe.
+    func open() {
+        pthread_mutex_lock(mutex)
+        isOpen = true
+        pthread_cond_broadcast(condition)
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// Blocks until the gate is open; false when `deadline` (real time) passed first. Thread-safe.
+    func wait(until deadline: RunLoop.Instant?) -> Bool {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while !isOpen {  // ends: the gate opens, or the deadline passes
+            guard let deadline, deadline != .distantFuture else {
+                pthread_cond_wait(condition, mutex)
+                continue
+            }
+            let left = RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds
+            if left <= 0 { return false }
+            waitMonotonic(condition, mutex, until: deadline, left: left)
+        }
+        return true
+    }
+}
+
+#if canImport(Darwin)
+
+private func initializeMonotonic(_ condition: UnsafeMutablePointer<pthread_cond_t>) { pthread_cond_init(condition, nil) }
+
+private func waitMonotonic(
+    _ condition: UnsafeMutablePointer<pthread_cond_t>, _ mutex: UnsafeMutablePointer<pthread_mutex_t>,
+    until deadline: RunLoop.Instant, left: Int64
+) {
+    var time = timespec(tv_sec: Int(left / 1_000_000_000), tv_nsec: Int(left % 1_000_000_000))
+    pthread_cond_timedwait_relative_np(condition, mutex, &time)
+}
+
+#else
+
+private func initializeMonotonic(_ condition: UnsafeMutablePointer<pthread_cond_t>) {
+    var attributes = pthread_condattr_t()
+    pthread_condattr_init(&attributes)
+    // The default is the wall clock, and a wait must not end when somebody sets it.
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(condition, &attributes)
+    pthread_condattr_destroy(&attributes)
+}
+
+private func waitMonotonic(
+    _ condition: UnsafeMutablePointer<pthread_cond_t>, _ mutex: UnsafeMutablePointer<pthread_mutex_t>,
+    until deadline: RunLoop.Instant, left: Int64
+) {
+    var time = timespec(
+        tv_sec: Int(max(0, deadline.nanoseconds) / 1_000_000_000), tv_nsec: Int(max(0, deadline.nanoseconds) % 1_000_000_000))
+    pthread_cond_timedwait(condition, mutex, &time)
+}
+
+#endif

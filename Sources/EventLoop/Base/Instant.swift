@@ -1,0 +1,79 @@
+// Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and
+// must not wrap into the opposite.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop {
+    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`: it does not jump when the wall clock is set, and stands
+    /// still while the machine sleeps.
+    ///
+    /// Thread-safe, like every value type. The counterpart of CFRunLoop's `CFAbsoluteTime`, which follows the wall clock.
+    public struct Instant: InstantProtocol, Sendable, Hashable {
+        public var nanoseconds: Int64
+
+        @inlinable
+        public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
+
+        /// The present. One reading of the monotonic clock (about 20 ns).
+        public static var now: Instant {
+            var time = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &time)
+            return Instant(nanoseconds: Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec))
+        }
+
+        /// Later than every other instant: no deadline.
+        public static let distantFuture = Instant(nanoseconds: .max)
+        /// Earlier than every other instant: already passed.
+        public static let distantPast = Instant(nanoseconds: .min)
+
+        /// This instant moved by `duration`. Saturates; `distantFuture` and `distantPast` stay what they are.
+        public func advanced(by duration: Swift.Duration) -> Instant {
+            if nanoseconds == .max || nanoseconds == .min { return self }
+            return Instant(nanoseconds: nanoseconds.addingSaturated(duration.saturatedNanoseconds))
+        }
+
+        /// The time from this instant to `other`; negative when `other` is earlier. Saturates at ±292 years.
+        public func duration(to other: Instant) -> Swift.Duration {
+            .nanoseconds(other.nanoseconds.subtractingSaturated(nanoseconds))
+        }
+
+        @inlinable
+        public static func < (lhs: Self, rhs: Self) -> Bool { lhs.nanoseconds < rhs.nanoseconds }
+        public static func + (lhs: Self, rhs: Swift.Duration) -> Self { lhs.advanced(by: rhs) }
+        public static func - (lhs: Self, rhs: Swift.Duration) -> Self {
+            if lhs.nanoseconds == .max || lhs.nanoseconds == .min { return lhs }
+            return Instant(nanoseconds: lhs.nanoseconds.subtractingSaturated(rhs.saturatedNanoseconds))
+        }
+        public static func - (lhs: Self, rhs: Self) -> Swift.Duration { rhs.duration(to: lhs) }
+    }
+}
+
+extension Int64 {
+    func addingSaturated(_ other: Int64) -> Int64 {
+        let (sum, overflow) = addingReportingOverflow(other)
+        return overflow ? (other < 0 ? .min : .max) : sum
+    }
+
+    func subtractingSaturated(_ other: Int64) -> Int64 {
+        let (difference, overflow) = subtractingReportingOverflow(other)
+        return overflow ? (other < 0 ? .max : .min) : difference
+    }
+}
+
+extension Swift.Duration {
+    /// Whole nanoseconds, rounded up so that a wait never ends early; saturates at ±292 years.
+    var saturatedNanoseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        if overflow { return seconds < 0 ? .min : .max }
+        let fraction = attoseconds / 1_000_000_000
+        let roundUp: Int64 = attoseconds > 0 && attoseconds % 1_000_000_000 != 0 ? 1 : 0
+        return whole.addingSaturated(fraction + roundUp)
+    }
+}

@@ -1,0 +1,29 @@
+// Who a loop is. An id is unique and never used again; a pthread_t is used again, and is not compared.
+
+internal import CPlatform
+import Synchronization
+
+enum LoopID {
+    private static let last = Atomic<UInt64>(0)
+
+    /// A new id. Never zero.
+    static func make() -> UInt64 {
+        let id = last.add(1, ordering: .relaxed).newValue
+        // Timers pack the id into half a word.
+        precondition(id <= UInt64(UInt32.max), "more than four thousand million run loops were made in this process")
+        return id
+    }
+
+    /// The id of the calling thread's loop; zero when it has none.
+    @inline(__always)
+    static var current: UInt64 { cplatform_current_loop_id() }
+}
+
+/// Which process this is, as far as `fork` matters: loops made before a fork belong to the parent.
+enum ForkEpoch {
+    /// The present epoch; a change says that the caller is in a forked child.
+    static var current: Int32 { cplatform_fork_count() }
+
+    /// From now on forks are counted. Called before the first loop is made.
+    static func install() { cplatform_count_forks() }
+}

@@ -1,0 +1,55 @@
+// Which modes of one loop an item is in, by the modes' indices. The first 64 take no memory of their own.
+
+struct ModeSet: Sendable, Equatable {
+    private var low: UInt64 = 0
+    private var high: [UInt64] = []
+
+    var isEmpty: Bool { low == 0 && high.allSatisfy { $0 == 0 } }
+
+    func contains(_ index: Int) -> Bool {
+        if index < 64 { return low & (1 << UInt64(index)) != 0 }
+        let word = index / 64 - 1
+        return word < high.count && high[word] & (1 << UInt64(index % 64)) != 0
+    }
+
+    /// True when it was not there.
+    @discardableResult
+    mutating func insert(_ index: Int) -> Bool {
+        if contains(index) { return false }
+        if index < 64 {
+            low |= 1 << UInt64(index)
+        } else {
+            let word = index / 64 - 1
+            while high.count <= word { high.append(0) }
+            high[word] |= 1 << UInt64(index % 64)
+        }
+        return true
+    }
+
+    /// True when it was there.
+    @discardableResult
+    mutating func remove(_ index: Int) -> Bool {
+        if !contains(index) { return false }
+        if index < 64 {
+            low &= ~(1 << UInt64(index))
+        } else {
+            high[index / 64 - 1] &= ~(1 << UInt64(index % 64))
+        }
+        return true
+    }
+
+    func forEach(_ body: (Int) -> Void) {
+        var word = low
+        while word != 0 {  // ends: a bit goes at each turn
+            body(word.trailingZeroBitCount)
+            word &= word - 1
+        }
+        for (offset, bits) in high.enumerated() {
+            var word = bits
+            while word != 0 {  // ends: a bit goes at each turn
+                body((offset + 1) * 64 + word.trailingZeroBitCount)
+                word &= word - 1
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+// A source that threads signal by hand: the Guide's custom input source, version 0.
+
+import Synchronization
+
+extension RunLoop {
+    /// A source that other threads signal by hand (CFRunLoopSource, version 0).
+    ///
+    /// `signal()` sets a flag and wakes nobody: follow it with the loop's `wakeUp()`. Any number of signals before the perform are
+    /// one perform. A signal stays until it is performed, in a run of one of the source's modes; in several loops one signal is one
+    /// perform, by whichever loop gets there first. Thread-safe.
+    public final class CustomSource: Source, @unchecked Sendable {
+        public let order: Int
+        let signaled = Atomic<Bool>(false)
+
+        // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
+        private var handlers: Handlers?
+
+        private struct Handlers: Sendable {
+            let schedule: (@Sendable (RunLoop, Mode) -> Void)?
+            let cancel: (@Sendable (RunLoop, Mode) -> Void)?
+            let perform: @Sendable () -> Void
+        }
+
+        /// Makes a custom source.
+        ///
+        /// - Parameters:
+        ///   - order: sources are performed in ascending order; equal ones by the time of their first pending signal.
+        ///   - schedule: called once for each mode of a loop that the source gains, on the thread that adds it, after the fact.
+        ///   - cancel: called once for each mode it loses, likewise; at thread end on the ending thread.
+        ///   - perform: called on the loop's thread when the source was signaled.
+        ///
+        /// No lock is held in any of them. See `CFRunLoopSourceCreate`.
+        public init(
+            order: Int = 0, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+            schedule: (@Sendable (RunLoop, Mode) -> Void)? = nil,
+            cancel: (@Sendable (RunLoop, Mode) -> Void)? = nil,
+            perform: @escaping @Sendable () -> Void
+        ) {
+            self.order = order
+            handlers = Handlers(schedule: schedule, cancel: cancel, perform: perform)
+            super.init(label: label, site: CreationSite(file, line))
+        }
+
+        /// Whether a signal is pending. Thread-safe.
+        public var isSignaled: Bool { signaled.load(ordering: .acquiring) }
+
+        func callPerform() { /* DOES CALLOUT */
+            handlers?.perform()
+        }
+
+        override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
+            handlers?.schedule?(loop, mode)
+        }
+
+        override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
+            handlers?.cancel?(loop, mode)
+        }
+
+        override func releaseHandlers() { handlers = nil }
+
+        override var kind: String { "custom source" }
+    }
+}

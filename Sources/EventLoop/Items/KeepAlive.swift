@@ -1,0 +1,23 @@
+// What keeps a mode from being empty without doing anything.
+
+import Synchronization
+
+extension RunLoop {
+    /// Keeps a mode from being empty until it is cancelled or released; the sleeping loop notices at once. Thread-safe.
+    public final class KeepAlive: Sendable {
+        private let ending: Mutex<(@Sendable () -> Void)?>
+
+        init(_ ending: @escaping @Sendable () -> Void) { self.ending = Mutex(ending) }
+
+        deinit { cancel() }
+
+        /// Ends it. A second call does nothing.
+        public func cancel() {
+            let ending = ending.withLock { ending in
+                defer { ending = nil }
+                return ending
+            }
+            ending?()
+        }
+    }
+}

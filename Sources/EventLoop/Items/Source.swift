@@ -1,0 +1,154 @@
+// What all input sources share. Loop/RunLoop+Sources.swift puts them into modes.
+
+import Synchronization
+
+extension RunLoop {
+    /// What all input sources share: validity, a label, the end. Not for subclassing outside the module.
+    ///
+    /// Thread-safe. A source may be in many modes of many loops.
+    public class Source: @unchecked Sendable {
+        // SAFETY: stored properties are constants, atomics, or guarded by `state`'s mutex; subclasses say so for theirs.
+
+        public let label: String?
+        let site: CreationSite
+        let rundown = Rundown()
+        let state = Mutex(SourceState())
+        /// More than one loop has had the source at a time; never taken back.
+        let isInSeveralLoops = Atomic<Bool>(false)
+
+        init(label: String?, site: CreationSite) {
+            self.label = label
+            self.site = site
+        }
+
+        deinit {
+            // The last release of a source anywhere counts as its invalidation.
+            _ = rundown.invalidate()
+            finish()
+        }
+
+        /// False once the source was invalidated, or failed by itself. Thread-safe.
+        public var isValid: Bool { rundown.isValid }
+
+        /// Why the source became invalid by itself (its descriptor was closed, the kernel refused it); nil otherwise.
+        public var failure: SourceError? { state.withLock { $0.failure } }
+
+        /// Called once, when no call of the handler is in progress or can follow: the place to close a descriptor.
+        ///
+        /// On the owning thread, after the kernel has let go of the descriptor in every loop and mode; at once, on the caller's
+        /// thread, if the source is invalid and finished already, or was never added. Several calls add up, in order. Thread-safe.
+        public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+            let isFinished = state.withLock { state in
+                if !state.isFinished { state.onInvalidation.append(body) }
+                return state.isFinished
+            }
+            if isFinished { body() }
+        }
+
+        // MARK: For subclasses
+
+        /// What the kernel is to watch for this source; nil for one that threads signal by hand.
+        var watch: Watch? { nil }
+
+        /// Serves the source: `ready` says what for. On the owning thread, with the source still a member of the running mode. False when
+        /// there was nothing to call the handler for.
+        func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            preconditionFailure("a source that the kernel signals says how it is served")
+        }
+
+        /// Called after the source has gained a mode of a loop.
+        func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ }
+
+        /// Called after the source has lost a mode of a loop.
+        func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ }
+
+        /// Lets go of the handlers.
+        func releaseHandlers() {}
+
+        /// One word for descriptions.
+        var kind: String { "source" }
+
+        // MARK: The end
+
+        /// Runs what waits for the end. For the one whom `rundown` told that nothing uses the source any more.
+        final func finish() { /* DOES CALLOUT */
+            releaseHandlers()
+            let bodies = state.withLock { state in
+                state.isFinished = true
+                defer { state.onInvalidation = [] }
+                return state.onInvalidation
+            }
+            for body in bodies { body() }
+        }
+    }
+}
+
+/// What the lock of a source guards.
+struct SourceState: Sendable {
+    /// One for each loop that the source is in, or is being added to.
+    var memberships: [SourceMembership] = []
+    var onInvalidation: [@Sendable () -> Void] = []
+    var failure: RunLoop.SourceError?
+    var isFinished = false
+    /// The loop whose thread is in the handler, and how many calls deep; told apart only when the source is in several loops.
+    var servingLoopID: UInt64 = 0
+    var servingDepth = 0
+    var waitingToServe: [SourceMembership] = []
+}
+
+/// A source in one loop. Made by the first `add`, dead when the last mode is left, and then replaced by a new one.
+///
+/// Lifecycle: the source and the loop hold it; each membership is one use of the source's rundown, ended on the loop's thread
+/// when the poller has let go of the descriptor.
+final class SourceMembership: @unchecked Sendable {
+    let source: RunLoop.Source
+    let loop: RunLoop
+
+    // SAFETY: guarded by the loop's lock.
+    var modes = ModeSet()
+    var isCommon = false
+    var isDead = false
+    /// The modes whose list of signaled sources has it (custom sources).
+    var queuedModes = ModeSet()
+    /// When the pending signal was given, among the loop's signals.
+    var signalStamp: UInt64 = 0
+    /// Where the loop's list of sources holds it.
+    var index = 0
+
+    // SAFETY: touched only on the loop's thread.
+    var registrations: [(modeIndex: Int, registration: UnsafeMutablePointer<Registration>)] = []
+    /// How many calls of the handler are on this thread's stack.
+    var callsInProgress = 0
+    /// The membership is dead, and its use ends when the calls in progress have returned.
+    var endsAfterCalls = false
+
+    init(source: RunLoop.Source, loop: RunLoop) {
+        self.source = source
+        self.loop = loop
+    }
+}
+
+extension RunLoop {
+    /// Why a source could not be made, or became invalid by itself.
+    public enum SourceError: Error, Sendable, Equatable {
+        /// Not an open descriptor.
+        case badDescriptor(Int32)
+        /// Open, but not something that becomes ready (a regular file, a directory).
+        case notPollable(Int32)
+        case badSignal(Int32)
+        case badAddress(String)
+        case system(operation: String, errno: Int32)
+    }
+
+    /// Which of several ready kernel-signalled sources is served first; maps onto libevent's active-event priorities.
+    ///
+    /// A pass serves the most urgent level that is ready and asks the kernel again before going lower. A source that is always
+    /// ready at a more urgent level therefore starves the levels below it.
+    public struct Priority: Sendable, Hashable, Comparable {
+        let level: Int32
+        public static let high = Priority(level: 0)
+        public static let `default` = Priority(level: 1)
+        public static let low = Priority(level: 2)
+        public static func < (lhs: Self, rhs: Self) -> Bool { lhs.level < rhs.level }
+    }
+}

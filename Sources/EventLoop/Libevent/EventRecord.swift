@@ -1,0 +1,86 @@
+// Lifecycle of `struct event`: the memory lies behind the Swift record that it serves (`event_get_struct_event_size` bytes, at
+// `EventRecord.offset`), so that a source costs one allocation. The poller allocates it, assigns and adds the event, deletes it, and
+// frees the memory; all on the base's thread. libevent points at the memory from `event_add` to `event_del`.
+
+internal import CLibevent
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A Swift value with a `struct event` behind it.
+enum EventRecord<Header> {
+    private static var offset: Int {
+        let alignment = max(MemoryLayout<Header>.alignment, 16)
+        return (MemoryLayout<Header>.size + alignment - 1) / alignment * alignment
+    }
+
+    static func allocate(_ header: Header) -> UnsafeMutablePointer<Header> {
+        let memory = UnsafeMutableRawPointer.allocate(byteCount: offset + event_get_struct_event_size(), alignment: 16)
+        return memory.initializeMemory(as: Header.self, to: header)
+    }
+
+    static func free(_ record: UnsafeMutablePointer<Header>) {
+        record.deinitialize(count: 1)
+        UnsafeMutableRawPointer(record).deallocate()
+    }
+
+    @inline(__always)
+    static func event(_ record: UnsafeMutablePointer<Header>) -> OpaqueEvent {
+        OpaqueEvent(raw: OpaquePointer(UnsafeMutableRawPointer(record) + offset))
+    }
+}
+
+/// What an event watches for, in libevent's bits.
+struct EventFlags: OptionSet, Sendable {
+    let rawValue: Int16
+    static let timeout = EventFlags(rawValue: Int16(EV_TIMEOUT))
+    static let read = EventFlags(rawValue: Int16(EV_READ))
+    static let write = EventFlags(rawValue: Int16(EV_WRITE))
+    static let persist = EventFlags(rawValue: Int16(EV_PERSIST))
+    static let edge = EventFlags(rawValue: Int16(EV_ET))
+    static let closed = EventFlags(rawValue: Int16(EV_CLOSED))
+}
+
+typealias EventCallback = @convention(c) (Int32, Int16, UnsafeMutableRawPointer?) -> Void
+
+/// A pointer to a `struct event` in memory that somebody else owns.
+struct OpaqueEvent {
+    let raw: OpaquePointer
+
+    /// event.h: "event_assign() ... prepares ... for future calls to event_add". Not for an event that is added.
+    func assign(
+        _ base: borrowing EventBase, _ descriptor: Int32, _ flags: EventFlags, level: Int32, _ callback: EventCallback,
+        _ context: UnsafeMutableRawPointer?
+    ) {
+        let assigned = event_assign(raw, base.raw, descriptor, flags.rawValue, callback, context)
+        precondition(assigned == 0, "event_assign refuses only signals with descriptors' flags")
+        let prioritized = event_priority_set(raw, level)
+        precondition(prioritized == 0, "a level lies within the base's priorities, and the event is not active")
+    }
+
+    /// 0, or the errno of the kernel's refusal.
+    func add() -> Int32 {
+        errno = 0
+        if event_add(raw, nil) == 0 { return 0 }
+        return errno == 0 ? EINVAL : errno
+    }
+
+    /// Adds the event with a timeout of its own, for platforms without a timer descriptor.
+    func add(afterMicroseconds microseconds: Int64) {
+        var time = timeval()
+        time.tv_sec = .init(microseconds / 1_000_000)
+        time.tv_usec = .init(microseconds % 1_000_000)
+        event_add(raw, &time)
+    }
+
+    /// Takes the event off its base, out of the kernel's set and out of the queue of active ones. Nothing when it is not there.
+    func delete() { event_del(raw) }
+
+    /// Queues the event's callback behind those that are active at its level.
+    func activate() { event_active(raw, Int32(EV_TIMEOUT), 1) }
+}

@@ -1,0 +1,38 @@
+// What libevent keeps for the whole process: its log and its fatal callback.
+
+internal import CLibevent
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+enum LibeventRuntime {
+    private static let logHandler = Mutex<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
+
+    private static let prepared: Bool = {
+        // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a
+        // library has nothing to say.
+        event_set_log_callback { severity, message in
+            let handler = LibeventRuntime.logHandler.withLock { $0 }
+            if let handler, let message { handler(severity, String(cString: message)) }
+        }
+        // event.h: "the callback should not return": libevent has found its own state broken.
+        event_set_fatal_callback { code in
+            preconditionFailure("libevent gave up with code \(code)")
+        }
+        return true
+    }()
+
+    /// Before the first base is made. Thread-safe.
+    static func prepare() { _ = prepared }
+
+    static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
+        prepare()
+        logHandler.withLock { $0 = handler }
+    }
+}

@@ -1,0 +1,181 @@
+// The beginning and the end of a thread's loop.
+//
+// Lifecycle of a loop: the thread's exit handler (a pthread key) holds one reference from the first `current` to the thread's end; the
+// thread-local variable that `current` reads holds none. Users may hold the object longer: it is ended then, and harmless.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+enum LoopLifetime {
+    /// The main thread's loop, made by whoever asks first.
+    static let main: RunLoop = {
+        guard let loop = RunLoop(isMainLoop: true) else {
+            preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
+        }
+        LoopRegistry.add(loop)
+        return loop
+    }()
+
+    /// The calling thread's loop, which the caller knows to have one.
+    static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
+
+    static func makeLoopOfThisThread() -> RunLoop {
+        if adoptMainLoopIfMainThread() { return main }
+        guard let loop = RunLoop() else {
+            preconditionFailure("no descriptor could be made for the run loop of this thread: errno \(errno)")
+        }
+        adopt(loop)
+        return loop
+    }
+
+    /// Makes a new loop the calling thread's, until the thread exits or `endLoopOfThisThread` is called.
+    static func adopt(_ loop: RunLoop) {
+        LoopRegistry.add(loop)
+        own(loop)
+    }
+
+    private static func own(_ loop: RunLoop) {
+        let pointer = Unmanaged.passRetained(loop).toOpaque()
+        cplatform_set_current_loop(loop.id, pointer)
+        let code = pthread_setspecific(exitKey, pointer)
+        precondition(code == 0, "pthread_setspecific: \(code)")
+    }
+
+    /// True when the caller is the main thread; its loop is `main` from then on.
+    static func adoptMainLoopIfMainThread() -> Bool {
+        guard LoopID.current == 0 else { return LoopID.current == main.id }
+        guard cplatform_is_main_thread() else { return false }
+        main.preconditionNotForked()
+        own(main)
+        return true
+    }
+
+    /// Ends the calling thread's loop before the thread exits.
+    static func endLoopOfThisThread() { /* DOES CALLOUT */
+        guard let pointer = cplatform_current_loop() else { return }
+        pthread_setspecific(exitKey, nil)
+        end(pointer)
+    }
+
+    /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
+    /// the function pointed to is called" (pthread_key_create(3p)).
+    private static let exitKey: pthread_key_t = {
+        var key = pthread_key_t()
+        let code = pthread_key_create(&key) { pointer in
+            let loop: UnsafeMutableRawPointer? = pointer
+            // Other exit handlers may have looked: only the thread's own loop is ended.
+            if let loop, loop == cplatform_current_loop() { LoopLifetime.end(loop) }
+        }
+        precondition(code == 0, "pthread_key_create: \(code)")
+        return key
+    }()
+
+    private static func end(_ pointer: UnsafeMutableRawPointer) { /* DOES CALLOUT */
+        let loop = Unmanaged<RunLoop>.fromOpaque(pointer).takeRetainedValue()
+        loop.end()
+        cplatform_set_current_loop(0, nil)
+    }
+}
+
+/// Every loop that has not ended, by id: how a thread finds the loop of an item that may be leaving it.
+enum LoopRegistry {
+    private static let loops = Mutex<[UInt64: Unmanaged<RunLoop>]>([:])
+
+    static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Unmanaged.passUnretained(loop) } }
+
+    /// Before the thread lets go of its loop.
+    static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
+
+    /// Nil when the loop has ended.
+    static func loop(_ id: UInt64) -> RunLoop? {
+        if id == LoopID.current { return LoopLifetime.unsafeCurrent }
+        // What is registered is held by its thread, so it can be retained under the lock.
+        return loops.withLock { $0[id]?.takeUnretainedValue() }
+    }
+}
+
+extension RunLoop {
+    /// Ends the loop, on its thread: items are let go of and may join other loops, what is queued is dropped and its waiters are told, the
+    /// kernel's objects are freed.
+    fileprivate func end() { /* DOES CALLOUT */
+        applyChanges()
+        finishItems()
+        let (sources, timers, observers, dropped) = shared.withLock { $0.end(self) }
+        hasEnded.store(true, ordering: .sequentiallyConsistent)
+        for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
+        letGo(timers, observers)
+        letGo(sources)
+        for mode in owned.modes { mode.poller = nil }
+        LoopRegistry.remove(id)
+        finishItems()
+    }
+
+    /// What was taken from under the lock and not performed.
+    private func takeUnperformed() -> [WorkItem] {
+        owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
+    }
+
+    private func letGo(_ timers: ContiguousArray<Timer>, _ observers: [Observer]) {
+        for timer in timers where timer.rundown.exit() { timer.finish() }
+        for observer in observers where observer.rundown.exit() { observer.finish() }
+    }
+
+    private func letGo(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
+        for (membership, lost) in sources {
+            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }  // ends: one goes a turn
+            let source = membership.source
+            for mode in lost { source.didLeave(self, mode.name) }
+            source.forget(membership)
+            endUse(of: source)
+        }
+        finishItems()
+    }
+}
+
+extension LoopShared {
+    /// Takes everything out. Nothing is accepted from here on.
+    fileprivate mutating func end(
+        _ loop: RunLoop
+    ) -> (
+        sources: [(SourceMembership, lost: [ModeState])], timers: ContiguousArray<RunLoop.Timer>, observers: [RunLoop.Observer],
+        dropped: [WorkItem]
+    ) {
+        phase = .ended
+        let endedSources = sources.map { membership in
+            membership.isDead = true
+            let lost = modes.filter { membership.modes.contains($0.index) }
+            membership.modes = ModeSet()
+            return (membership, lost: Array(lost))
+        }
+        let endedTimers = timers
+        for timer in timers {
+            timer.memberships = TimerMemberships()
+            timer.place.store(0, ordering: .sequentiallyConsistent)
+        }
+        var endedObservers: [RunLoop.Observer] = []
+        for observer in modes.flatMap(\.observers) + commonObservers where observer.loopID.load(ordering: .relaxed) == loop.id {
+            observer.modes = ModeSet()
+            observer.isCommon = false
+            observer.loopID.store(0, ordering: .sequentiallyConsistent)
+            endedObservers.append(observer)
+        }
+        var dropped: [WorkItem] = []
+        for mode in modes {
+            dropped += mode.blocks + mode.performs
+            (mode.blocks, mode.performs, mode.signaled) = ([], [], [])
+            mode.removeObserversLocked()
+        }
+        dropped += blocks.common + performs.common + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
+        (blocks, performs) = (WorkQueues(), WorkQueues())
+        (sources, timers, commonObservers, delayed) = ([], [], [], [:])
+        return (endedSources, endedTimers, endedObservers, dropped)
+    }
+}

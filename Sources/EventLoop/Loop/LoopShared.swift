@@ -1,0 +1,141 @@
+// What a loop's lock guards, and what its thread owns.
+
+import Synchronization
+
+/// The state of a loop that other threads may change. Under the lock only, never across a callout.
+struct LoopShared: Sendable {
+    enum Phase: Sendable {
+        case open
+        /// The loop's thread was told to end: what was accepted is still performed, nothing more is accepted.
+        case closing
+        case ended
+    }
+
+    var phase = Phase.open
+    /// Every mode that was ever made, by index.
+    var modes: ContiguousArray<ModeState> = []
+    var commonModes: Set<RunLoop.Mode> = [.default]
+    /// The loop holds its sources and timers here; observers stand in their modes.
+    var sources: ContiguousArray<SourceMembership> = []
+    var timers: ContiguousArray<RunLoop.Timer> = []
+    /// Observers that were added to the common modes; the others follow from their modes.
+    var commonObservers: ContiguousArray<RunLoop.Observer> = []
+    /// What the owner must do before it waits next.
+    var changes: ContiguousArray<LoopChange> = []
+    var blocks = WorkQueues()
+    var performs = WorkQueues()
+    var lastWork: UInt64 = 0
+    var lastSignal: UInt64 = 0
+    /// Delayed performs by their targets.
+    var delayed: [ObjectIdentifier: [RunLoop.DelayedPerform]] = [:]
+
+    func mode(_ name: RunLoop.Mode) -> ModeState? {
+        // A handful of modes: comparing short strings beats hashing one.
+        for mode in modes where mode.name == name { return mode }
+        return nil
+    }
+
+    mutating func makeMode(_ name: RunLoop.Mode) -> ModeState {
+        if let mode = mode(name) { return mode }
+        let mode = ModeState(name: name, index: modes.count, isCommon: commonModes.contains(name))
+        modes.append(mode)
+        return mode
+    }
+
+    mutating func nextWork() -> UInt64 {
+        lastWork += 1
+        return lastWork
+    }
+}
+
+/// A change that another thread made, for the owner to carry out on its bases and timer queues.
+enum LoopChange: Sendable {
+    case sourceJoined(SourceMembership, modeIndex: Int)
+    case sourceLeft(SourceMembership, modeIndex: Int)
+    case sourceChanged(SourceMembership)
+    /// The membership is dead: the kernel lets go, then its use of the source ends.
+    case sourceDied(SourceMembership)
+    case timerJoined(RunLoop.Timer, TimerMemberships.Membership)
+    case timerLeft(RunLoop.Timer, TimerMemberships.Membership)
+    case timerChanged(RunLoop.Timer)
+    /// The loop's use of the timer ends.
+    case timerDied(RunLoop.Timer)
+    case observerDied(RunLoop.Observer)
+}
+
+/// What only the owning thread touches.
+final class LoopOwned {
+    /// A copy of `LoopShared.modes`, as far as the owner has seen it.
+    var modes: ContiguousArray<ModeState> = []
+    /// One for each level of nesting that there ever was; the first `depth` are in progress.
+    var activations: [Activation] = []
+    var depth = 0
+    /// Attention that was taken note of and not looked after yet.
+    var pending = Attention()
+    /// Performs for the common modes that were taken from under the lock and have not run yet.
+    var commonPerforming = WorkFIFO()
+    var manualClock: RunLoop.ManualClock?
+    /// Items whose last use has ended; their last callouts are made at the next safe point.
+    var finishing: ContiguousArray<FinishedItem> = []
+    var isDrainingMainQueue = false
+    /// The handle was read while the queue was being drained further out.
+    var owesMainQueueDrain = false
+    /// Emptied arrays, kept for their memory.
+    var spareBlocks: [ContiguousArray<WorkItem>] = []
+    var spareSignals: ContiguousArray<SourceMembership> = []
+    var spareChanges: ContiguousArray<LoopChange> = []
+}
+
+enum FinishedItem {
+    case source(RunLoop.Source)
+    case timer(RunLoop.Timer)
+    case observer(RunLoop.Observer)
+}
+
+/// What the owner has to look at. Set by any thread, after the fact it tells of; taken by the owner, before it looks.
+struct Attention: OptionSet {
+    let rawValue: UInt32
+    static let changes = Attention(rawValue: 1 << 0)
+    static let signals = Attention(rawValue: 1 << 1)
+    static let blocks = Attention(rawValue: 1 << 2)
+    static let performs = Attention(rawValue: 1 << 3)
+    /// `wakeUp()`, a stop, a mode that may be empty now, manual time that moved: nothing to look up, but no reason to sleep on.
+    static let wake = Attention(rawValue: 1 << 4)
+    static let finishing = Attention(rawValue: 1 << 5)
+    /// What may wait in queues: looked at when another mode begins or goes on.
+    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing]
+}
+
+enum SleepState {
+    static let working: UInt8 = 0
+    static let asleep: UInt8 = 1
+    /// Asleep, and the wake-up has been written.
+    static let woken: UInt8 = 2
+}
+
+/// One run in progress. Kept for the next run at the same depth, as long as the loop lives.
+final class Activation: Sendable {
+    /// What `stop` does to the run: see `StopWord`. The only part that other threads touch.
+    let stopWord = Atomic<UInt8>(StopWord.idle)
+
+    // MARK: Owned by the loop's thread
+    // SAFETY: each of these is touched on the owning thread only.
+
+    nonisolated(unsafe) var mode: ModeState!  // SAFETY: owning thread; set by every run before anything else
+    nonisolated(unsafe) var limit = Int64.max  // SAFETY: owning thread
+    nonisolated(unsafe) var returnsAfterSource = false  // SAFETY: owning thread
+    nonisolated(unsafe) var pollsOnly = false  // SAFETY: owning thread
+    /// The custom sources of the pass in progress, from `nextSignal` on.
+    nonisolated(unsafe) var signals: ContiguousArray<SourceMembership> = []  // SAFETY: owning thread
+    nonisolated(unsafe) var nextSignal = 0  // SAFETY: owning thread
+    /// The due timers of the pass in progress, from `nextTimer` on.
+    nonisolated(unsafe) var timers: ContiguousArray<RunLoop.Timer> = []  // SAFETY: owning thread
+    nonisolated(unsafe) var nextTimer = 0  // SAFETY: owning thread
+}
+
+enum StopWord {
+    static let idle: UInt8 = 0
+    static let running: UInt8 = 1
+    static let stopRequested: UInt8 = 2
+    static let isSticky: UInt8 = 4
+}

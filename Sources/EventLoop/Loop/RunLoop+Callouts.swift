@@ -1,0 +1,18 @@
+// The frames that user code runs under. Their names are for backtraces and profiles: do not rename or inline them.
+
+extension RunLoop {
+    @inline(never)
+    func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
+
+    @inline(never)
+    func callOutToPort(_ source: Source, _ ready: Readiness) -> Bool { source.serve(ready) }
+
+    @inline(never)
+    func callOutToTimer(_ timer: Timer) { timer.callHandler() }
+
+    @inline(never)
+    func callOutToObserver(_ observer: Observer, _ activity: Activity) { observer.callHandler(activity) }
+
+    @inline(never)
+    func callOutToBlock(_ block: @Sendable () -> Void) { block() }
+}

@@ -1,0 +1,110 @@
+// Step 4: signals and performs.
+
+import Synchronization
+
+extension RunLoop.CustomSource {
+    /// Marks the source as ready to be performed. Wakes nobody: follow it with the loop's `wakeUp()`.
+    ///
+    /// Signals before the perform are one; a signal given while the source is being performed is a new one. On an invalid source
+    /// nothing happens. Thread-safe. See `CFRunLoopSourceSignal`.
+    public func signal() {
+        guard isValid, !signaled.exchange(true, ordering: .sequentiallyConsistent) else { return }
+        if !isValid { return signaled.store(false, ordering: .sequentiallyConsistent) }
+        for membership in state.withLock({ $0.memberships }) { membership.loop.noteSignal(membership) }
+    }
+}
+
+extension RunLoop {
+    fileprivate func noteSignal(_ membership: SourceMembership) {
+        shared.withLock { shared in
+            if membership.isDead { return }
+            shared.lastSignal += 1
+            membership.signalStamp = shared.lastSignal
+            membership.modes.forEach { shared.queue(membership, in: shared.modes[$0]) }
+        }
+        mark(.signals)
+    }
+
+    /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
+    /// when something was performed. When the run returns after a source, the walk ends with the first.
+    func performCustomSources(_ run: Activation) -> Bool { /* DOES CALLOUT */
+        takeAttention()
+        let performed = performQueued(in: run.mode)
+        if performed && run.returnsAfterSource { return true }
+        return performSignaled(run) || performed
+    }
+
+    private func performSignaled(_ run: Activation) -> Bool { /* DOES CALLOUT */
+        takeAttention()
+        guard owned.pending.contains(.signals), takeSignaled(run) else { return false }
+        let stamp = removals.load(ordering: .acquiring)
+        var isHandled = false
+        while run.nextSignal < run.signals.count {  // ends: the batch is fixed, and the index rises
+            let membership = run.signals[run.nextSignal]
+            run.nextSignal += 1
+            guard removals.load(ordering: .acquiring) == stamp || isMember(membership, of: run.mode) else { continue }
+            guard perform(membership) else { continue }
+            isHandled = true
+            if run.returnsAfterSource { break }
+        }
+        if run.nextSignal < run.signals.count { requeue(run.signals[run.nextSignal...], in: run.mode) }
+        run.signals.removeAll(keepingCapacity: true)
+        run.nextSignal = 0
+        return isHandled
+    }
+
+    /// Takes the mode's list into the run, in the order in which it is performed. False when there is nothing.
+    private func takeSignaled(_ run: Activation) -> Bool {
+        owned.pending.remove(.signals)
+        let mode = run.mode!  // a run has a mode
+        shared.withLock { _ in
+            swap(&run.signals, &mode.signaled)
+            for membership in run.signals { membership.queuedModes.remove(mode.index) }
+            run.signals.removeAll { $0.isDead || !$0.modes.contains(mode.index) || !$0.custom.isSignaled }
+            if run.signals.count > 1 {
+                run.signals.sort { ($0.custom.order, $0.signalStamp) < ($1.custom.order, $1.signalStamp) }
+            }
+        }
+        run.nextSignal = 0
+        return !run.signals.isEmpty
+    }
+
+    private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
+        let source = membership.custom
+        // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
+        guard source.signaled.exchange(false, ordering: .sequentiallyConsistent) else { return false }
+        counters.sourcesHandled.increment()
+        membership.callsInProgress += 1
+        callOutToCustomSource(source)
+        endCall(membership)
+        return true
+    }
+
+    /// Gives sources that the walk did not reach back to the mode's list.
+    func requeue(_ rest: ArraySlice<SourceMembership>, in mode: ModeState) {
+        shared.withLock { shared in
+            for membership in rest where !membership.isDead && membership.modes.contains(mode.index) && membership.custom.isSignaled {
+                shared.queue(membership, in: mode)
+            }
+        }
+        owned.pending.insert(.signals)
+    }
+
+    func isMember(_ membership: SourceMembership, of mode: ModeState) -> Bool {
+        shared.withLock { _ in !membership.isDead && membership.modes.contains(mode.index) }
+    }
+
+    /// A call of a source's handler has returned.
+    func endCall(_ membership: SourceMembership) {
+        membership.callsInProgress -= 1
+        if membership.endsAfterCalls && membership.callsInProgress == 0 {
+            membership.endsAfterCalls = false
+            endUse(of: membership.source)
+        }
+    }
+}
+
+extension SourceMembership {
+    /// Only custom sources are signaled by hand.
+    var custom: RunLoop.CustomSource { unsafeDowncast(source, to: RunLoop.CustomSource.self) }
+}

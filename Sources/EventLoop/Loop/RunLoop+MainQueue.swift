@@ -1,0 +1,47 @@
+// The main loop serves the main dispatch queue, and with it the main actor.
+//
+// libdispatch offers run loops a handle that becomes readable when the main queue has work, and a call that does the work. Foundation's
+// run loop lives on the same two.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop {
+    /// Whether this loop serves the main queue: the main thread's, where Dispatch is loaded and its handle can be watched.
+    var servesMainQueue: Bool { isMainLoop && cplatform_main_queue_available() }
+
+    func servesMainQueue(in mode: ModeState) -> Bool { servesMainQueue && mode.isCommon.load(ordering: .acquiring) }
+
+    /// Has the mode's base watch the handle.
+    func watchMainQueue(_ poller: Poller) {
+        if poller.watchesMainQueue { return }
+        let code = poller.watchMainQueue(cplatform_main_queue_descriptor())
+        precondition(code == 0, "the main queue's handle could not be watched: errno \(code)")
+    }
+
+    /// Performs what the main queue has. False when it is being drained further out: a main-queue block is not interrupted by another.
+    func drainMainQueue(handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
+        if handleIsReadable {
+            // Whoever watches the handle reads it; unread it would stay readable.
+            var count: UInt64 = 0
+            _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
+        }
+        if owned.isDrainingMainQueue {
+            owned.owesMainQueueDrain = true
+            return false
+        }
+        owned.owesMainQueueDrain = false
+        owned.isDrainingMainQueue = true
+        cplatform_main_queue_drain()
+        owned.isDrainingMainQueue = false
+        return true
+    }
+}

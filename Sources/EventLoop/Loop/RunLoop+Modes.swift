@@ -1,0 +1,63 @@
+// The modes of a loop, the common ones, and what keeps a mode alive.
+
+import Synchronization
+
+extension RunLoop {
+    /// The modes that have or had an item; a copy, in no order. `.common` is not among them. Thread-safe. See `CFRunLoopCopyAllModes`.
+    public var modes: Set<Mode> { shared.withLock { Set($0.modes.map(\.name)) } }
+
+    /// The modes that `.common` stands for; at first just `.default`. Thread-safe.
+    public var commonModes: Set<Mode> { shared.withLock { $0.commonModes } }
+
+    /// Makes a mode one of the common ones, for good: every item that was or will be added to `.common` is in it. Calls `schedule` of
+    /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
+    public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
+        preconditionNotForked()
+        precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
+        let gained = shared.withLock { $0.addCommonMode(mode) }
+        for (membership, state) in gained { afterJoining(membership, [state]) }
+        // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
+        if isCurrent { applyChanges() } else { notify(.queues) }
+        mark(.queues)
+    }
+
+    /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.
+    public func keepAlive(forMode mode: Mode = .default) -> KeepAlive {
+        preconditionNotForked()
+        if mode == .common {
+            commonPopulation.add(1, ordering: .acquiringAndReleasing)
+            return KeepAlive { [self] in
+                commonPopulation.subtract(1, ordering: .acquiringAndReleasing)
+                notifyIfElsewhere(.wake)
+            }
+        }
+        let state = shared.withLock { $0.makeMode(mode) }
+        state.changePopulation(by: 1)
+        return KeepAlive { [self] in
+            state.changePopulation(by: -1)
+            notifyIfElsewhere(.wake)
+        }
+    }
+}
+
+extension LoopShared {
+    fileprivate mutating func addCommonMode(_ name: RunLoop.Mode) -> [(SourceMembership, ModeState)] {
+        guard commonModes.insert(name).inserted else { return [] }
+        mode(name)?.isCommon.store(true, ordering: .releasing)
+        var gained: [(SourceMembership, ModeState)] = []
+        // A mode without items is not made just because it is common.
+        for membership in sources where membership.isCommon {
+            let mode = makeMode(name)
+            if put(membership, in: mode) != nil { gained.append((membership, mode)) }
+        }
+        for timer in timers where timer.memberships.isCommon {
+            guard let membership = put(timer, in: makeMode(name)) else { continue }
+            timer.place.store(
+                TimerPlace(loopID: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID, memberships: timer.memberships).word,
+                ordering: .releasing)
+            changes.append(.timerJoined(timer, membership))
+        }
+        for observer in commonObservers { put(observer, in: makeMode(name)) }
+        return gained
+    }
+}

@@ -1,0 +1,86 @@
+// The perform family (the Guide's Table 3-2): closures with the semantics of input sources.
+
+import Synchronization
+
+extension RunLoop {
+    /// Performs `body` in the next pass of any of `modes`, and wakes the loop.
+    ///
+    /// All that are queued for a mode are performed in one pass, in order; they count as a handled source and keep the mode from being
+    /// empty meanwhile. False when the loop has ended, or its `RunLoopThread` was told to stop: `body` will not be performed. An empty
+    /// list of modes performs nothing. Also on the owning thread `body` is queued, not called. Thread-safe; no system call when the
+    /// loop is working, one when it sleeps. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
+    @discardableResult
+    public func perform(inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () -> Void) -> Bool {
+        enqueuePerform(modes, body, waiter: nil)
+    }
+
+    /// The same, handing over a value that is not Sendable.
+    @discardableResult
+    public func perform<Value>(
+        inModes modes: [Mode] = Mode.onlyCommon, sending value: sending Value, _ body: @escaping @Sendable (sending Value) -> Void
+    ) -> Bool {
+        let parcel = Parcel(value)
+        return enqueuePerform(modes, { body(parcel.take()) }, waiter: nil)
+    }
+
+    /// Queues for step 4. False when the loop takes no more.
+    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, waiter: (any WorkWaiter)?) -> Bool {
+        preconditionNotForked()
+        let isAccepted = shared.withLock { shared -> Bool in
+            if shared.phase != .open { return false }
+            let item = WorkItem(sequence: shared.nextWork(), body: body, waiter: waiter)
+            enqueueLocked(item, modes, \.performs, &shared, isBlock: false)
+            return true
+        }
+        if isAccepted && !modes.isEmpty { notify(.performs) }
+        return isAccepted
+    }
+
+    /// Performs what was queued for the mode when this begins, in order. True when there was something.
+    ///
+    /// One at a time from the owner's queue, so that a run nested in one of them performs the rest.
+    func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
+        guard owned.pending.contains(.performs) else { return false }
+        owned.pending.remove(.performs)
+        let isCommon = mode.isCommon.load(ordering: .acquiring)
+        let last = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        var isPerformed = false
+        while true {  // ends: what is queued from here on has a later place
+            let isOwn = !isCommon || mode.performing.firstSequence < owned.commonPerforming.firstSequence
+            guard (isOwn ? mode.performing : owned.commonPerforming).firstSequence <= last else { break }
+            let item = isOwn ? mode.performing.popFirst() : owned.commonPerforming.popFirst()
+            isPerformed = true
+            counters.sourcesHandled.increment()
+            callOutToBlock(item.body)
+        }
+        return isPerformed
+    }
+
+    /// Moves what the mode may perform to the owner's queues. The last place that was given out so far.
+    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> UInt64 {
+        if !mode.performs.isEmpty {
+            mode.changePopulation(by: -mode.performs.count)
+            mode.performing.takeAll(from: &mode.performs)
+        }
+        if isCommon && !shared.performs.common.isEmpty {
+            commonPopulation.subtract(shared.performs.common.count, ordering: .acquiringAndReleasing)
+            owned.commonPerforming.takeAll(from: &shared.performs.common)
+        }
+        mode.performing.merge(takeMixedLocked(&shared, \.performs, mode))
+        return shared.lastWork
+    }
+}
+
+/// Carries a value that is not Sendable to one place, once.
+final class Parcel<Value>: @unchecked Sendable {
+    // SAFETY: written before the parcel is queued and taken once, by the owning thread; the queue's lock orders the two.
+    private var value: Value?
+
+    init(_ value: sending Value) { self.value = consume value }
+
+    func take() -> sending Value {
+        nonisolated(unsafe) let taken = value!  // SAFETY: taken once, so nobody else can reach it
+        value = nil
+        return taken
+    }
+}

@@ -1,0 +1,167 @@
+// Performing on a loop's thread and getting the value back.
+
+import Synchronization
+
+/// The loop's thread exited before the closure was performed.
+public struct RunLoopEnded: Error, Sendable { public init() {} }
+/// The time to wait passed before the closure had begun; it was withdrawn and will not be performed.
+public struct PerformTimedOut: Error, Sendable { public init() {} }
+
+extension RunLoop {
+    /// Performs `body` on the owning thread and returns its value; inline, ahead of anything queued, when the caller is already there.
+    ///
+    /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, else what `body`
+    /// throws. The closure is let go of before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
+    /// `body` is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no
+    /// timeout. An empty list of modes is a precondition failure: the call could never return. See
+    /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
+    @available(*, noasync)
+    public func performAndWait<R>(
+        inModes modes: [Mode] = Mode.onlyCommon, timeout: Duration? = nil, _ body: @Sendable () throws -> sending R
+    ) throws -> sending R { /* DOES CALLOUT */
+        precondition(!modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
+        preconditionNotForked()
+        if isCurrent {
+            if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
+            return try body()
+        }
+        let outcome = Outcome<R>()
+        let gate = Gate()
+        // The request lets go of the closure before it opens the gate, so the closure does not outlive this call.
+        try withoutActuallyEscaping(body) { body in
+            let request = PerformRequest(
+                perform: { outcome.run(body) },
+                completion: { [gate] _ in gate.open() })
+            guard enqueuePerform(modes, request.perform, waiter: request) else {
+                request.withdraw()
+                throw RunLoopEnded()
+            }
+            let deadline = timeout.map { RunLoop.Instant.now.advanced(by: $0) }
+            if !gate.wait(until: deadline) {
+                if request.withdraw() { throw PerformTimedOut() }
+                // It has begun: it is waited for.
+                _ = gate.wait(until: nil)
+            }
+            if request.wasDropped { throw RunLoopEnded() }
+        }
+        return try outcome.take()
+    }
+
+    /// As `performAndWait`, suspending instead of blocking.
+    ///
+    /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs
+    /// `body` at once.
+    public func performAsync<R>(
+        inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () throws -> sending R
+    ) async throws -> sending R { /* DOES CALLOUT */
+        precondition(!modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
+        preconditionNotForked()
+        try Task.checkCancellation()
+        if isCurrent && !hasEnded.load(ordering: .relaxed) { return try body() }
+        let outcome = Outcome<R>()
+        let request = PerformRequest(perform: { outcome.run(body) })
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+                request.onCompletion { _ in continuation.resume() }
+                if !enqueuePerform(modes, request.perform, waiter: request) { request.workWasDropped() }
+            }
+        } onCancel: {
+            request.cancel()
+        }
+        if request.wasDropped { throw RunLoopEnded() }
+        if request.wasCancelled { throw CancellationError() }
+        return try outcome.take()
+    }
+}
+
+/// Where the value of a closure is left for the thread that waits.
+private final class Outcome<R>: @unchecked Sendable {
+    // SAFETY: written on the owning thread before the waiter is told, read by the waiter after; the gate's lock or the continuation
+    // orders the two.
+    private var result: Result<R, any Error>?
+
+    func run(_ body: () throws -> sending R) {
+        do { result = .success(try body()) } catch { result = .failure(error) }
+    }
+
+    func take() throws -> sending R {
+        nonisolated(unsafe) let taken = result!  // SAFETY: the waiter was told that the closure has returned
+        result = nil
+        return try taken.get()
+    }
+}
+
+/// A closure that somebody waits for: performed once, or withdrawn, or dropped with its loop.
+final class PerformRequest: WorkWaiter, Sendable {
+    private enum State { case waiting, begun, done, dropped, cancelled }
+    private struct Content {
+        var state = State.waiting
+        var body: (@Sendable () -> Void)?
+        var completion: (@Sendable (PerformRequest) -> Void)?
+    }
+    private let content: Mutex<Content>
+
+    init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable (PerformRequest) -> Void)? = nil) {
+        content = Mutex(Content(body: body, completion: completion))
+    }
+
+    var wasDropped: Bool { content.withLock { $0.state == .dropped } }
+    var wasCancelled: Bool { content.withLock { $0.state == .cancelled } }
+
+    /// Sets whom to tell. A request that was cancelled before tells at once.
+    func onCompletion(_ completion: @escaping @Sendable (PerformRequest) -> Void) {
+        let isOver = content.withLock { content in
+            if content.state == .waiting { content.completion = completion }
+            return content.state != .waiting
+        }
+        if isOver { completion(self) }
+    }
+
+    /// What stands in the loop's queue.
+    var perform: @Sendable () -> Void { { [self] in begin() } }
+
+    private func begin() { /* DOES CALLOUT */
+        var body = content.withLock { content -> (@Sendable () -> Void)? in
+            guard content.state == .waiting else { return nil }
+            content.state = .begun
+            defer { content.body = nil }
+            return content.body
+        }
+        guard body != nil else { return }
+        body!()
+        body = nil
+        end(.done)
+    }
+
+    /// True when the closure had not begun, and will not.
+    @discardableResult
+    func withdraw() -> Bool {
+        content.withLock { content in
+            guard content.state == .waiting else { return false }
+            content.state = .cancelled
+            content.body = nil
+            content.completion = nil
+            return true
+        }
+    }
+
+    func cancel() { endIfWaiting(.cancelled) }
+
+    func workWasDropped() { endIfWaiting(.dropped) }
+
+    private func endIfWaiting(_ state: State) {
+        let isWaiting = content.withLock { $0.state == .waiting }
+        if isWaiting { end(state, from: .waiting) }
+    }
+
+    private func end(_ state: State, from expected: State = .begun) {
+        let completion = content.withLock { content -> (@Sendable (PerformRequest) -> Void)? in
+            guard content.state == expected else { return nil }
+            content.state = state
+            content.body = nil
+            defer { content.completion = nil }
+            return content.completion
+        }
+        completion?(self)
+    }
+}

@@ -1,0 +1,107 @@
+// The bases of the modes: made late, fed by the memberships, hosts to C libraries.
+
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop {
+    /// The libevent base that serves `mode`, for C libraries that register their own events on it. Owning thread only; not `.common`.
+    ///
+    /// Their events keep the mode from being empty and count as handled sources; their callbacks run inside the wait, before
+    /// `.afterWaiting` is told, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode
+    /// inside such a callback is a precondition failure; of another mode it works. What was registered must be freed on this thread
+    /// before it ends (`RunLoopThread`'s `teardown`). The pointer is an `event_base`.
+    public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
+        preconditionOnLoop("withEventBase")
+        precondition(mode != .common, "withEventBase takes one mode; .common stands for several, so name the one you mean")
+        precondition(!hasEnded.load(ordering: .relaxed), "this run loop has ended; register events before its thread exits")
+        let state = shared.withLock { shared in
+            let state = shared.makeMode(mode)
+            owned.modes = shared.modes
+            return state
+        }
+        let poller = state.poller ?? makePoller(state)
+        poller.hostsForeignEvents = true
+        return try body(poller.base.raw)
+    }
+
+    /// Makes the mode's base and registers what the mode has.
+    func makePoller(_ mode: ModeState) -> Poller {
+        guard let poller = Poller(waking: channel) else {
+            preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": errno \(errno)")
+        }
+        mode.poller = poller
+        if servesMainQueue(in: mode) { watchMainQueue(poller) }
+        let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
+        for membership in memberships { register(membership, in: mode) }
+        return poller
+    }
+
+    func hasKernelSources(_ mode: ModeState) -> Bool {
+        shared.withLock { shared in shared.sources.contains { $0.modes.contains(mode.index) && $0.source.watch != nil } }
+    }
+
+    /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
+    func register(_ membership: SourceMembership, in mode: ModeState) {
+        guard let poller = mode.poller, let watch = membership.source.watch, membership.source.isValid else { return }
+        if membership.registrations.contains(where: { $0.modeIndex == mode.index }) { return }
+        var stale: [UnsafeRawPointer] = []
+        let result = poller.register(watch, owner: Unmanaged.passUnretained(membership).toOpaque(), stale: &stale)
+        switch result {
+        case .success(let registration): membership.registrations.append((mode.index, registration))
+        case .failure(let error): fail(membership.source, error)
+        }
+        failStale(stale)
+    }
+
+    /// Tells the kernel what a source watches for now, in every mode that has a base.
+    func updateRegistrations(_ membership: SourceMembership) {
+        guard let watch = membership.source.watch, membership.source.isValid else { return }
+        var stale: [UnsafeRawPointer] = []
+        for (modeIndex, registration) in membership.registrations {
+            guard let poller = owned.modes[modeIndex].poller else { continue }
+            if let error = poller.update(registration, watch, stale: &stale) { fail(membership.source, error) }
+        }
+        failStale(stale)
+    }
+
+    /// Hears no more of a source until its registrations are updated.
+    func suspendRegistrations(_ membership: SourceMembership) {
+        guard var watch = membership.source.watch else { return }
+        watch.wanted = []
+        var stale: [UnsafeRawPointer] = []
+        for (modeIndex, registration) in membership.registrations {
+            _ = owned.modes[modeIndex].poller?.update(registration, watch, stale: &stale)
+        }
+        failStale(stale)
+    }
+
+    func unregister(_ membership: SourceMembership, modeIndex: Int) {
+        guard let place = membership.registrations.firstIndex(where: { $0.modeIndex == modeIndex }) else { return }
+        let (_, registration) = membership.registrations.remove(at: place)
+        owned.modes[modeIndex].poller!.unregister(registration, owner: membership)  // it was registered there
+    }
+
+    /// The descriptors of these were closed, and their numbers are other files' now.
+    private func failStale(_ owners: [UnsafeRawPointer]) {
+        for owner in owners {
+            // The membership is alive: its loop or the change that will unregister it holds it.
+            let membership = Unmanaged<SourceMembership>.fromOpaque(owner).takeUnretainedValue()
+            fail(membership.source, membership.source.watch.map { .badDescriptor($0.descriptor) } ?? .badDescriptor(-1))
+        }
+    }
+
+    /// Ends a source that cannot go on, with the reason for its `failure`.
+    private func fail(_ source: Source, _ error: SourceError) {
+        source.state.withLock { state in
+            if state.failure == nil { state.failure = error }
+        }
+        source.invalidate()
+    }
+}

@@ -1,0 +1,147 @@
+// The calls that run a loop, and what a run does before its first step and after its last.
+
+import Synchronization
+
+extension RunLoop {
+    /// Runs in `.default` until stopped or finished. On the owning thread only; calls out. See `CFRunLoopRun`.
+    @available(*, noasync)
+    @discardableResult
+    public func run() -> RunResult { /* DOES CALLOUT */
+        run(.default, limit: .max, returnsAfterSource: false)
+    }
+
+    /// Runs in `mode` until stopped, finished, or until `deadline`; with `returnAfterSourceHandled`, until a source was handled.
+    ///
+    /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
+    /// `.finished` at once, without telling observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
+    /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
+    @available(*, noasync)
+    public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
+        run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled)
+    }
+
+    /// Runs in `mode` for `timeout` from now; zero or less makes one pass that does not sleep. Otherwise as `run(mode:until:)`.
+    @available(*, noasync)
+    public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
+        preconditionOnLoop("run(mode:for:)")
+        let nanoseconds = timeout.saturatedNanoseconds
+        let limit: Int64 =
+            nanoseconds <= 0 ? .min : (nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds))
+        return run(mode, limit: limit, returnsAfterSource: returnAfterSourceHandled)
+    }
+
+    func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
+        preconditionOnLoop("run")
+        if name == .common || hasEnded.load(ordering: .relaxed) { return .finished }
+        let run = beginRun()
+        let result = runIfNotEmpty(run, name, limit, returnsAfterSource)
+        endRun(run, with: result)
+        return result
+    }
+
+    private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
+        if owned.depth == 1 && takePendingStop() { return .stopped }
+        guard let mode = modeToRun(name), !isEmpty(mode) else { return .finished }
+        if let poller = mode.poller { precondition(!poller.isInside, Poller.nestedUnderForeign) }
+        run.mode = mode
+        run.limit = limit
+        run.returnsAfterSource = returnsAfterSource
+        run.pollsOnly = limit != .max && (limit == .min || limit <= now().nanoseconds)
+        let outerIndex = currentModeIndex.load(ordering: .relaxed)
+        currentModeIndex.store(mode.index, ordering: .releasing)
+        owned.pending.formUnion(.queues)
+        if owned.depth == 1 { counters.beginRunning() }
+        let result = runActivation(run)
+        if owned.depth == 1 { counters.endRunning() }
+        currentModeIndex.store(outerIndex, ordering: .releasing)
+        // What was noted for the run further out may have been taken here.
+        owned.pending.formUnion(.queues)
+        return result
+    }
+
+    private func modeToRun(_ name: Mode) -> ModeState? {
+        for mode in owned.modes where mode.name == name { return mode }
+        return shared.withLock { shared in
+            var mode = shared.mode(name)
+            if mode == nil && shared.commonModes.contains(name) && hasSomethingForCommonModes { mode = shared.makeMode(name) }
+            owned.modes = shared.modes
+            return mode
+        }
+    }
+
+    private var hasSomethingForCommonModes: Bool {
+        commonPopulation.load(ordering: .acquiring) > 0 || !owned.commonPerforming.isEmpty || servesMainQueue
+    }
+
+    /// Makes the activation of one more level, and hands what the levels further out have not got round to back to the queues, so that
+    /// the new run finds it.
+    private func beginRun() -> Activation {
+        if owned.depth == owned.activations.count { owned.activations.append(Activation()) }
+        for outer in owned.activations[..<owned.depth] { returnUnserved(outer) }
+        let run = owned.activations[owned.depth]
+        owned.depth += 1
+        depth.store(owned.depth, ordering: .releasing)
+        // In this order: whoever finds the activation innermost finds it running.
+        run.stopWord.store(StopWord.running, ordering: .sequentiallyConsistent)
+        innermost.store(address(of: run), ordering: .sequentiallyConsistent)
+        return run
+    }
+
+    private func endRun(_ run: Activation, with result: RunResult) {
+        owned.depth -= 1
+        depth.store(owned.depth, ordering: .releasing)
+        innermost.store(owned.depth == 0 ? 0 : address(of: owned.activations[owned.depth - 1]), ordering: .sequentiallyConsistent)
+        let word = run.stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent)
+        // A sticky stop that came too late to end this run ends the next one; an ordinary one dies with its run.
+        if word & StopWord.isSticky != 0 && owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) }
+    }
+
+    private func address(of run: Activation) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(run).toOpaque()) }
+
+    private func returnUnserved(_ outer: Activation) {
+        if outer.nextSignal < outer.signals.count { requeue(outer.signals[outer.nextSignal...], in: outer.mode) }
+        for timer in outer.timers[min(outer.nextTimer, outer.timers.count)...] { fileAgain(timer) }
+    }
+
+    // MARK: Passes
+
+    /// Takes note of what other threads did, and drops the wake-ups that came before the pass: it looks at everything anyway.
+    func beginPass() { /* DOES CALLOUT */
+        counters.passes.increment()
+        takeAttention()
+        owned.pending.remove(.wake)
+        if owned.pending.contains(.changes) { applyChanges() }
+        if owned.pending.contains(.finishing) { finishItems() }
+    }
+
+    @inline(__always)
+    func takeAttention() {
+        if attention.load(ordering: .sequentiallyConsistent) == 0 { return }
+        owned.pending.formUnion(Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)))
+    }
+
+    func limitHasPassed(_ run: Activation) -> Bool {
+        run.limit != .max && run.limit <= now().nanoseconds
+    }
+
+    /// Whether nothing in `mode` could ever happen. Observers never count.
+    func isEmpty(_ mode: ModeState) -> Bool {
+        if mode.population.load(ordering: .acquiring) > 0 || !mode.performing.isEmpty { return false }
+        if mode.isCommon.load(ordering: .acquiring) && hasSomethingForCommonModes { return false }
+        return !(mode.poller?.hasForeignEvents ?? false)
+    }
+
+    // MARK: Asking
+
+    /// The mode of the innermost run in progress; nil outside any run. Thread-safe. See `CFRunLoopCopyCurrentMode`.
+    public var currentMode: Mode? {
+        let index = currentModeIndex.load(ordering: .acquiring)
+        return index < 0 ? nil : shared.withLock { $0.modes[index].name }
+    }
+
+    /// How many runs are in progress, one inside the other; 0 outside any run. Thread-safe.
+    public var runDepth: Int { depth.load(ordering: .acquiring) }
+
+    /// The present in the loop's own time: manual when it uses a `ManualClock`. Owning thread only.
+    func now() -> Instant { owned.manualClock?.now ?? .now }
+}

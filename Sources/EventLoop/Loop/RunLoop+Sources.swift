@@ -1,0 +1,203 @@
+// Sources in modes: add, remove, contains, invalidate.
+
+import Synchronization
+
+extension RunLoop {
+    /// Adds a source to a mode, or with `.common` to every mode that is or becomes a common one. Wakes the loop.
+    ///
+    /// False when the source is invalid or the loop has ended. A source that is there already stays as it is. Calls `schedule` of a
+    /// custom source, on the calling thread, after the fact. Thread-safe. See `CFRunLoopAddSource`.
+    @discardableResult
+    public func add(_ source: Source, forMode mode: Mode = .default) -> Bool { /* DOES CALLOUT */
+        preconditionNotForked()
+        // Held until the callouts below have returned.
+        guard source.rundown.enter() else { return false }
+        defer { if source.rundown.exit() { source.finish() } }
+        while true {  // ends: each turn means that another thread has ended the membership meanwhile
+            guard let membership = source.membership(joining: self) else { return false }
+            let outcome = shared.withLock { $0.join(membership, mode) }
+            switch outcome {
+            case .isDead: source.forget(membership)
+            case .refused(let isDead):
+                if isDead {
+                    source.forget(membership)
+                    _ = source.rundown.exit()  // not the last: this call holds one
+                }
+                return false
+            case .joined(let gained):
+                afterJoining(membership, gained)
+                return true
+            }
+        }
+    }
+
+    /// Takes a source out of a mode; with `.common`, out of every common mode. Nothing when it is not there.
+    ///
+    /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
+    /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
+    public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
+        guard let membership = source.existingMembership(of: self) else { return }
+        let (lost, isDead) = shared.withLock { $0.leave(membership, mode) }
+        afterLeaving(membership, lost, isDead: isDead)
+    }
+
+    /// Whether the source is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
+    public func contains(_ source: Source, forMode mode: Mode = .default) -> Bool {
+        guard let membership = source.existingMembership(of: self) else { return false }
+        return shared.withLock { shared in
+            if membership.isDead { return false }
+            if mode == .common { return membership.isCommon }
+            guard let state = shared.mode(mode) else { return false }
+            return membership.modes.contains(state.index)
+        }
+    }
+
+    /// Takes an invalid source out of every mode, for good.
+    fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
+        let (lost, isDead) = shared.withLock { $0.expel(membership) }
+        afterLeaving(membership, lost, isDead: isDead)
+    }
+
+    func afterJoining(_ membership: SourceMembership, _ gained: [ModeState]) { /* DOES CALLOUT */
+        if gained.isEmpty { return }
+        if membership.source.watch != nil {
+            submit(gained.map { .sourceJoined(membership, modeIndex: $0.index) })
+        } else {
+            // "Adding an input source to the run loop wakes it up" (the Guide).
+            mark(.signals)
+            notifyIfElsewhere(.wake)
+        }
+        for mode in gained { membership.source.didJoin(self, mode.name) }
+    }
+
+    func afterLeaving(_ membership: SourceMembership, _ lost: [ModeState], isDead: Bool) { /* DOES CALLOUT */
+        if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
+        for mode in lost { membership.source.didLeave(self, mode.name) }
+        if isDead {
+            membership.source.forget(membership)
+            if !submit(.sourceDied(membership)) && membership.source.rundown.exit() { membership.source.finish() }
+        } else if membership.source.watch != nil {
+            submit(lost.map { .sourceLeft(membership, modeIndex: $0.index) })
+        }
+        // The mode may be empty now.
+        if !lost.isEmpty { notifyIfElsewhere(.wake) }
+    }
+}
+
+extension LoopShared {
+    enum JoinOutcome: Sendable {
+        case joined([ModeState])
+        case isDead
+        /// `isDead`: the membership never came to life.
+        case refused(isDead: Bool)
+    }
+
+    mutating func join(_ membership: SourceMembership, _ name: RunLoop.Mode) -> JoinOutcome {
+        if membership.isDead { return .isDead }
+        let isNew = membership.modes.isEmpty && !membership.isCommon
+        if phase == .ended || !membership.source.isValid {
+            if isNew { membership.isDead = true }
+            return .refused(isDead: isNew)
+        }
+        if isNew {
+            membership.index = sources.count
+            sources.append(membership)
+        }
+        if name == .common {
+            membership.isCommon = true
+            return .joined(commonModes.compactMap { put(membership, in: makeMode($0)) })
+        }
+        return .joined(put(membership, in: makeMode(name)).map { [$0] } ?? [])
+    }
+
+    /// The mode, when the source was not in it.
+    mutating func put(_ membership: SourceMembership, in mode: ModeState) -> ModeState? {
+        guard membership.modes.insert(mode.index) else { return nil }
+        mode.changePopulation(by: 1)
+        if let source = membership.source as? RunLoop.CustomSource, source.isSignaled { queue(membership, in: mode) }
+        return mode
+    }
+
+    /// Notes a pending signal in the mode's list.
+    mutating func queue(_ membership: SourceMembership, in mode: ModeState) {
+        if membership.queuedModes.insert(mode.index) { mode.signaled.append(membership) }
+    }
+
+    mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode) -> (lost: [ModeState], isDead: Bool) {
+        if membership.isDead { return ([], false) }
+        var lost: [ModeState] = []
+        if name == .common {
+            guard membership.isCommon else { return ([], false) }
+            membership.isCommon = false
+            for name in commonModes {
+                if let mode = mode(name), takeOut(membership, of: mode) { lost.append(mode) }
+            }
+        } else if let mode = mode(name), takeOut(membership, of: mode) {
+            lost.append(mode)
+        }
+        return (lost, endIfUnused(membership))
+    }
+
+    mutating func expel(_ membership: SourceMembership) -> (lost: [ModeState], isDead: Bool) {
+        if membership.isDead { return ([], false) }
+        membership.isCommon = false
+        var lost: [ModeState] = []
+        for mode in modes where takeOut(membership, of: mode) { lost.append(mode) }
+        return (lost, endIfUnused(membership))
+    }
+
+    private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
+        guard membership.modes.remove(mode.index) else { return false }
+        mode.changePopulation(by: -1)
+        if membership.queuedModes.remove(mode.index) { mode.signaled.removeAll { $0 === membership } }
+        return true
+    }
+
+    private mutating func endIfUnused(_ membership: SourceMembership) -> Bool {
+        guard membership.modes.isEmpty && !membership.isCommon else { return false }
+        membership.isDead = true
+        if membership.index < sources.count, sources[membership.index] === membership {
+            let last = sources.removeLast()
+            if last !== membership {
+                sources[membership.index] = last
+                last.index = membership.index
+            }
+        }
+        return true
+    }
+}
+
+extension RunLoop.Source {
+    /// Removes the source from every loop and mode, for good. Pending signals are forgotten; a second call does nothing.
+    ///
+    /// From another thread than a loop's it does not wait for a call of the handler in progress there: `onInvalidation` says when the
+    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. Thread-safe. See
+    /// `CFRunLoopSourceInvalidate`.
+    public func invalidate() { /* DOES CALLOUT */
+        let (isFirst, isLast) = rundown.invalidate()
+        if !isFirst { return }
+        (self as? RunLoop.CustomSource)?.signaled.store(false, ordering: .sequentiallyConsistent)
+        if isLast { return finish() }
+        for membership in state.withLock({ $0.memberships }) { membership.loop.expel(membership) }
+    }
+
+    /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
+    fileprivate func membership(joining loop: RunLoop) -> SourceMembership? {
+        state.withLock { state in
+            if let membership = state.memberships.first(where: { $0.loop === loop }) { return membership }
+            guard rundown.enter() else { return nil }
+            let membership = SourceMembership(source: self, loop: loop)
+            state.memberships.append(membership)
+            if state.memberships.count > 1 { isInSeveralLoops.store(true, ordering: .releasing) }
+            return membership
+        }
+    }
+
+    func existingMembership(of loop: RunLoop) -> SourceMembership? {
+        state.withLock { $0.memberships.first { $0.loop === loop } }
+    }
+
+    func forget(_ membership: SourceMembership) {
+        state.withLock { $0.memberships.removeAll { $0 === membership } }
+    }
+}

@@ -1,0 +1,274 @@
+// Timers in modes: add, remove, contains, and what the owner does at step 9.
+
+import Synchronization
+
+extension RunLoop {
+    /// Adds a timer to a mode, or with `.common` to every mode that is or becomes a common one.
+    ///
+    /// False when the timer is invalid, belongs to another loop, or the loop has ended. Reaches a sleeping loop at once, without
+    /// `wakeUp()`. In several modes there is still one fire for each date. O(log n) on the owning thread. Thread-safe. See
+    /// `CFRunLoopAddTimer`.
+    @discardableResult
+    public func add(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
+        preconditionNotForked()
+        let isOwner = isCurrent
+        let (isAdded, joined) = shared.withLock { shared -> (Bool, JoinedModes) in
+            guard claimLocked(timer, &shared) else { return (false, .none) }
+            let joined = shared.join(timer, mode)
+            rememberPlaceLocked(timer)
+            if isOwner && shared.changes.isEmpty { return (true, joined) }
+            joined.forEach { shared.changes.append(.timerJoined(timer, $0)) }
+            return (true, isOwner ? .queued : joined.isNone ? .none : .queued)
+        }
+        if !isAdded { return false }
+        switch joined {
+        case .none: break
+        case .queued: isOwner ? applyChanges() : notify(.changes)
+        case .one(let membership): fileNew(timer, membership)
+        case .several(let memberships): for membership in memberships { fileNew(timer, membership) }
+        }
+        return true
+    }
+
+    /// Takes a timer out of a mode; with `.common`, out of every common mode. Out of its last mode, it may join another loop. Stays
+    /// valid. Nothing when it is not there. Thread-safe. See `CFRunLoopRemoveTimer`.
+    public func remove(_ timer: Timer, forMode mode: Mode = .default) {
+        leave(timer) { shared in
+            guard timer.memberships.isEmpty == false || timer.memberships.isCommon else { return [] }
+            guard mode == .common else {
+                return shared.mode(mode).flatMap { timer.memberships.remove($0.index) }.map { [$0] } ?? []
+            }
+            guard timer.memberships.isCommon else { return [] }
+            timer.memberships.isCommon = false
+            return shared.commonModes.compactMap { name in shared.mode(name).flatMap { timer.memberships.remove($0.index) } }
+        }
+    }
+
+    /// Whether the timer is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
+    public func contains(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
+        shared.withLock { shared in
+            guard isHereLocked(timer) else { return false }
+            if mode == .common { return timer.memberships.isCommon }
+            return shared.mode(mode).map { timer.memberships.contains($0.index) } ?? false
+        }
+    }
+
+    /// Takes an invalid timer out of every mode.
+    func expel(_ timer: Timer) {
+        leave(timer) { _ in
+            timer.memberships.isCommon = false
+            defer { (timer.memberships.first, timer.memberships.others) = (nil, []) }
+            return timer.memberships.all
+        }
+    }
+
+    /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
+    private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMemberships.Membership]) {
+        let hasLeft = shared.withLock { shared -> Bool in
+            guard isHereLocked(timer) else { return false }
+            let lost = taking(&shared)
+            for membership in lost {
+                shared.modes[membership.modeIndex].changePopulation(by: -1)
+                shared.changes.append(.timerLeft(timer, membership))
+            }
+            if timer.memberships.isEmpty && !timer.memberships.isCommon {
+                shared.forget(timer)
+                timer.place.store(0, ordering: .sequentiallyConsistent)
+                shared.changes.append(.timerDied(timer))
+            } else {
+                rememberPlaceLocked(timer)
+            }
+            return true
+        }
+        guard hasLeft else { return }
+        removals.add(1, ordering: .acquiringAndReleasing)
+        if isCurrent {
+            applyChanges()
+            finishItemsIfSafe()
+        }
+        // The mode may be empty now, and the deadline another.
+        notifyIfElsewhere([.changes, .wake])
+    }
+
+    // MARK: Under the lock
+
+    /// Makes the timer this loop's, if it is not another's. False when it was refused.
+    private func claimLocked(_ timer: Timer, _ shared: inout LoopShared) -> Bool {
+        if shared.phase == .ended { return false }
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        if place.loopID == id { return timer.isValid }
+        guard place.loopID == 0 else { return false }
+        let unplaced = TimerPlace(loopID: id, memberships: TimerMemberships()).word
+        let (isClaimed, _) = timer.place.compareExchange(expected: 0, desired: unplaced, ordering: .sequentiallyConsistent)
+        guard isClaimed else { return false }
+        // After the claim: whoever invalidates the timer from here on finds it in this loop.
+        guard timer.rundown.enter() else {
+            timer.place.store(0, ordering: .sequentiallyConsistent)
+            return false
+        }
+        timer.memberships = TimerMemberships()
+        timer.memberships.index = shared.timers.count
+        shared.timers.append(timer)
+        return true
+    }
+
+    private func isHereLocked(_ timer: Timer) -> Bool {
+        TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID == id
+    }
+
+    func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.memberships.contains(modeIndex) }
+
+    private func rememberPlaceLocked(_ timer: Timer) {
+        timer.place.store(TimerPlace(loopID: id, memberships: timer.memberships).word, ordering: .releasing)
+    }
+
+    // MARK: The owner's queues
+
+    private func fileNew(_ timer: Timer, _ membership: TimerMemberships.Membership) {
+        if membership.modeIndex >= owned.modes.count { owned.modes = shared.withLock { $0.modes } }
+        file(timer, membership)
+    }
+
+    func file(_ timer: Timer, _ membership: TimerMemberships.Membership) {
+        owned.modes[membership.modeIndex].timers.file(
+            membership.slot, date: timer.date.load(ordering: .acquiring), tolerance: timer.toleranceNanoseconds.load(ordering: .relaxed),
+            owner: Unmanaged.passUnretained(timer).toOpaque())
+    }
+
+    /// Files a timer under its present date and tolerance in every mode it is in. Owning thread only.
+    func fileAgain(_ timer: Timer) {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] }) { file(timer, membership) }
+    }
+
+    /// Files a timer under its present date. Owning thread only; without the lock in the common case.
+    @inline(__always)
+    func reschedule(_ timer: Timer) {
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        guard place.loopID == id, place.isDirect else { return rescheduleSlowly(timer) }
+        // A mode that the owner has not seen yet has a queued change that files the timer.
+        guard place.modeIndex < owned.modes.count else { return }
+        owned.modes[place.modeIndex].timers.reschedule(place.slot, date: timer.date.load(ordering: .acquiring))
+    }
+
+    private func rescheduleSlowly(_ timer: Timer) {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
+        where membership.modeIndex < owned.modes.count {
+            owned.modes[membership.modeIndex].timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
+        }
+    }
+
+    // MARK: Step 9
+
+    /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. What a callout adds waits for the
+    /// next pass.
+    func fireDueTimers(_ run: Activation, _ dueBy: Int64) { /* DOES CALLOUT */
+        let mode = run.mode!  // a run has a mode
+        assert(run.timers.isEmpty, "each level of nesting has a batch of its own")
+        while let (_, owner) = mode.timers.popDue(dueBy) {  // ends: what is popped is filed no more
+            let timer = Unmanaged<Timer>.fromOpaque(owner).takeUnretainedValue()
+            if !timer.isFiring { run.timers.append(timer) }
+        }
+        run.nextTimer = 0
+        while run.nextTimer < run.timers.count {  // ends: the batch is fixed, and the index rises
+            let timer = run.timers[run.nextTimer]
+            run.nextTimer += 1
+            fireIfStillDue(timer, in: mode, dueBy)
+        }
+        run.timers.removeAll(keepingCapacity: true)
+        run.nextTimer = 0
+    }
+
+    private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
+        if timer.isFiring { return }  // its own callout files it again
+        let date = timer.date.load(ordering: .acquiring)
+        guard date <= dueBy, isInMode(timer, mode), timer.rundown.enter() else { return reschedule(timer) }
+        timer.flags.bitwiseOr(Timer.Flag.firing, ordering: .acquiringAndReleasing)
+        counters.timersFired.increment()
+        callOutToTimer(timer)
+        afterFiring(timer, date)
+        if timer.rundown.exit() { timer.finish() }
+    }
+
+    private func isInMode(_ timer: Timer, _ mode: ModeState) -> Bool {
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        if place.loopID != id { return false }
+        if place.isDirect { return place.modeIndex == mode.index }
+        return shared.withLock { _ in isTimer(timer, in: mode.index) }
+    }
+
+    /// Gives a timer its next date, or ends it.
+    private func afterFiring(_ timer: Timer, _ fired: Int64) {
+        let flags = timer.flags.bitwiseAnd(~(Timer.Flag.firing | Timer.Flag.redated), ordering: .acquiringAndReleasing).oldValue
+        let isRedated = flags & Timer.Flag.redated != 0
+        if !timer.repeats && !timer.isOnDemand { return timer.invalidate() }
+        if !isRedated {
+            let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
+            // Somebody may have set the date since the flag was read: theirs stands.
+            _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
+        }
+        reschedule(timer)
+    }
+
+    // MARK: Asking
+
+    /// When the next timer of a mode is due; nil when no timer of it has a date. O(1) on the owning thread, O(n) elsewhere. Thread-safe.
+    /// See `CFRunLoopGetNextTimerFireDate`.
+    public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
+        let earliest = shared.withLock { shared -> Int64 in
+            if mode == .common {
+                return shared.timers.reduce(.max) { $1.memberships.isCommon && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0 }
+            }
+            guard let state = shared.mode(mode) else { return .max }
+            return shared.timers.reduce(.max) {
+                $1.memberships.contains(state.index) && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0
+            }
+        }
+        return earliest == .max ? nil : Instant(nanoseconds: earliest)
+    }
+}
+
+/// The modes that a timer has gained, without an array in the common cases.
+enum JoinedModes: Sendable {
+    case none
+    case one(TimerMemberships.Membership)
+    case several([TimerMemberships.Membership])
+    /// The owner finds them among its changes.
+    case queued
+
+    var isNone: Bool { if case .none = self { true } else { false } }
+
+    func forEach(_ body: (TimerMemberships.Membership) -> Void) {
+        switch self {
+        case .none, .queued: break
+        case .one(let membership): body(membership)
+        case .several(let memberships): memberships.forEach(body)
+        }
+    }
+}
+
+extension LoopShared {
+    mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode) -> JoinedModes {
+        if name != .common { return put(timer, in: makeMode(name)).map { .one($0) } ?? .none }
+        timer.memberships.isCommon = true
+        let joined = commonModes.compactMap { put(timer, in: makeMode($0)) }
+        return joined.isEmpty ? .none : joined.count == 1 ? .one(joined[0]) : .several(joined)
+    }
+
+    /// The membership, when the timer was not in the mode.
+    mutating func put(_ timer: RunLoop.Timer, in mode: ModeState) -> TimerMemberships.Membership? {
+        if timer.memberships.contains(mode.index) { return nil }
+        let membership = TimerMemberships.Membership(modeIndex: mode.index, slot: mode.takeTimerSlotLocked())
+        timer.memberships.insert(membership)
+        mode.changePopulation(by: 1)
+        return membership
+    }
+
+    mutating func forget(_ timer: RunLoop.Timer) {
+        let index = timer.memberships.index
+        let last = timers.removeLast()
+        if last !== timer {
+            timers[index] = last
+            last.memberships.index = index
+        }
+    }
+}

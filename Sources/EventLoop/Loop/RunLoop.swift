@@ -1,0 +1,129 @@
+// The run loop: one per thread. Its ten steps stand in RunLoop+Run.swift; each facet has a file of its own.
+
+internal import CPlatform
+import Synchronization
+
+/// One event-processing loop per thread (CFRunLoop, NSRunLoop).
+///
+/// A loop is made when its thread first asks for `current`, and ends with the thread. Every member is safe to use from any thread,
+/// except that only the owning thread runs the loop and touches its libevent bases. Handlers run on the owning thread, with no lock
+/// held.
+public final class RunLoop: Sendable {
+    // MARK: Fixed
+
+    let id: UInt64
+    let isMainLoop: Bool
+    private let forkEpoch = ForkEpoch.current
+    let channel: WakeChannel
+
+    // MARK: Touched by any thread without the lock, signal handlers included
+
+    /// What the owner has to look at: see `Attention`.
+    let attention = Atomic<UInt32>(0)
+    /// Whether the owner must be woken: see `SleepState`.
+    let sleepState = Atomic<UInt8>(SleepState.working)
+    /// The address of the innermost run in progress, an unretained `Activation`; zero outside any run.
+    let innermost = Atomic<UInt>(0)
+    /// A sticky stop that waits for the next run.
+    let pendingStop = Atomic<Bool>(false)
+    let depth = Atomic<Int>(0)
+    /// The index of the innermost run's mode, or -1.
+    let currentModeIndex = Atomic<Int>(-1)
+    /// Keep-alives and closures queued for the common modes.
+    let commonPopulation = Atomic<Int>(0)
+    /// Counts whatever left a mode: a snapshot taken at the same count is still good.
+    let removals = Atomic<UInt64>(0)
+    let hasEnded = Atomic<Bool>(false)
+    let counters = Counters()
+
+    // MARK: Guarded by the lock
+
+    let shared = Mutex(LoopShared())
+    /// The manual clock, for threads that ask the time of this loop; `owned` has it too.
+    let manualClock = Mutex<ManualClock?>(nil)
+
+    // MARK: Owned by the loop's thread
+
+    // SAFETY: touched on the owning thread only; `preconditionOnLoop` stands before every way in from outside.
+    nonisolated(unsafe) let owned = LoopOwned()
+
+    /// Nil with errno set when there are no descriptors left.
+    init?(isMainLoop: Bool = false) {
+        ForkEpoch.install()
+        guard let channel = WakeChannel() else { return nil }
+        self.channel = channel
+        self.isMainLoop = isMainLoop
+        id = LoopID.make()
+        shared.withLock { _ = $0.makeMode(.default) }
+    }
+
+    deinit {
+        assert(innermost.load(ordering: .relaxed) == 0, "a loop ends outside its runs")
+    }
+
+    // MARK: Which loop
+
+    /// The calling thread's loop, made on first use and ended when the thread exits.
+    ///
+    /// Traps when the process has no descriptors left for a new loop, and in a forked child when the loop was made before the fork.
+    /// See `CFRunLoopGetCurrent`.
+    @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
+    public static var current: RunLoop { threadsLoop() }
+
+    /// The main thread's loop, from any thread. While it runs in a common mode it also serves `DispatchQueue.main` and `@MainActor`,
+    /// and is never `.finished` there. See `CFRunLoopGetMain`.
+    public static var main: RunLoop { LoopLifetime.main }
+
+    /// Whether the caller is on the owning thread. Thread-safe.
+    public var isCurrent: Bool {
+        if LoopID.current == id { return true }
+        return isMainLoop && LoopLifetime.adoptMainLoopIfMainThread() && LoopID.current == id
+    }
+
+    /// False once the owning thread has exited. Thread-safe.
+    public var isValid: Bool { !hasEnded.load(ordering: .acquiring) }
+
+    // MARK: Checks
+
+    @inline(__always)
+    func preconditionOnLoop(_ call: StaticString) {
+        preconditionNotForked()
+        precondition(
+            isCurrent,
+            "\(call) was called on another thread than the run loop's own; hand the work over with perform, or run RunLoop.current")
+    }
+
+    @inline(__always)
+    func preconditionNotForked() {
+        precondition(
+            forkEpoch == ForkEpoch.current,
+            "this run loop was made before fork, and belongs to the parent process; fork before the first use of run loops, or use a new thread's loop in the child"
+        )
+    }
+
+    /// In a child of fork the loop's descriptors are the parent's.
+    @inline(__always)
+    var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
+}
+
+extension RunLoop {
+    /// `current`, for synchronous code that the compiler cannot tell from async.
+    static func threadsLoop() -> RunLoop {
+        guard let pointer = cplatform_current_loop() else { return LoopLifetime.makeLoopOfThisThread() }
+        let loop = Unmanaged<RunLoop>.fromOpaque(pointer).takeUnretainedValue()
+        loop.preconditionNotForked()
+        return loop
+    }
+
+    /// How a run ended. Of several that apply: `handledSource`, `stopped`, `timedOut`, `finished`, in this order.
+    public enum RunResult: Sendable, Equatable {
+        /// The mode was or became empty, or cannot be run (`.common`).
+        case finished
+        /// `stop()` ended it.
+        case stopped
+        /// The limit passed.
+        case timedOut
+        /// A source was handled, and the run was to return then.
+        case handledSource
+    }
+}

@@ -1,0 +1,128 @@
+// What a timer does that concerns the loop it is in: dates, firing by hand, the end, and the ways to make one.
+
+import Synchronization
+
+extension RunLoop.Timer {
+    /// Makes a timer that fires once, `delay` from now.
+    ///
+    /// "Now" is the time of the calling thread's loop: manual when that uses a `ManualClock`, else the monotonic clock.
+    public convenience init(
+        after delay: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        handler: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) {
+        self.init(
+            date: RunLoop.callersNow().advanced(by: delay).nanoseconds, interval: 0, tolerance: 0, order: 0, label: label,
+            site: CreationSite(file, line), handler: handler)
+    }
+
+    /// Makes a timer that fires every `interval`, first one interval from now. An interval of zero or less, and any below it, counts as
+    /// 0.1 ms. "Now" is as for `init(after:)`.
+    public convenience init(
+        every interval: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        handler: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) {
+        let nanoseconds = max(interval.saturatedNanoseconds, Self.shortestInterval)
+        self.init(
+            date: RunLoop.callersNow().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: 0, order: 0,
+            label: label, site: CreationSite(file, line), handler: handler)
+    }
+
+    /// Makes a timer without a date: it fires when `nextFire` is set, once for each setting, and stays valid; for timeouts that come and
+    /// go. It keeps its modes from being empty also without a date.
+    public static func onDemand(
+        label: String? = nil, file: StaticString = #fileID, line: UInt = #line, handler: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) -> RunLoop.Timer {
+        RunLoop.Timer(
+            date: .max, interval: 0, tolerance: 0, order: 0, isOnDemand: true, label: label, site: CreationSite(file, line),
+            handler: handler)
+    }
+
+    /// Makes a timer that fires once, `delay` from now, and adds it to the calling thread's loop in the default mode.
+    @available(*, noasync)
+    @discardableResult
+    public static func scheduled(
+        after delay: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        handler: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) -> RunLoop.Timer {
+        let timer = RunLoop.Timer(after: delay, label: label, file: file, line: line, handler: handler)
+        RunLoop.threadsLoop().add(timer)
+        return timer
+    }
+
+    /// Makes a timer that fires every `interval`, and adds it to the calling thread's loop in the default mode.
+    @available(*, noasync)
+    @discardableResult
+    public static func scheduled(
+        every interval: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        handler: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) -> RunLoop.Timer {
+        let timer = RunLoop.Timer(every: interval, label: label, file: file, line: line, handler: handler)
+        RunLoop.threadsLoop().add(timer)
+        return timer
+    }
+
+    /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired.
+    ///
+    /// Setting it moves the timer and starts a repeating timer's grid anew; in the past it means the next pass. Set in the timer's own
+    /// handler it stands, except that a timer which fires once is over with its callout. Reaches a sleeping loop at once. O(1) on the
+    /// owning thread for a later date, O(log n) for an earlier one. Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
+    public var nextFire: RunLoop.Instant {
+        get { isValid ? RunLoop.Instant(nanoseconds: date.load(ordering: .acquiring)) : .distantFuture }
+        set {
+            guard isValid else { return }
+            if isFiring { flags.bitwiseOr(Flag.redated, ordering: .acquiringAndReleasing) }
+            date.store(newValue.nanoseconds, ordering: .sequentiallyConsistent)
+            let loopID = TimerPlace(word: place.load(ordering: .acquiring)).loopID
+            if loopID == 0 { return }
+            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.reschedule(self) } else { tellLoop(loopID) }
+        }
+    }
+
+    /// How late the timer may fire, so that one wake-up can serve several. Reads back as honoured: never negative, at most half of
+    /// `interval`. Thread-safe. See `CFRunLoopTimerSetTolerance`.
+    public var tolerance: Swift.Duration {
+        get { .nanoseconds(toleranceNanoseconds.load(ordering: .acquiring)) }
+        set {
+            let honoured = Self.honoured(newValue.saturatedNanoseconds, interval: intervalNanoseconds)
+            toleranceNanoseconds.store(honoured, ordering: .releasing)
+            let loopID = TimerPlace(word: place.load(ordering: .acquiring)).loopID
+            if loopID == 0 { return }
+            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.fileAgain(self) } else { tellLoop(loopID) }
+        }
+    }
+
+    private func tellLoop(_ loopID: UInt64) {
+        let isQueued = flags.bitwiseOr(Flag.redateQueued, ordering: .acquiringAndReleasing).oldValue & Flag.redateQueued != 0
+        if isQueued { return }
+        if LoopRegistry.loop(loopID)?.submit(.timerChanged(self)) != true {
+            flags.bitwiseAnd(~Flag.redateQueued, ordering: .acquiringAndReleasing)
+        }
+    }
+
+    /// Calls the handler now, on the calling thread. A repeating timer keeps its dates; one that fires once is then invalid. Nothing on an
+    /// invalid timer. Thread-safe. See `NSTimer.fire`.
+    public func fire() { /* DOES CALLOUT */
+        guard rundown.enter() else { return }
+        callHandler()
+        if !repeats && !isOnDemand { invalidate() }
+        if rundown.exit() { finish() }
+    }
+
+    /// Takes the timer out of every mode, for good, and lets go of its handler: on the loop's thread where there is one. Does not wait for
+    /// a call of the handler in progress on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
+    public func invalidate() {
+        let (isFirst, isLast) = rundown.invalidate()
+        if !isFirst { return }
+        if isLast { return finish() }
+        let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
+        if loopID == 0 { return }
+        if loopID == LoopID.current { LoopLifetime.unsafeCurrent.expel(self) } else { LoopRegistry.loop(loopID)?.expel(self) }
+    }
+}
+
+extension RunLoop {
+    /// The present, as the calling thread's loop sees it.
+    static func callersNow() -> Instant {
+        LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now()
+    }
+}

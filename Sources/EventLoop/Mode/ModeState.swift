@@ -1,0 +1,91 @@
+// What one mode of one loop holds.
+
+import Synchronization
+
+/// The items of a mode. Made when the first item is added; never removed from its loop.
+final class ModeState: @unchecked Sendable {
+    let name: RunLoop.Mode
+    let index: Int
+
+    // MARK: Read by any thread, written under the loop's lock
+
+    /// How many sources, timers, keep-alives and queued closures keep the mode from being empty.
+    let population = Atomic<Int>(0)
+    /// The union of what the observers want to be told.
+    let observedActivities = Atomic<UInt>(0)
+
+    /// Whether the mode is one of the common ones; never taken back.
+    let isCommon: Atomic<Bool>
+
+    // MARK: Guarded by the loop's lock
+    // SAFETY: read and written under that lock only.
+
+    /// Sorted by order, then insertion.
+    var observers: ContiguousArray<RunLoop.Observer> = []
+    /// Custom sources with a pending signal, in no order.
+    var signaled: ContiguousArray<SourceMembership> = []
+    var blocks: ContiguousArray<WorkItem> = []
+    var performs: ContiguousArray<WorkItem> = []
+    /// Slots of the timer queue that nobody uses.
+    private var freeTimerSlots: [UInt32] = []
+    private var timerSlotCount: UInt32 = 0
+
+    // MARK: Owned by the loop's thread
+    // SAFETY: touched on that thread only.
+
+    var timers = TimerQueue()
+    /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
+    var poller: Poller?
+    /// Performs that were taken from under the lock and have not run yet.
+    var performing = WorkFIFO()
+    /// Which kind of event step 9 served last.
+    var lastServed = EventKind.mainQueue
+
+    init(name: RunLoop.Mode, index: Int, isCommon: Bool) {
+        self.name = name
+        self.index = index
+        self.isCommon = Atomic(isCommon)
+    }
+
+    func changePopulation(by change: Int) {
+        let new = population.add(change, ordering: .acquiringAndReleasing).newValue
+        assert(new >= 0, "an item left a mode that it was not in")
+    }
+
+    func takeTimerSlotLocked() -> UInt32 {
+        if let slot = freeTimerSlots.popLast() { return slot }
+        timerSlotCount += 1
+        return timerSlotCount - 1
+    }
+
+    func freeTimerSlotLocked(_ slot: UInt32) { freeTimerSlots.append(slot) }
+
+    func insertObserverLocked(_ observer: RunLoop.Observer) {
+        let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
+        observers.insert(observer, at: place)
+        rememberActivitiesLocked()
+    }
+
+    func removeObserverLocked(_ observer: RunLoop.Observer) {
+        observers.removeAll { $0 === observer }
+        rememberActivitiesLocked()
+    }
+
+    func removeObserversLocked() {
+        observers = []
+        rememberActivitiesLocked()
+    }
+
+    private func rememberActivitiesLocked() {
+        let union = observers.reduce(RunLoop.Activity()) { $0.union($1.activities) }
+        observedActivities.store(union.rawValue, ordering: .sequentiallyConsistent)
+    }
+}
+
+/// What step 9 can serve, one kind a pass.
+enum EventKind: Int {
+    case timers, ports, mainQueue
+
+    /// The one whose turn comes after this.
+    var next: EventKind { EventKind(rawValue: (rawValue + 1) % 3)! }  // 0, 1 and 2 are the raw values
+}

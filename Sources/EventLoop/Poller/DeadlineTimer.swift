@@ -1,0 +1,87 @@
+// The one deadline that a base is armed for.
+//
+// Lifecycle: the timer descriptor and its event are made with the poller and freed with it, on the loop's thread.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A timerfd in the base, armed only when the deadline of a wait changes; where there is none, a libevent timeout.
+///
+/// libevent's own timeouts follow a coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
+struct DeadlineTimer: ~Copyable {
+    struct Record { var hasFired = false }
+
+    private let descriptor: Int32
+    private let reportsEdges: Bool
+    private let record: UnsafeMutablePointer<Record>
+    /// What the kernel is armed for; `Int64.max` for nothing.
+    private var armed = Int64.max
+
+    /// Nil with errno set when the kernel refuses.
+    init?(_ base: borrowing EventBase) {
+        descriptor = cplatform_make_deadline_timer()
+        let isRefused = descriptor < 0 && errno != ENOSYS
+        reportsEdges = base.reportsEdges
+        record = EventRecord.allocate(Record())
+        let event = EventRecord.event(record)
+        let callback: EventCallback = { _, _, context in
+            context!.assumingMemoryBound(to: Record.self).pointee.hasFired = true
+        }
+        let level = RunLoop.Priority.default.level
+        if descriptor < 0 {
+            event.assign(base, -1, [.timeout], level: level, callback, record)
+            if isRefused { return nil }
+            return
+        }
+        // An edge needs no read: each arming that comes due is a new one.
+        event.assign(base, descriptor, base.reportsEdges ? [.read, .persist, .edge] : [.read, .persist], level: level, callback, record)
+        // What has been made is freed by deinit.
+        if event.add() != 0 { return nil }
+    }
+
+    deinit {
+        EventRecord.event(record).delete()
+        EventRecord.free(record)
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// How many events of the base are the timer's.
+    var addedEvents: Int { descriptor >= 0 || armed != .max ? 1 : 0 }
+
+    /// Takes note that the deadline came, if it did.
+    mutating func takeFired() -> Bool {
+        if !record.pointee.hasFired { return false }
+        record.pointee.hasFired = false
+        armed = .max
+        if descriptor >= 0 && !reportsEdges {
+            var count: UInt64 = 0
+            _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+        }
+        return true
+    }
+
+    /// Arms for `deadline` (`Int64.max`: none). A deadline later than the armed one is left to be armed when that one comes, so that
+    /// a limit which moves with every run costs no system call.
+    mutating func arm(_ deadline: Int64) {
+        if deadline == armed || (deadline > armed && deadline != .max) { return }
+        armed = deadline
+        if descriptor >= 0 {
+            // A time in the past, zero included, is "at once"; the kernel takes zero for "disarm".
+            let result = cplatform_arm_deadline_timer(descriptor, deadline == .max ? 0 : max(1, deadline))
+            precondition(result == 0, "timerfd_settime takes any valid time; errno \(errno)")
+            return
+        }
+        let event = EventRecord.event(record)
+        event.delete()
+        if deadline == .max { return }
+        let left = max(0, deadline.subtractingSaturated(RunLoop.Instant.now.nanoseconds))
+        event.add(afterMicroseconds: left / 1000 + 1)
+    }
+}

@@ -1,0 +1,44 @@
+// What file a descriptor's number stands for. A number is used again as soon as it is closed; a file is not.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// Tells one open file from another. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
+struct FileIdentity: Sendable, Equatable {
+    let device: UInt64
+    let inode: UInt64
+
+    /// Nil when the descriptor is not open.
+    init?(of descriptor: Int32) {
+        var status = stat()
+        if fstat(descriptor, &status) != 0 { return nil }
+        device = UInt64(truncatingIfNeeded: status.st_dev)
+        inode = UInt64(truncatingIfNeeded: status.st_ino)
+    }
+
+    /// The identity of a descriptor that the kernel can watch; found out by asking it.
+    static func ofPollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> FileIdentity {
+        switch cplatform_probe_descriptor(descriptor) {
+        case 0: break
+        case EBADF: throw .badDescriptor(descriptor)
+        case EPERM: throw .notPollable(descriptor)
+        case let code: throw .system(operation: "watching descriptor \(descriptor)", errno: code)
+        }
+        guard let identity = FileIdentity(of: descriptor) else { throw .badDescriptor(descriptor) }
+        return identity
+    }
+}
+
+extension Readiness {
+    /// What a descriptor is ready for now. One system call, without waiting.
+    static func now(of descriptor: Int32, wanted: Readiness) -> Readiness {
+        Readiness(rawValue: cplatform_readiness(descriptor, wanted.rawValue))
+    }
+}

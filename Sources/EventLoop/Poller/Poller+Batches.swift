@@ -1,0 +1,80 @@
+// Taking what was collected, to serve it after the wait.
+
+/// One collected source, as it was when the batch was taken.
+struct ReadyEntry {
+    let registration: RegistrationPointer
+    let readiness: Readiness
+    let epoch: UInt32
+}
+
+typealias ReadyBatch = ContiguousArray<ReadyEntry>
+
+extension Poller {
+    /// Takes the collected sources of the most urgent level; with `onlyOne`, the one of them that was served least recently. The
+    /// others stay ready. The batch must be given back to `endBatch`.
+    func takeBatch(onlyOne: Bool) -> (batch: ReadyBatch, stamp: UInt64) {
+        beginBatch()
+        var batch = spareBatches.popLast() ?? []
+        let level = mostUrgentLevel
+        if onlyOne {
+            if let chosen = leastRecentlyServed(level) {
+                batch.append(take(chosen))
+                ready.removeAll { $0 == chosen }
+            }
+            return (batch, lastServing)
+        }
+        if unusualLevels == 0 {
+            for index in 0..<ready.count { batch.append(take(ready[index])) }
+            ready.removeAll()
+            return (batch, lastServing)
+        }
+        ready.removeAll { registration in
+            if registration.pointee.watch.priority.level != level { return false }
+            batch.append(take(registration))
+            return true
+        }
+        return (batch, lastServing)
+    }
+
+    /// What `entry` is still ready for; nil when its source has left, was changed, or was served by a nested run meanwhile. A source
+    /// that is not nil here must be served now.
+    func redeem(_ entry: ReadyEntry, takenAt stamp: UInt64) -> Readiness? {
+        let registration = entry.registration
+        guard registration.pointee.isLive, registration.pointee.epoch == entry.epoch, registration.pointee.servedAt <= stamp else {
+            return nil
+        }
+        lastServing += 1
+        registration.pointee.servedAt = lastServing
+        return entry.readiness
+    }
+
+    func endBatch(_ batch: consuming ReadyBatch) {
+        var batch = batch
+        batch.removeAll(keepingCapacity: true)
+        spareBatches.append(batch)
+        endBatch()
+    }
+
+    private func take(_ registration: RegistrationPointer) -> ReadyEntry {
+        defer { registration.pointee.pending = [] }
+        return ReadyEntry(
+            registration: registration, readiness: registration.pointee.pending, epoch: registration.pointee.epoch)
+    }
+
+    private var mostUrgentLevel: Int32 {
+        if unusualLevels == 0 { return RunLoop.Priority.default.level }
+        var level = EventBase.levels
+        for index in 0..<ready.count { level = min(level, ready[index].pointee.watch.priority.level) }
+        return level
+    }
+
+    /// Fair to those that stand behind an always-ready one in the kernel's list.
+    private func leastRecentlyServed(_ level: Int32) -> RegistrationPointer? {
+        var chosen: RegistrationPointer?
+        for index in 0..<ready.count where unusualLevels == 0 || ready[index].pointee.watch.priority.level == level {
+            if let best = chosen, best.pointee.servedAt <= ready[index].pointee.servedAt { continue }
+            chosen = ready[index]
+        }
+        return chosen
+    }
+}

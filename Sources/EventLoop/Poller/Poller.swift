@@ -1,0 +1,260 @@
+// What waits: one libevent base for one mode.
+//
+// Lifecycle of the base and of all its events: made when the mode first asks the kernel, freed with the loop, on the loop's thread.
+// libevent's callbacks only collect here; nobody's handler runs inside the wait, so nested runs may wait on the same base.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// Registers descriptors, waits, collects what is ready. Owning thread only, without a lock.
+final class Poller {
+    // SAFETY: the whole class belongs to the loop's thread; `Registration.poller` is read in callbacks on that thread.
+
+    let base: EventBase
+    private var deadline: DeadlineTimer
+    private var internals: [UnsafeMutablePointer<InternalRecord>] = []
+    private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
+
+    /// Every live registration by descriptor number, chained.
+    var registrations: [Int32: RegistrationPointer] = [:]
+    var ready = ReadyList()
+    /// How many added events the poller knows as its own.
+    var ownEvents = 0
+    /// How many registrations have another level than the default one.
+    var unusualLevels = 0
+    /// A C library may have events on the base.
+    var hostsForeignEvents = false
+    /// The thread is inside libevent.
+    private(set) var isInside = false
+    /// The last wait ended before the lower levels were collected: what libevent still holds for them may be stale by now.
+    private var mayHoldStaleEvents = false
+    private var mainQueueIsReady = false
+    private(set) var watchesMainQueue = false
+    var lastServing: UInt64 = 0
+
+    var batchesInProgress = 0
+    /// Emptied batches, kept for their memory.
+    var spareBatches: [ReadyBatch] = []
+    /// Unregistered while a batch is being served; freed after it.
+    var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
+
+    /// How many of our own callbacks ran in the wait in progress.
+    private var collected = 0
+
+    /// The events that are the poller's own business.
+    struct InternalRecord {
+        let poller: Unmanaged<Poller>
+        var level: Int32 = RunLoop.Priority.default.level
+        /// The descriptor must be read, because the backend knows levels only.
+        var drains = false
+        var isActive = false
+    }
+    private typealias Internal = EventRecord<InternalRecord>
+
+    /// What a wait brought, beside the ready list.
+    struct Outcome {
+        /// A callback of a C library ran, as far as libevent's counts tell.
+        var servedForeign = false
+        var mainQueueIsReady = false
+    }
+
+    /// Nil with errno set when the kernel refuses a descriptor.
+    init?(waking channel: borrowing WakeChannel) {
+        guard let base = EventBase(), let deadline = DeadlineTimer(base) else { return nil }
+        self.base = base
+        self.deadline = deadline
+        let drains = !self.base.reportsEdges
+        // Edge-triggered and never read: every write is a new edge, and the read is saved.
+        let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
+        if code != 0 {
+            errno = code
+            return nil
+        }
+    }
+
+    deinit {
+        assert(!isInside && batchesInProgress == 0, "a poller ends outside its wait")
+        for record in internals + sentinels {
+            EventRecord.event(record).delete()
+            Internal.free(record)
+        }
+        for first in registrations.values {
+            var next: RegistrationPointer? = first
+            while let registration = next {  // ends: the chain has an end
+                next = registration.pointee.nextOnDescriptor
+                disconnect(registration)
+                EventRecord.free(registration)
+            }
+        }
+        freeBuried()
+    }
+
+    // MARK: Waiting
+
+    /// Collects what is ready, without waiting.
+    func poll() -> Outcome {
+        dropLevelTriggered()
+        return inside(waiting: false)
+    }
+
+    /// Waits until something is ready, the channel is written, or `deadline` (nanoseconds of the monotonic clock; `Int64.max` for
+    /// none) comes. It may return without any of these.
+    func wait(until deadline: Int64) -> Outcome {
+        self.deadline.arm(deadline)
+        dropLevelTriggered()
+        return inside(waiting: true)
+    }
+
+    private func inside(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
+        precondition(!isInside, Self.nestedUnderForeign)
+        if hostsForeignEvents { _ = base.takeMostActiveEvents() }
+        collected = 0
+        mainQueueIsReady = false
+        isInside = true
+        if waiting { base.wait() } else { base.poll() }
+        isInside = false
+        if deadline.takeFired() { collected += 1 }
+        var outcome = Outcome(mainQueueIsReady: mainQueueIsReady)
+        if hostsForeignEvents { outcome.servedForeign = base.takeMostActiveEvents() > collected }
+        if !sentinels.isEmpty { settleSentinels() }
+        return outcome
+    }
+
+    static let nestedUnderForeign = """
+        a run in this mode cannot nest inside a libevent callback of the same mode, because libevent's wait is not re-entrant; \
+        nest in another mode, or hand the work to the loop with perform and nest there
+        """
+
+    /// Whether a C library has events that keep the mode from being empty.
+    var hasForeignEvents: Bool {
+        hostsForeignEvents && base.addedEvents > ownEvents + deadline.addedEvents
+    }
+
+    /// Whether the kernel could report anything beside the wake-up and the deadline.
+    var watchesAnything: Bool { !registrations.isEmpty || hostsForeignEvents || watchesMainQueue }
+
+    // MARK: Our own events
+
+    private func watchInternally(_ descriptor: Int32, _ flags: EventFlags, drains: Bool) -> Int32 {
+        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), drains: drains))
+        let event = Internal.event(record)
+        event.assign(
+            base, descriptor, flags, level: RunLoop.Priority.default.level,
+            { descriptor, _, context in
+                let record = context!.assumingMemoryBound(to: InternalRecord.self)
+                record.pointee.poller._withUnsafeGuaranteedRef { $0.collected += 1 }
+                guard record.pointee.drains else { return }
+                var count: UInt64 = 0
+                _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+            }, record)
+        let code = event.add()
+        if code == 0 { ownEvents += 1 }
+        internals.append(record)
+        return code
+    }
+
+    /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
+    func watchMainQueue(_ descriptor: Int32) -> Int32 {
+        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self)))
+        let event = Internal.event(record)
+        event.assign(
+            base, descriptor, [.read, .persist], level: RunLoop.Priority.default.level,
+            { _, _, context in
+                let record = context!.assumingMemoryBound(to: InternalRecord.self)
+                record.pointee.poller._withUnsafeGuaranteedRef {
+                    $0.collected += 1
+                    $0.mainQueueIsReady = true
+                }
+            }, record)
+        let code = event.add()
+        if code == 0 { ownEvents += 1 }
+        internals.append(record)
+        watchesMainQueue = code == 0
+        return code
+    }
+
+    // MARK: Collecting
+
+    static let collect: EventCallback = { _, what, context in
+        let registration = context!.assumingMemoryBound(to: Registration.self)
+        registration.pointee.poller._withUnsafeGuaranteedRef { $0.collect(registration, EventFlags(rawValue: what)) }
+    }
+
+    private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
+        collected += 1
+        if registration.pointee.watch.trigger == .oneShot && registration.pointee.gate < 0 {
+            // Added without EV_PERSIST: libevent has taken the event off.
+            registration.pointee.isAdded = false
+            ownEvents -= 1
+        }
+        if unusualLevels > 0 || hostsForeignEvents { stopAtLevel(registration.pointee.watch.priority.level) }
+        let seen = readiness(of: registration, what)
+        if seen.isEmpty { return }
+        if registration.pointee.pending.isEmpty { ready.append(registration) }
+        registration.pointee.pending.formUnion(seen)
+    }
+
+    private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
+        let watch = registration.pointee.watch
+        if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
+        if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
+        var seen: Readiness = []
+        if what.contains(.read) { seen.insert(.read) }
+        if what.contains(.write) { seen.insert(.write) }
+        if what.contains(.closed) { seen.insert(.closed) }
+        return seen
+    }
+
+    /// Makes the wait end when all that is active at `level` has been collected.
+    ///
+    /// libevent looks at the kernel again before it goes to a less urgent level. Our callbacks only collect, so an urgent descriptor is
+    /// still readable then, and would be for ever: the wait would not return. An event of the poller's own, queued behind the first
+    /// one collected, breaks the wait; less urgent ones stay active in libevent until the next wait.
+    private func stopAtLevel(_ level: Int32) {
+        if sentinels.isEmpty { makeSentinels() }
+        let sentinel = sentinels[Int(level)]
+        if sentinel.pointee.isActive { return }
+        sentinel.pointee.isActive = true
+        Internal.event(sentinel).activate()
+    }
+
+    private func makeSentinels() {
+        for level in 0..<EventBase.levels {
+            let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), level: level))
+            Internal.event(record).assign(
+                base, -1, [], level: level,
+                { _, _, context in
+                    let record = context!.assumingMemoryBound(to: InternalRecord.self)
+                    record.pointee.isActive = false
+                    record.pointee.poller._withUnsafeGuaranteedRef { $0.base.breakLoop() }
+                }, record)
+            sentinels.append(record)
+        }
+    }
+
+    private func settleSentinels() {
+        for sentinel in sentinels where sentinel.pointee.isActive {
+            // The wait ended before its turn came.
+            Internal.event(sentinel).delete()
+            sentinel.pointee.isActive = false
+        }
+        mayHoldStaleEvents = base.activeEvents > 0
+    }
+
+    /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
+    private func dropLevelTriggered() {
+        if ready.isEmpty { return }
+        ready.removeAll { registration in
+            guard registration.pointee.watch.trigger == .level else { return false }
+            registration.pointee.pending = []
+            return true
+        }
+    }
+}

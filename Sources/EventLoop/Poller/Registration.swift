@@ -1,0 +1,27 @@
+// A source's place in one base.
+//
+// Lifecycle: allocated by `Poller.register`, freed by `Poller.unregister`; while a batch of ready sources is being served the memory
+// stays, marked dead, so that the batch can tell (`Poller.bury`).
+
+struct Registration {
+    let poller: Unmanaged<Poller>
+    /// The membership that the poller's owner registered; opaque down here.
+    let owner: UnsafeRawPointer
+    /// The next registration of the same descriptor number in the same base.
+    var nextOnDescriptor: UnsafeMutablePointer<Registration>?
+    var watch: Watch
+    /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
+    var pending: Readiness = []
+    /// The descriptor of the registration's own small poller, or -1.
+    var gate: Int32 = -1
+    /// libevent holds the event.
+    var isAdded = false
+    /// False once unregistered.
+    var isLive = true
+    /// Counts the times that the event was taken off: what was collected before is void.
+    var epoch: UInt32 = 0
+    /// When the registration was served last, in the poller's count of servings.
+    var servedAt: UInt64 = 0
+}
+
+typealias RegistrationPointer = UnsafeMutablePointer<Registration>

@@ -1,0 +1,45 @@
+// What wakes a sleeping loop.
+//
+// Lifecycle: made with the loop and closed with the `RunLoop` object, not with its thread, so that a late `stop` or `wakeUp` never
+// writes into a descriptor that has become a stranger's.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// An eventfd (a pipe where there is none) that stands in every base of a loop. Thread-safe; `wake` also in signal handlers.
+struct WakeChannel: ~Copyable, Sendable {
+    let readEnd: Int32
+    let writeEnd: Int32
+
+    /// Nil with errno set when there are no descriptors left.
+    init?() {
+        var ends: [Int32] = [-1, -1]
+        if cplatform_make_wake_channel(&ends) != 0 { return nil }
+        (readEnd, writeEnd) = (ends[0], ends[1])
+    }
+
+    deinit {
+        close(readEnd)
+        if writeEnd != readEnd { close(writeEnd) }
+    }
+
+    /// Async-signal-safe: one `write`, and errno is kept.
+    func wake() {
+        withUnsafePointer(to: (readEnd, writeEnd)) { ends in
+            ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
+        }
+    }
+
+    func drain() {
+        withUnsafePointer(to: (readEnd, writeEnd)) { ends in
+            ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_drain_wake_channel($0) }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+// What the kernel is asked to watch for a source.
+
+/// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for.
+struct Readiness: OptionSet, Sendable {
+    let rawValue: Int32
+    static let read = Readiness(rawValue: 1)
+    static let write = Readiness(rawValue: 2)
+    static let closed = Readiness(rawValue: 4)
+    static let broken = Readiness(rawValue: 8)
+}
+
+enum WatchTrigger: Sendable { case level, edge, oneShot }
+
+struct Watch: Sendable {
+    var descriptor: Int32
+    var wanted: Readiness
+    var trigger: WatchTrigger
+    var priority: RunLoop.Priority
+    var identity: FileIdentity
+}

@@ -1,0 +1,181 @@
+// The demo from beginning to end, on the main thread's run loop.
+//
+// `perform` is the whole story in order. Everything here belongs to the main thread; what handlers need of it
+// they reach through a `LoopBound`.
+
+import EventLoop
+
+final class Conductor {
+    private let options: Options
+    private let narrator: Narrator
+    private let main = RunLoop.main
+    private let recorder = Recorder()
+    private var inbox: Inbox?
+    private var load: Load?
+    private var tickTimer: RunLoop.Timer?
+
+    private var isInterrupted = false
+    private var isDriving = false
+    private var secondsDriven = 0
+    /// For how many ticks the last answers have been awaited.
+    private var ticksSinceFinish = 0
+
+    /// What the server loops have handed over: requests by loop number, and how long the way took.
+    private var answeredByHost: [Int: UInt64] = [:]
+    private var requestsThisSecond: UInt64 = 0
+    private var batchesThisSecond = 0
+    private var batches = 0
+    private var handOver = Latency()
+
+    private static let clientsPerLoop = 4
+
+    init(options: Options, terminal: Terminal) {
+        self.options = options
+        narrator = Narrator(terminal: terminal)
+    }
+
+    func perform() throws(DemoError) {
+        Process.ignoreBrokenPipes()
+        Process.stopMainLoopOnInterrupt()
+        let inbox = openInbox()
+        let server = try Server(port: options.port, loops: options.loops, inbox: inbox, report: reportForVisitors)
+        narrator.greet(url: server.url, loops: options.loops)
+        startTicking()
+        if options.seconds > 0 {
+            try drive(server)
+            if let (pass, count) = recorder.typicalPass() {
+                narrator.timeline(pass, among: count, recorder: recorder)
+            }
+            narrator.statistics(of: Report.named(main: main, servers: server.loops))
+        }
+        if options.isForever, !isInterrupted {
+            narrator.serving(url: server.url)
+            main.run()
+            narrator.statistics(of: Report.named(main: main, servers: server.loops))
+        }
+        try stopEverything(server)
+    }
+
+    // MARK: Starting
+
+    private func openInbox() -> Inbox {
+        let here = LoopBound(self)
+        let inbox = Inbox(label: "inbox") { batches in here.value.take(batches) }
+        inbox.add(to: main)
+        self.inbox = inbox
+        return inbox
+    }
+
+    private func startTicking() {
+        let here = LoopBound(self)
+        let timer = RunLoop.Timer(every: .seconds(1), label: "tick") { _ in here.value.tick() }
+        main.add(timer)
+        tickTimer = timer
+    }
+
+    /// The text of /statistics, made on a server loop.
+    private var reportForVisitors: @Sendable ([RunLoop]) -> String {
+        { [main] servers in
+            let loops = Report.named(main: main, servers: servers)
+            return Report.statistics(of: loops, palette: .plain).joined(separator: "\n") + "\n"
+        }
+    }
+
+    // MARK: Driving
+
+    /// The Guide's Listing 3-2: run until something has been handled, look around, run again. Each run is
+    /// then one whole pass from entry to exit, which is what the recorder wants to see.
+    private func drive(_ server: Server) throws(DemoError) {
+        let clients = options.loops * Conductor.clientsPerLoop
+        narrator.beginDriving(clients: clients, seconds: options.seconds)
+        recorder.start()
+        let load = Load(port: server.port, recorder: recorder)
+        self.load = load
+        isDriving = true
+        do throws(DemoError) {
+            try load.start(connections: clients)
+        } catch {
+            _ = server.stop()
+            throw error
+        }
+        // Ends: by its last tick the timer has told the load to finish, and three ticks later to give up.
+        while !load.isDone {
+            if main.run(for: .seconds(1), returnAfterSourceHandled: true) == .stopped {
+                // Ctrl-C, or nobody reads our output: what is under way is still awaited.
+                isInterrupted = true
+                secondsDriven = options.seconds
+                load.finish()
+            }
+        }
+        isDriving = false
+        recorder.stop()
+    }
+
+    /// The timer's handler, once a second.
+    private func tick() {
+        recorder.handling(.timer)
+        if isDriving, let load {
+            tickWhileDriving(load)
+        } else if requestsThisSecond > 0 {
+            narrator.answered(requestsThisSecond, of: answeredByHost.values.reduce(0, +))
+        }
+        (requestsThisSecond, batchesThisSecond) = (0, 0)
+        if narrator.terminal.isBroken { main.stop(sticky: true) }
+    }
+
+    private func tickWhileDriving(_ load: Load) {
+        guard secondsDriven < options.seconds else {
+            // Told to finish, and some answers are still missing.
+            ticksSinceFinish += 1
+            if ticksSinceFinish == 3 { load.abandon() }
+            return
+        }
+        secondsDriven += 1
+        narrator.second(secondsDriven, total: load.answers, latency: load.takeSecond(), batches: batchesThisSecond)
+        if secondsDriven == options.seconds {
+            if secondsDriven > 1 {
+                narrator.allSeconds(secondsDriven, total: load.answers, latency: load.latency, batches: batches)
+            }
+            load.finish()
+        }
+    }
+
+    /// The inbox's handler: what other threads have handed over since the last time.
+    private func take(_ batches: [Inbox.Batch]) {
+        recorder.performing(.batches(batches.count))
+        let now = RunLoop.Instant.now
+        for batch in batches {
+            answeredByHost[batch.host, default: 0] += batch.requests
+            requestsThisSecond += batch.requests
+            handOver.record(Format.nanoseconds(of: batch.handedOverAt.duration(to: now)))
+        }
+        self.batches += batches.count
+        batchesThisSecond += batches.count
+    }
+
+    // MARK: Stopping
+
+    /// Clients first, then the servers, then what the servers handed over last, then the main loop's own items.
+    private func stopEverything(_ server: Server) throws(DemoError) {
+        narrator.beginStopping()
+        if let load {
+            narrator.stopped("clients", "\(Format.grouped(UInt64(load.connectionsMade))) connections made, all closed")
+        }
+        guard server.stop() else { throw DemoError(sentence: "a server loop did not stop within five seconds") }
+        let threads = Format.count(options.loops, "thread")
+        narrator.stopped("servers", "each evhttp freed on its own thread, \(threads) joined")
+        // The teardowns have handed over the last batches; a pass that does not wait takes them. A signal that
+        // came meanwhile ends one run, and there are two at most (SA_RESETHAND), so this ends.
+        while main.run(for: .zero) == .stopped {}
+        inbox?.close()
+        let way = "median \(Format.duration(nanoseconds: handOver.median)) on the way"
+        narrator.stopped("inbox", "\(Format.count(batches, "batch", plural: "batches")) from other threads, \(way)")
+        tickTimer?.invalidate()
+        narrator.stopped("main", "timer, observer and sources gone")
+        narrator.settle(answeredByHost: answeredByHost, received: load?.answers)
+        if let load, load.failures > 0 {
+            let reason = load.firstFailure ?? ""
+            throw DemoError(sentence: "\(Format.count(load.failures, "request")) failed; the first: \(reason)")
+        }
+    }
+}

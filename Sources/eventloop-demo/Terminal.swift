@@ -1,0 +1,83 @@
+// Standard output: one buffer, written with write(2) when a section is complete.
+
+#if canImport(Darwin)
+import Darwin
+#elseif canImport(Musl)
+import Musl
+#else
+import Glibc
+#endif
+
+final class Terminal {
+    let palette: Palette
+    /// The reader has gone away; nothing more is written, and the demo may as well stop.
+    private(set) var isBroken = false
+    private var buffer: [UInt8] = []
+
+    init() {
+        palette = Palette(isOn: Terminal.wantsColour)
+    }
+
+    func line(_ text: String = "") {
+        buffer.append(contentsOf: text.utf8)
+        buffer.append(UInt8(ascii: "\n"))
+    }
+
+    func flush() {
+        if !isBroken { isBroken = !Terminal.put(buffer, STDOUT_FILENO) }
+        buffer.removeAll(keepingCapacity: true)
+    }
+
+    static func complain(_ sentence: String) {
+        _ = put(Array("eventloop-demo: \(sentence)\n".utf8), STDERR_FILENO)
+    }
+
+    /// False when the descriptor takes no more.
+    private static func put(_ bytes: [UInt8], _ descriptor: Int32) -> Bool {
+        bytes.withUnsafeBytes { bytes in
+            var rest = bytes[...]
+            // Ends: each round writes something, fails, or waits for a terminal that somebody made non-blocking.
+            while !rest.isEmpty {
+                let chunk = UnsafeRawBufferPointer(rebasing: rest)
+                let count = write(descriptor, chunk.baseAddress, chunk.count)
+                if count >= 0 {
+                    rest = rest.dropFirst(count)
+                } else if errno == EAGAIN {
+                    var waiting = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                    _ = poll(&waiting, 1, -1)
+                } else if errno != EINTR {
+                    return false
+                }
+            }
+            return true
+        }
+    }
+
+    /// no-color.org: a variable NO_COLOR that is not empty turns colours off.
+    private static var wantsColour: Bool {
+        guard isatty(STDOUT_FILENO) == 1 else { return false }
+        return (environment("NO_COLOR") ?? "").isEmpty && environment("TERM") != "dumb"
+    }
+
+    private static func environment(_ name: String) -> String? {
+        getenv(name).map { String(cString: $0) }
+    }
+}
+
+/// Colours, or none. Pad first, colour afterwards: the codes take no columns but do count as characters.
+struct Palette: Sendable {
+    let isOn: Bool
+
+    static let plain = Palette(isOn: false)
+
+    func bold(_ text: String) -> String { code("1", text) }
+    func dim(_ text: String) -> String { code("2", text) }
+    func green(_ text: String) -> String { code("32", text) }
+    func yellow(_ text: String) -> String { code("33", text) }
+    func blue(_ text: String) -> String { code("34", text) }
+    func cyan(_ text: String) -> String { code("36", text) }
+
+    private func code(_ code: String, _ text: String) -> String {
+        isOn && !text.isEmpty ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
+    }
+}
