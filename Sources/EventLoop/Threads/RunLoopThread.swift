@@ -1,0 +1,152 @@
+// A thread whose only work is its run loop.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A thread whose only work is its run loop; it runs in `.default` and lives until `stop()`.
+///
+/// Dropping the object does not end the thread. Thread-safe.
+public final class RunLoopThread: Sendable {
+    public let name: String
+    /// The thread's loop, ready from `init` on.
+    public let runLoop: RunLoop
+    private let life: ThreadLife
+
+    /// Starts the thread and returns once its loop is ready.
+    ///
+    /// `setup` runs on it first; what it throws comes out here, and the thread is gone. `teardown` runs on it last, when its run has ended
+    /// and before its loop does. Throws `SourceError.system` when the system has no thread or no descriptors left. `stackSize` is in bytes;
+    /// nil is the system's default.
+    public init(
+        name: String, stackSize: Int? = nil,
+        setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
+    ) throws { /* DOES CALLOUT */
+        self.name = name
+        life = ThreadLife(name: name, setup: setup, teardown: teardown)
+        try life.start(stackSize: stackSize)
+        _ = life.started.wait(until: nil)
+        let outcome = life.outcome.withLock { $0! }  // the gate opens when there is an outcome
+        if case .failure = outcome { _ = life.ended.wait(until: nil) }
+        runLoop = try outcome.get()
+    }
+
+    /// Ends the thread after the pass in progress; never lost, however early. What was accepted before is still performed, in one last
+    /// batch before `teardown`; nothing more is accepted. Thread-safe. (`runLoop.stop()` ends a run only; the thread runs again.)
+    public func stop() {
+        life.isStopping.store(true, ordering: .sequentiallyConsistent)
+        runLoop.close()
+        runLoop.stop(sticky: true)
+    }
+
+    /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition
+    /// failure: it would wait for itself.
+    @discardableResult
+    public func join(timeout: Duration? = nil) -> Bool {
+        precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
+        return life.ended.wait(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
+    }
+}
+
+/// What the thread and its handle share.
+///
+/// Lifecycle: held by the handle, and by the thread from `pthread_create` to its end; the thread is detached, and `ended` opens as its last
+/// act that anybody can see.
+private final class ThreadLife: Sendable {
+    let name: String
+    let started = Gate()
+    let ended = Gate()
+    let isStopping = Atomic<Bool>(false)
+    let outcome = Mutex<Result<RunLoop, any Error>?>(nil)
+    private let setup: Mutex<(@Sendable (RunLoop) throws -> Void)?>
+    private let teardown: Mutex<(@Sendable (RunLoop) -> Void)?>
+
+    init(name: String, setup: (@Sendable (RunLoop) throws -> Void)?, teardown: (@Sendable (RunLoop) -> Void)?) {
+        self.name = name
+        self.setup = Mutex(setup)
+        self.teardown = Mutex(teardown)
+    }
+
+    func start(stackSize: Int?) throws {
+        var attributes = pthread_attr_t()
+        pthread_attr_init(&attributes)
+        defer { pthread_attr_destroy(&attributes) }
+        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+        if let stackSize {
+            let code = pthread_attr_setstacksize(&attributes, stackSize)
+            if code != 0 { throw RunLoop.SourceError.system(operation: "setting a thread's stack size to \(stackSize) bytes", errno: code) }
+        }
+        let context = Unmanaged.passRetained(self).toOpaque()
+        let code = startThread(&attributes, context)
+        if code != 0 {
+            Unmanaged<ThreadLife>.fromOpaque(context).release()
+            throw RunLoop.SourceError.system(operation: "pthread_create", errno: code)
+        }
+    }
+
+    /// The thread's whole life.
+    fileprivate func live() { /* DOES CALLOUT */
+        cplatform_name_this_thread(name)
+        run()
+        LoopLifetime.endLoopOfThisThread()
+        ended.open()
+    }
+
+    private func run() { /* DOES CALLOUT */
+        guard let loop = RunLoop() else {
+            return begin(.failure(RunLoop.SourceError.system(operation: "making a run loop", errno: errno)))
+        }
+        LoopLifetime.adopt(loop)
+        guard loop.prepareDefaultMode() else {
+            return begin(.failure(RunLoop.SourceError.system(operation: "making an event base", errno: errno)))
+        }
+        let keepAlive = loop.keepAlive()
+        do {
+            try take(setup)?(loop)
+        } catch {
+            return begin(.failure(error))
+        }
+        begin(.success(loop))
+        while !isStopping.load(ordering: .sequentiallyConsistent) {  // ends: with stop(), whose sticky stop ends the run in progress or the next
+            _ = loop.run(.default, limit: .max, returnsAfterSource: false)
+        }
+        loop.performLastBatch()
+        take(teardown)?(loop)
+        keepAlive.cancel()
+    }
+
+    private func begin(_ result: Result<RunLoop, any Error>) {
+        outcome.withLock { $0 = result }
+        started.open()
+    }
+
+    private func take<Closure: Sendable>(_ closure: borrowing Mutex<Closure?>) -> Closure? {
+        closure.withLock { closure in
+            defer { closure = nil }
+            return closure
+        }
+    }
+}
+
+#if canImport(Darwin)
+
+private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
+    var handle: pthread_t?
+    return pthread_create(&handle, attributes, { Unmanaged<ThreadLife>.fromOpaque($0).takeRetainedValue().live(); return nil }, context)
+}
+
+#else
+
+private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
+    var handle = pthread_t()
+    return pthread_create(&handle, attributes, { Unmanaged<ThreadLife>.fromOpaque($0!).takeRetainedValue().live(); return nil }, context)
+}
+
+#endif
