@@ -1,0 +1,53 @@
+// A value that only one loop's thread touches.
+
+/// A value that only one loop's thread touches, carried into handlers; any other thread traps with a clear message.
+///
+/// The value is let go of on the loop's thread, unless the loop has ended.
+public final class LoopBound<Value>: @unchecked Sendable {
+    // SAFETY: `box` is opened on the thread of `loop` only, which every accessor checks; `deinit` sends it there.
+    private let box: Box
+    private let loop: RunLoop
+
+    private final class Box: @unchecked Sendable {
+        // SAFETY: as `LoopBound.box`.
+        var value: Value
+        init(_ value: consuming sending Value) { self.value = value }
+    }
+
+    /// Hands `value` over to `loop`'s thread.
+    public init(_ value: sending Value, to loop: RunLoop) {
+        box = Box(value)
+        self.loop = loop
+    }
+
+    /// Binds to the calling thread's loop.
+    public init(_ value: Value) {
+        nonisolated(unsafe) let own = value  // SAFETY: the caller is on the thread that the value is bound to
+        box = Box(own)
+        loop = RunLoop.threadsLoop()
+    }
+
+    deinit {
+        if loop.isCurrent { return }
+        let box = box
+        loop.perform { _ = box }
+    }
+
+    /// On the loop's thread only.
+    public var value: Value {
+        get {
+            loop.preconditionOnLoop("LoopBound.value")
+            return box.value
+        }
+        set {
+            loop.preconditionOnLoop("LoopBound.value")
+            box.value = newValue
+        }
+    }
+
+    /// Changes the value in place. On the loop's thread only.
+    public func withValue<R>(_ body: (inout Value) throws -> R) rethrows -> R {
+        loop.preconditionOnLoop("LoopBound.withValue")
+        return try body(&box.value)
+    }
+}
