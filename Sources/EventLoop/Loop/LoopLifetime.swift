@@ -109,8 +109,13 @@ extension RunLoop {
         applyChanges()
         finishItems()
         let (sources, timers, observers, dropped) = shared.withLock { $0.end(self) }
+        let sleeps = shared.withLock { shared in
+            defer { shared.sleeps = [:] }
+            return Array(shared.sleeps.values)
+        }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
+        for sleep in sleeps { sleep.workWasDropped() }
         letGo(timers, observers)
         letGo(sources)
         for mode in owned.modes { mode.poller = nil }

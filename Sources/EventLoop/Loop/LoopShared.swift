@@ -26,6 +26,8 @@ struct LoopShared: Sendable {
     var performs = WorkQueues()
     var lastWork: UInt64 = 0
     var lastSignal: UInt64 = 0
+    /// Tasks that sleep on a timer of this loop, to be told when it ends.
+    var sleeps: [ObjectIdentifier: PerformRequest] = [:]
     /// Delayed performs by their targets.
     var delayed: [ObjectIdentifier: [RunLoop.DelayedPerform]] = [:]
 

@@ -36,9 +36,6 @@ extension RunLoop {
         for token in tokens { token.cancel() }
     }
 
-    /// The loop's time, for any thread.
-    private func timeForOthers() -> Instant { manualClock.withLock { $0 }?.now ?? .now }
-
     /// The token of a delayed perform.
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
