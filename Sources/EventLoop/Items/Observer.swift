@@ -21,13 +21,13 @@ extension RunLoop {
         let loopID = Atomic<UInt64>(0)
 
         // SAFETY: read and written under the lock of the loop that `loopID` names.
-        nonisolated(unsafe) var modes = ModeSet()
+        @exclusivity(unchecked) nonisolated(unsafe) var modes = ModeSet()
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
         // SAFETY: touched only on the thread of the loop that the observer is in, by the loop's notification.
-        nonisolated(unsafe) var isFiring = false
+        @exclusivity(unchecked) nonisolated(unsafe) var isFiring = false
         // SAFETY: as `isFiring`. The observer has left the loop, and the loop's use of it ends when the call has returned.
-        nonisolated(unsafe) var endsAfterCall = false
+        @exclusivity(unchecked) nonisolated(unsafe) var endsAfterCall = false
         // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         nonisolated(unsafe) private var handler: (@Sendable (Observer, Activity) -> Void)?
 

@@ -105,22 +105,22 @@ final class SourceMembership: @unchecked Sendable {
     let loop: RunLoop
 
     // SAFETY: guarded by the loop's lock.
-    var modes = ModeSet()
-    var isCommon = false
-    var isDead = false
+    @exclusivity(unchecked) var modes = ModeSet()
+    @exclusivity(unchecked) var isCommon = false
+    @exclusivity(unchecked) var isDead = false
     /// The modes whose list of signaled sources has it (custom sources).
-    var queuedModes = ModeSet()
+    @exclusivity(unchecked) var queuedModes = ModeSet()
     /// When the pending signal was given, among the loop's signals.
-    var signalStamp: UInt64 = 0
+    @exclusivity(unchecked) var signalStamp: UInt64 = 0
     /// Where the loop's list of sources holds it.
-    var index = 0
+    @exclusivity(unchecked) var index = 0
 
     // SAFETY: touched only on the loop's thread.
-    var registrations: [(modeIndex: Int, registration: UnsafeMutablePointer<Registration>)] = []
+    @exclusivity(unchecked) var registrations: [(modeIndex: Int, registration: UnsafeMutablePointer<Registration>)] = []
     /// How many calls of the handler are on this thread's stack.
-    var callsInProgress = 0
+    @exclusivity(unchecked) var callsInProgress = 0
     /// The membership is dead, and its use ends when the calls in progress have returned.
-    var endsAfterCalls = false
+    @exclusivity(unchecked) var endsAfterCalls = false
 
     init(source: RunLoop.Source, loop: RunLoop) {
         self.source = source

@@ -30,7 +30,7 @@ extension RunLoop {
         // MARK: Guarded by the lock of the loop it is in
 
         // SAFETY: read and written under the lock of the loop that `place` names; that lock's holder alone moves `place` from or to it.
-        nonisolated(unsafe) var memberships = TimerMemberships()
+        @exclusivity(unchecked) nonisolated(unsafe) var memberships = TimerMemberships()
 
         // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?

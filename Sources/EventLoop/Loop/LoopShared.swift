@@ -66,26 +66,30 @@ enum LoopChange: Sendable {
 }
 
 /// What only the owning thread touches.
+///
+/// No access spans a callout, so the run-time check for overlapping accesses would only cost: it was a quarter of a pass's instructions.
 final class LoopOwned {
     /// A copy of `LoopShared.modes`, as far as the owner has seen it.
-    var modes: ContiguousArray<ModeState> = []
+    @exclusivity(unchecked) var modes: ContiguousArray<ModeState> = []
     /// One for each level of nesting that there ever was; the first `depth` are in progress.
-    var activations: [Activation] = []
-    var depth = 0
+    @exclusivity(unchecked) var activations: [Activation] = []
+    @exclusivity(unchecked) var depth = 0
     /// Attention that was taken note of and not looked after yet.
-    var pending = Attention()
+    @exclusivity(unchecked) var pending = Attention()
+    /// A run of another mode has begun or ended: what waits in the queues may be for the present one.
+    @exclusivity(unchecked) var mustLookAgain = false
     /// Performs for the common modes that were taken from under the lock and have not run yet.
-    var commonPerforming = WorkFIFO()
-    var manualClock: RunLoop.ManualClock?
+    @exclusivity(unchecked) var commonPerforming = WorkFIFO()
+    @exclusivity(unchecked) var manualClock: RunLoop.ManualClock?
     /// Items whose last use has ended; their last callouts are made at the next safe point.
-    var finishing: ContiguousArray<FinishedItem> = []
-    var isDrainingMainQueue = false
+    @exclusivity(unchecked) var finishing: ContiguousArray<FinishedItem> = []
+    @exclusivity(unchecked) var isDrainingMainQueue = false
     /// The handle was read while the queue was being drained further out.
-    var owesMainQueueDrain = false
+    @exclusivity(unchecked) var owesMainQueueDrain = false
     /// Emptied arrays, kept for their memory.
-    var spareBlocks: [ContiguousArray<WorkItem>] = []
-    var spareSignals: ContiguousArray<SourceMembership> = []
-    var spareChanges: ContiguousArray<LoopChange> = []
+    @exclusivity(unchecked) var spareBlocks: [ContiguousArray<WorkItem>] = []
+    @exclusivity(unchecked) var spareSignals: ContiguousArray<SourceMembership> = []
+    @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
 }
 
 enum FinishedItem {
@@ -123,16 +127,16 @@ final class Activation: Sendable {
     // MARK: Owned by the loop's thread
     // SAFETY: each of these is touched on the owning thread only.
 
-    nonisolated(unsafe) var mode: ModeState!  // SAFETY: owning thread; set by every run before anything else
-    nonisolated(unsafe) var limit = Int64.max  // SAFETY: owning thread
-    nonisolated(unsafe) var returnsAfterSource = false  // SAFETY: owning thread
-    nonisolated(unsafe) var pollsOnly = false  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var mode: ModeState!  // SAFETY: owning thread; set by every run before anything else
+    @exclusivity(unchecked) nonisolated(unsafe) var limit = Int64.max  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var returnsAfterSource = false  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var pollsOnly = false  // SAFETY: owning thread
     /// The custom sources of the pass in progress, from `nextSignal` on.
-    nonisolated(unsafe) var signals: ContiguousArray<SourceMembership> = []  // SAFETY: owning thread
-    nonisolated(unsafe) var nextSignal = 0  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var signals: ContiguousArray<SourceMembership> = []  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var nextSignal = 0  // SAFETY: owning thread
     /// The due timers of the pass in progress, from `nextTimer` on.
-    nonisolated(unsafe) var timers: ContiguousArray<RunLoop.Timer> = []  // SAFETY: owning thread
-    nonisolated(unsafe) var nextTimer = 0  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var timers: ContiguousArray<RunLoop.Timer> = []  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var nextTimer = 0  // SAFETY: owning thread
 }
 
 enum StopWord {

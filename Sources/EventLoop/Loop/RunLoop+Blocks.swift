@@ -13,7 +13,7 @@ extension RunLoop {
         let isAccepted = shared.withLock { shared -> Bool in
             if shared.phase != .open { return false }
             let item = WorkItem(sequence: shared.nextWork(), body: block, waiter: nil)
-            enqueueLocked(item, modes, \.blocks, &shared, isBlock: true)
+            enqueueLocked(item, modes, &shared, isBlock: true)
             return true
         }
         if isAccepted { mark(.blocks) }
@@ -22,11 +22,11 @@ extension RunLoop {
 
     /// Puts a closure where its modes find it. Under the lock.
     func enqueueLocked(
-        _ item: WorkItem, _ modes: [Mode], _ queues: WritableKeyPath<LoopShared, WorkQueues>, _ shared: inout LoopShared, isBlock: Bool
+        _ item: WorkItem, _ modes: [Mode], _ shared: inout LoopShared, isBlock: Bool
     ) {
         if modes.count == 1 {
             if modes[0] == .common {
-                shared[keyPath: queues].common.append(item)
+                if isBlock { shared.blocks.common.append(item) } else { shared.performs.common.append(item) }
                 commonPopulation.add(1, ordering: .acquiringAndReleasing)
                 return
             }
@@ -43,13 +43,14 @@ extension RunLoop {
         }
         let isCommon = modes.contains(.common)
         if isCommon { commonPopulation.add(1, ordering: .acquiringAndReleasing) }
-        shared[keyPath: queues].mixed.append(MixedWorkItem(item: item, modes: named, isCommon: isCommon))
+        let mixed = MixedWorkItem(item: item, modes: named, isCommon: isCommon)
+        if isBlock { shared.blocks.mixed.append(mixed) } else { shared.performs.mixed.append(mixed) }
     }
 
     /// Performs what was queued for the mode when this begins: what a block queues waits for the next point. True when there was one.
     @discardableResult
     func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
-        takeAttention()
+        takeAttention(mode)
         guard owned.pending.contains(.blocks) else { return false }
         owned.pending.remove(.blocks)
         var batch = owned.spareBlocks.popLast() ?? []
@@ -77,7 +78,7 @@ extension RunLoop {
             batch.append(contentsOf: shared.blocks.common)
             shared.blocks.common.removeAll(keepingCapacity: true)
         }
-        let mixed = takeMixedLocked(&shared, \.blocks, mode)
+        let mixed = shared.blocks.mixed.isEmpty ? [] : takeMixedLocked(&shared.blocks, mode, shared.modes)
         if !mixed.isEmpty {
             isSorted = false
             batch.append(contentsOf: mixed)
@@ -87,12 +88,10 @@ extension RunLoop {
 
     /// Takes the closures for several modes that may be performed in this one, in order. Under the lock.
     func takeMixedLocked(
-        _ shared: inout LoopShared, _ queues: WritableKeyPath<LoopShared, WorkQueues>, _ mode: ModeState
+        _ queues: inout WorkQueues, _ mode: ModeState, _ modes: ContiguousArray<ModeState>
     ) -> [WorkItem] {
-        if shared[keyPath: queues].mixed.isEmpty { return [] }
         var taken: [WorkItem] = []
-        let modes = shared.modes
-        shared[keyPath: queues].mixed.removeAll { mixed in
+        queues.mixed.removeAll { mixed in
             guard mixed.isEligible(in: mode) else { return false }
             mixed.modes.forEach { modes[$0].changePopulation(by: -1) }
             if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }

@@ -28,14 +28,14 @@ extension RunLoop {
     /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
     /// when something was performed. When the run returns after a source, the walk ends with the first.
     func performCustomSources(_ run: Activation) -> Bool { /* DOES CALLOUT */
-        takeAttention()
+        takeAttention(run.mode)
         let performed = performQueued(in: run.mode)
         if performed && run.returnsAfterSource { return true }
         return performSignaled(run) || performed
     }
 
     private func performSignaled(_ run: Activation) -> Bool { /* DOES CALLOUT */
-        takeAttention()
+        takeAttention(run.mode)
         guard owned.pending.contains(.signals), takeSignaled(run) else { return false }
         let stamp = removals.load(ordering: .acquiring)
         var isHandled = false

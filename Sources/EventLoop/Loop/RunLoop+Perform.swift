@@ -29,7 +29,7 @@ extension RunLoop {
         let isAccepted = shared.withLock { shared -> Bool in
             if shared.phase != .open { return false }
             let item = WorkItem(sequence: shared.nextWork(), body: body, waiter: waiter)
-            enqueueLocked(item, modes, \.performs, &shared, isBlock: false)
+            enqueueLocked(item, modes, &shared, isBlock: false)
             return true
         }
         if isAccepted && !modes.isEmpty { notify(.performs) }
@@ -66,7 +66,7 @@ extension RunLoop {
             commonPopulation.subtract(shared.performs.common.count, ordering: .acquiringAndReleasing)
             owned.commonPerforming.takeAll(from: &shared.performs.common)
         }
-        mode.performing.merge(takeMixedLocked(&shared, \.performs, mode))
+        if !shared.performs.mixed.isEmpty { mode.performing.merge(takeMixedLocked(&shared.performs, mode, shared.modes)) }
         return shared.lastWork
     }
 }

@@ -15,7 +15,7 @@ extension RunLoop {
     /// One pass: steps 2 to 9. Each step may call out; nothing that was read before a step is trusted after it.
     private func runPass(_ run: Activation) -> RunResult? { /* DOES CALLOUT */
         let mode = run.mode!  // a run has a mode
-        beginPass()
+        beginPass(mode)
         notifyObservers(.beforeTimers, in: mode)  // 2
         notifyObservers(.beforeSources, in: mode)  // 3
         performBlocks(in: mode)

@@ -49,13 +49,13 @@ extension RunLoop {
         run.pollsOnly = limit != .max && (limit == .min || limit <= now().nanoseconds)
         let outerIndex = currentModeIndex.load(ordering: .relaxed)
         currentModeIndex.store(mode.index, ordering: .releasing)
-        owned.pending.formUnion(.queues)
+        owned.mustLookAgain = true
         if owned.depth == 1 { counters.beginRunning() }
         let result = runActivation(run)
         if owned.depth == 1 { counters.endRunning() }
         currentModeIndex.store(outerIndex, ordering: .releasing)
         // What was noted for the run further out may have been taken here.
-        owned.pending.formUnion(.queues)
+        owned.mustLookAgain = true
         return result
     }
 
@@ -106,18 +106,39 @@ extension RunLoop {
     // MARK: Passes
 
     /// Takes note of what other threads did, and drops the wake-ups that came before the pass: it looks at everything anyway.
-    func beginPass() { /* DOES CALLOUT */
+    func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
         counters.passes.increment()
-        takeAttention()
+        takeAttention(mode)
         owned.pending.remove(.wake)
         if owned.pending.contains(.changes) { applyChanges() }
         if owned.pending.contains(.finishing) { finishItems() }
     }
 
+    /// Takes note of what other threads told; and, where a run of another mode has begun or ended since, of what waits in the queues.
     @inline(__always)
-    func takeAttention() {
+    func takeAttention(_ mode: ModeState) {
+        if owned.mustLookAgain {
+            owned.mustLookAgain = false
+            owned.pending.formUnion(queuedWork(mode))
+        }
         if attention.load(ordering: .sequentiallyConsistent) == 0 { return }
         owned.pending.formUnion(Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)))
+    }
+
+    /// What waits for this mode in the queues.
+    func queuedWork(_ mode: ModeState) -> Attention {
+        let isCommon = mode.isCommon.load(ordering: .acquiring)
+        var work: Attention = owned.finishing.isEmpty ? [] : .finishing
+        if !mode.performing.isEmpty || (isCommon && !owned.commonPerforming.isEmpty) { work.insert(.performs) }
+        shared.withLock { shared in
+            if !shared.changes.isEmpty { work.insert(.changes) }
+            if !mode.blocks.isEmpty || (isCommon && !shared.blocks.common.isEmpty) { work.insert(.blocks) }
+            if !mode.performs.isEmpty || (isCommon && !shared.performs.common.isEmpty) { work.insert(.performs) }
+            if shared.blocks.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.blocks) }
+            if shared.performs.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.performs) }
+            if mode.signaled.contains(where: { $0.custom.isSignaled }) { work.insert(.signals) }
+        }
+        return work
     }
 
     func limitHasPassed(_ run: Activation) -> Bool {

@@ -20,7 +20,7 @@ extension RunLoop {
 
     /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
     func findReady(_ run: Activation) -> Ready {
-        takeAttention()
+        takeAttention(run.mode)
         if owned.pending.contains(.changes) { applyChanges() }
         guard let poller = pollerForWaiting(run.mode, mayStayWithout: true) else { return Ready() }
         return ready(after: poller.poll(), poller)
@@ -31,12 +31,12 @@ extension RunLoop {
     func sleep(_ run: Activation) -> Ready {
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
         let mode = run.mode!  // a run has a mode
-        takeAttention()
+        takeAttention(mode)
         if owned.pending.contains(.changes) { applyChanges() }
         let poller = pollerForWaiting(mode, mayStayWithout: false)!  // nil only when it may stay without
         while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
             sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent)
-            takeAttention()
+            takeAttention(mode)
             if isReasonToStayAwake(run) {
                 sleepState.store(SleepState.working, ordering: .sequentiallyConsistent)
                 return ready(after: poller.poll(), poller)
@@ -67,23 +67,10 @@ extension RunLoop {
     private func isReasonToStayAwake(_ run: Activation) -> Bool {
         if run.isStopRequested || owned.pending.contains(.wake) || isEmpty(run.mode) || !run.mode.poller!.ready.isEmpty { return true }
         if owned.pending.isDisjoint(with: .queues) { return false }
-        if hasQueuedWork(run.mode) { return true }
-        // What is queued is for other modes; whoever adds to it tells again, and a run of another mode looks anew.
+        // What was told of may be for other modes; whoever adds to it tells again, and a run of another mode looks anew.
         owned.pending.subtract(.queues)
-        return false
-    }
-
-    private func hasQueuedWork(_ mode: ModeState) -> Bool {
-        if !owned.finishing.isEmpty || !mode.performing.isEmpty { return true }
-        let isCommon = mode.isCommon.load(ordering: .relaxed)
-        if isCommon && !owned.commonPerforming.isEmpty { return true }
-        return shared.withLock { shared in
-            if !shared.changes.isEmpty || !mode.blocks.isEmpty || !mode.performs.isEmpty { return true }
-            if isCommon && !(shared.blocks.common.isEmpty && shared.performs.common.isEmpty) { return true }
-            if shared.blocks.mixed.contains(where: { $0.isEligible(in: mode) }) { return true }
-            if shared.performs.mixed.contains(where: { $0.isEligible(in: mode) }) { return true }
-            return mode.signaled.contains { ($0.source as! CustomSource).isSignaled }  // only custom sources are signaled by hand
-        }
+        owned.pending.formUnion(queuedWork(run.mode))
+        return !owned.pending.isDisjoint(with: .queues)
     }
 
     /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.

@@ -3,6 +3,8 @@
 import Synchronization
 
 /// The items of a mode. Made when the first item is added; never removed from its loop.
+///
+/// No access spans a callout, so overlapping accesses are not looked for at run time.
 final class ModeState: @unchecked Sendable {
     let name: RunLoop.Mode
     let index: Int
@@ -21,25 +23,25 @@ final class ModeState: @unchecked Sendable {
     // SAFETY: read and written under that lock only.
 
     /// Sorted by order, then insertion.
-    var observers: ContiguousArray<RunLoop.Observer> = []
+    @exclusivity(unchecked) var observers: ContiguousArray<RunLoop.Observer> = []
     /// Custom sources with a pending signal, in no order.
-    var signaled: ContiguousArray<SourceMembership> = []
-    var blocks: ContiguousArray<WorkItem> = []
-    var performs: ContiguousArray<WorkItem> = []
+    @exclusivity(unchecked) var signaled: ContiguousArray<SourceMembership> = []
+    @exclusivity(unchecked) var blocks: ContiguousArray<WorkItem> = []
+    @exclusivity(unchecked) var performs: ContiguousArray<WorkItem> = []
     /// Slots of the timer queue that nobody uses.
-    private var freeTimerSlots: [UInt32] = []
-    private var timerSlotCount: UInt32 = 0
+    @exclusivity(unchecked) private var freeTimerSlots: [UInt32] = []
+    @exclusivity(unchecked) private var timerSlotCount: UInt32 = 0
 
     // MARK: Owned by the loop's thread
     // SAFETY: touched on that thread only.
 
-    var timers = TimerQueue()
+    @exclusivity(unchecked) var timers = TimerQueue()
     /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
-    var poller: Poller?
+    @exclusivity(unchecked) var poller: Poller?
     /// Performs that were taken from under the lock and have not run yet.
-    var performing = WorkFIFO()
+    @exclusivity(unchecked) var performing = WorkFIFO()
     /// Which kind of event step 9 served last.
-    var lastServed = EventKind.mainQueue
+    @exclusivity(unchecked) var lastServed = EventKind.mainQueue
 
     init(name: RunLoop.Mode, index: Int, isCommon: Bool) {
         self.name = name

@@ -18,35 +18,35 @@ final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; `Registration.poller` is read in callbacks on that thread.
 
     let base: EventBase
-    private var deadline: DeadlineTimer
-    private var internals: [UnsafeMutablePointer<InternalRecord>] = []
-    private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
+    @exclusivity(unchecked) private var deadline: DeadlineTimer
+    @exclusivity(unchecked) private var internals: [UnsafeMutablePointer<InternalRecord>] = []
+    @exclusivity(unchecked) private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
 
     /// Every live registration by descriptor number, chained.
-    var registrations: [Int32: RegistrationPointer] = [:]
-    var ready = ReadyList()
+    @exclusivity(unchecked) var registrations: [Int32: RegistrationPointer] = [:]
+    @exclusivity(unchecked) var ready = ReadyList()
     /// How many added events the poller knows as its own.
-    var ownEvents = 0
+    @exclusivity(unchecked) var ownEvents = 0
     /// How many registrations have another level than the default one.
-    var unusualLevels = 0
+    @exclusivity(unchecked) var unusualLevels = 0
     /// A C library may have events on the base.
-    var hostsForeignEvents = false
+    @exclusivity(unchecked) var hostsForeignEvents = false
     /// The thread is inside libevent.
-    private(set) var isInside = false
+    @exclusivity(unchecked) private(set) var isInside = false
     /// The last wait ended before the lower levels were collected: what libevent still holds for them may be stale by now.
-    private var mayHoldStaleEvents = false
-    private var mainQueueIsReady = false
-    private(set) var watchesMainQueue = false
-    var lastServing: UInt64 = 0
+    @exclusivity(unchecked) private var mayHoldStaleEvents = false
+    @exclusivity(unchecked) private var mainQueueIsReady = false
+    @exclusivity(unchecked) private(set) var watchesMainQueue = false
+    @exclusivity(unchecked) var lastServing: UInt64 = 0
 
-    var batchesInProgress = 0
+    @exclusivity(unchecked) var batchesInProgress = 0
     /// Emptied batches, kept for their memory.
-    var spareBatches: [ReadyBatch] = []
+    @exclusivity(unchecked) var spareBatches: [ReadyBatch] = []
     /// Unregistered while a batch is being served; freed after it.
-    var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
+    @exclusivity(unchecked) var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
 
     /// How many of our own callbacks ran in the wait in progress.
-    private var collected = 0
+    @exclusivity(unchecked) private var collected = 0
 
     /// The events that are the poller's own business.
     struct InternalRecord {
