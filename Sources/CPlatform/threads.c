@@ -31,7 +31,15 @@ void cplatform_name_this_thread(const char *name) { pthread_setname_np(name); }
 
 #else
 
-bool cplatform_is_main_thread(void) { return syscall(SYS_gettid) == getpid(); }
+bool cplatform_is_main_thread(void) {
+    // Asked by threads that have no loop whenever they touch the main one, so the answer is kept; a fork may change it.
+    static _Thread_local int answer = -1, asked_after_forks = 0;
+    if (answer < 0 || asked_after_forks != cplatform_forks) {
+        answer = syscall(SYS_gettid) == getpid();
+        asked_after_forks = cplatform_forks;
+    }
+    return answer;
+}
 
 void cplatform_name_this_thread(const char *name) {
     // pthread_setname_np(3): the name "is restricted to 16 characters, including the terminating null byte".

@@ -38,7 +38,7 @@ extension RunLoop {
         ) {
             self.order = order
             handlers = Handlers(schedule: schedule, cancel: cancel, perform: perform)
-            super.init(label: label, site: CreationSite(file, line))
+            super.init(isWatched: false, label: label, site: CreationSite(file, line))
         }
 
         /// Whether a signal is pending. Thread-safe.

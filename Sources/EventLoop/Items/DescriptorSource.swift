@@ -51,7 +51,7 @@ extension RunLoop {
             self.priority = priority
             wanted = Atomic(events.rawValue)
             self.handler = handler
-            super.init(label: label, site: CreationSite(file, line))
+            super.init(isWatched: true, label: label, site: CreationSite(file, line))
         }
 
         override var watch: Watch? {

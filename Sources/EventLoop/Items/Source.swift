@@ -11,20 +11,23 @@ extension RunLoop {
 
         public let label: String?
         let site: CreationSite
+        /// The kernel is asked to watch something for this source; false for one that threads signal by hand.
+        let isWatched: Bool
         let rundown = Rundown()
         let state = Mutex(SourceState())
         /// More than one loop has had the source at a time; never taken back.
         let isInSeveralLoops = Atomic<Bool>(false)
 
-        init(label: String?, site: CreationSite) {
+        init(isWatched: Bool, label: String?, site: CreationSite) {
+            self.isWatched = isWatched
             self.label = label
             self.site = site
         }
 
         deinit {
-            // The last release of a source anywhere counts as its invalidation.
+            // The last release of a source anywhere counts as its invalidation. The subclass's part is gone by now.
             _ = rundown.invalidate()
-            finish()
+            callInvalidationBodies()
         }
 
         /// False once the source was invalidated, or failed by itself. Thread-safe.
@@ -73,6 +76,10 @@ extension RunLoop {
         /// Runs what waits for the end. For the one whom `rundown` told that nothing uses the source any more.
         final func finish() { /* DOES CALLOUT */
             releaseHandlers()
+            callInvalidationBodies()
+        }
+
+        private func callInvalidationBodies() { /* DOES CALLOUT */
             let bodies = state.withLock { state in
                 state.isFinished = true
                 defer { state.onInvalidation = [] }

@@ -108,19 +108,18 @@ extension RunLoop {
     fileprivate func end() { /* DOES CALLOUT */
         applyChanges()
         finishItems()
-        let (sources, timers, observers, dropped) = shared.withLock { $0.end(self) }
-        let sleeps = shared.withLock { shared in
-            defer { shared.sleeps = [:] }
-            return Array(shared.sleeps.values)
-        }
+        // Nothing is let go of under the lock: a deinit may be the user's.
+        let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
-        for sleep in sleeps { sleep.workWasDropped() }
+        for sleep in released.sleeps { sleep.workWasDropped() }
         letGo(timers, observers)
         letGo(sources)
         for mode in owned.modes { mode.poller = nil }
         LoopRegistry.remove(id)
+        owned.manualClock?.leave(id)
         finishItems()
+        withExtendedLifetime(released) {}
     }
 
     /// What was taken from under the lock and not performed.
@@ -145,15 +144,24 @@ extension RunLoop {
     }
 }
 
+/// What a loop held beside its items.
+struct ReleasedAtEnd: Sendable {
+    let sleeps: [PerformRequest]
+    let delayed: [ObjectIdentifier: [RunLoop.DelayedPerform]]
+}
+
 extension LoopShared {
     /// Takes everything out. Nothing is accepted from here on.
     fileprivate mutating func end(
         _ loop: RunLoop
     ) -> (
         sources: [(SourceMembership, lost: [ModeState])], timers: ContiguousArray<RunLoop.Timer>, observers: [RunLoop.Observer],
-        dropped: [WorkItem]
+        dropped: [WorkItem], released: ReleasedAtEnd
     ) {
         phase = .ended
+        let released = ReleasedAtEnd(sleeps: Array(sleeps.values), delayed: delayed)
+        sleeps = [:]
+        for mode in modes where mode.watchedSources.load(ordering: .relaxed) != 0 { mode.watchedSources.store(0, ordering: .relaxed) }
         let endedSources = sources.map { membership in
             membership.isDead = true
             let lost = modes.filter { membership.modes.contains($0.index) }
@@ -181,6 +189,6 @@ extension LoopShared {
         dropped += blocks.common + performs.common + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
         (blocks, performs) = (WorkQueues(), WorkQueues())
         (sources, timers, commonObservers, delayed) = ([], [], [], [:])
-        return (endedSources, endedTimers, endedObservers, dropped)
+        return (endedSources, endedTimers, endedObservers, dropped, released)
     }
 }

@@ -43,10 +43,6 @@ extension RunLoop {
         return poller
     }
 
-    func hasKernelSources(_ mode: ModeState) -> Bool {
-        shared.withLock { shared in shared.sources.contains { $0.modes.contains(mode.index) && $0.source.watch != nil } }
-    }
-
     /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
     func register(_ membership: SourceMembership, in mode: ModeState) {
         guard let poller = mode.poller, let watch = membership.source.watch, membership.source.isValid else { return }

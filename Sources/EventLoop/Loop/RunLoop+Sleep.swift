@@ -79,7 +79,7 @@ extension RunLoop {
             if mayStayWithout && !poller.watchesAnything { return nil }
             return poller
         }
-        let hasWatches = servesMainQueue(in: mode) || hasKernelSources(mode)
+        let hasWatches = servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
         if mayStayWithout && !hasWatches { return nil }
         return makePoller(mode)
     }

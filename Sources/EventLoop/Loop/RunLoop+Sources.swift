@@ -60,7 +60,7 @@ extension RunLoop {
 
     func afterJoining(_ membership: SourceMembership, _ gained: [ModeState]) { /* DOES CALLOUT */
         if gained.isEmpty { return }
-        if membership.source.watch != nil {
+        if membership.source.isWatched {
             submit(gained.map { .sourceJoined(membership, modeIndex: $0.index) })
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
@@ -76,7 +76,7 @@ extension RunLoop {
         if isDead {
             membership.source.forget(membership)
             if !submit(.sourceDied(membership)) && membership.source.rundown.exit() { membership.source.finish() }
-        } else if membership.source.watch != nil {
+        } else if membership.source.isWatched {
             submit(lost.map { .sourceLeft(membership, modeIndex: $0.index) })
         }
         // The mode may be empty now.
@@ -114,7 +114,11 @@ extension LoopShared {
     mutating func put(_ membership: SourceMembership, in mode: ModeState) -> ModeState? {
         guard membership.modes.insert(mode.index) else { return nil }
         mode.changePopulation(by: 1)
-        if let source = membership.source as? RunLoop.CustomSource, source.isSignaled { queue(membership, in: mode) }
+        if membership.source.isWatched {
+            mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
+        } else if membership.custom.isSignaled {
+            queue(membership, in: mode)
+        }
         return mode
     }
 
@@ -149,6 +153,7 @@ extension LoopShared {
     private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
         guard membership.modes.remove(mode.index) else { return false }
         mode.changePopulation(by: -1)
+        if membership.source.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
         if membership.queuedModes.remove(mode.index) { mode.signaled.removeAll { $0 === membership } }
         return true
     }

@@ -27,6 +27,8 @@ extension RunLoop {
         case .one(let membership): fileNew(timer, membership)
         case .several(let memberships): for membership in memberships { fileNew(timer, membership) }
         }
+        // Inside a C library's callback the wait may go on with the old deadline.
+        if isOwner { notifyIfElsewhere(.wake) }
         return true
     }
 

@@ -13,6 +13,8 @@ final class ModeState: @unchecked Sendable {
 
     /// How many sources, timers, keep-alives and queued closures keep the mode from being empty.
     let population = Atomic<Int>(0)
+    /// How many of the sources are the kernel's to signal.
+    let watchedSources = Atomic<Int>(0)
     /// The union of what the observers want to be told.
     let observedActivities = Atomic<UInt>(0)
 
