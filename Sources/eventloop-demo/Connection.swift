@@ -4,12 +4,13 @@
 // only then has the kernel let go of it. Everything here happens on the loop of the load.
 
 import EventLoop
-#if canImport(Darwin)
-import Darwin
+
+#if canImport(Glibc)
+    import Glibc
 #elseif canImport(Musl)
-import Musl
+    import Musl
 #else
-import Glibc
+    import Darwin
 #endif
 
 final class Connection {

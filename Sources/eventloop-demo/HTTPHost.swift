@@ -10,7 +10,7 @@ import CLibevent
 import EventLoop
 
 final class HTTPHost {
-    /// 1, 2, 3…; shown as "http-1".
+    /// 0, 1, 2…, as in the name of its thread, "http-0".
     let number: Int
     let loop: RunLoop
     private let http: OpaquePointer

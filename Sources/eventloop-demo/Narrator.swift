@@ -43,7 +43,7 @@ struct Narrator {
         for line in Timeline(pass: pass, palette: palette).lines { terminal.line(line) }
         terminal.line()
         if case .response(let connection) = pass.cause {
-            terminal.line(palette.dim("  It was woken by the answer to client \(connection), which then asked again."))
+            terminal.line(palette.dim("  Step 9 was the answer to client \(connection), which then asked again."))
         }
         let (all, slept) = (Format.grouped(recorder.passes), Format.grouped(recorder.passesThatSlept))
         terminal.line(palette.dim("  Of \(all) passes \(slept) slept; the others had work at hand."))
@@ -53,6 +53,9 @@ struct Narrator {
     func statistics(of loops: [Report.NamedLoop]) {
         heading("What each loop has done", "")
         for line in Report.statistics(of: loops, palette: palette) { terminal.line(line) }
+        terminal.line()
+        // A C library's callbacks run inside the wait (see `withEventBase`), so the http loops look idler than they are.
+        terminal.line(palette.dim("  libevent gives the answers inside a wait: they count there, not as sources."))
         terminal.line()
         terminal.flush()
     }

@@ -1,23 +1,24 @@
 // What differs between the systems the demo builds on, and what it asks of the process itself.
 
-#if canImport(Darwin)
-import Darwin
-#elseif canImport(Musl)
-import Musl
-#else
-import Glibc
-#endif
 import EventLoop
 
 #if canImport(Glibc)
-let streamSocket = Int32(SOCK_STREAM.rawValue)
-let sendWithoutSignal = Int32(MSG_NOSIGNAL)
+    import Glibc
 #elseif canImport(Musl)
-let streamSocket = SOCK_STREAM
-let sendWithoutSignal = MSG_NOSIGNAL
+    import Musl
 #else
-let streamSocket = SOCK_STREAM
-let sendWithoutSignal: Int32 = 0  // Process.ignoreBrokenPipes() covers it
+    import Darwin
+#endif
+
+#if canImport(Glibc)
+    let streamSocket = Int32(SOCK_STREAM.rawValue)
+    let sendWithoutSignal = Int32(MSG_NOSIGNAL)
+#elseif canImport(Musl)
+    let streamSocket = SOCK_STREAM
+    let sendWithoutSignal = MSG_NOSIGNAL
+#else
+    let streamSocket = SOCK_STREAM
+    let sendWithoutSignal: Int32 = 0  // Process.ignoreBrokenPipes() covers it
 #endif
 
 enum Process {
@@ -40,9 +41,9 @@ enum Process {
         _ = RunLoop.main  // made now: making it is more than a signal handler may do
         var action = sigaction()
         #if canImport(Darwin)
-        action.__sigaction_u.__sa_handler = { _ in RunLoop.main.stop(sticky: true) }
+            action.__sigaction_u.__sa_handler = { _ in RunLoop.main.stop(sticky: true) }
         #else
-        action.__sigaction_handler.sa_handler = { _ in RunLoop.main.stop(sticky: true) }
+            action.__sigaction_handler.sa_handler = { _ in RunLoop.main.stop(sticky: true) }
         #endif
         action.sa_flags = Int32(bitPattern: UInt32(truncatingIfNeeded: SA_RESETHAND)) | SA_RESTART
         sigaction(SIGINT, &action, nil)

@@ -26,7 +26,7 @@ enum Report {
     typealias NamedLoop = (name: String, loop: RunLoop)
 
     static func named(main: RunLoop, servers: [RunLoop]) -> [NamedLoop] {
-        [("main", main)] + servers.enumerated().map { ("http-\($0.offset + 1)", $0.element) }
+        [("main", main)] + servers.enumerated().map { ("http-\($0.offset)", $0.element) }
     }
 
     static func statistics(of loops: [NamedLoop], palette: Palette) -> [String] {

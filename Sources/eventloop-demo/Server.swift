@@ -37,13 +37,14 @@ final class Server: Sendable {
     }
 }
 
-/// Which host is on which loop. The threads of a group set themselves up in any order.
+/// Which host is on which loop. Numbers go by the order in which the threads are set up, which is that of their names;
+/// nothing but the names shown depends on it.
 private final class Roster: Sendable {
     private struct State {
         var unusedListeners: [Int32]
         /// In the order of their numbers.
         var hosts: [(number: Int, loop: RunLoop, host: LoopBound<HTTPHost>)] = []
-        var nextNumber = 1
+        var nextNumber = 0
     }
     private let state: Mutex<State>
 

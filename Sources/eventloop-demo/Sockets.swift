@@ -3,12 +3,13 @@
 // A descriptor made here is non-blocking and close-on-exec, and belongs to the caller.
 
 import CLibevent
-#if canImport(Darwin)
-import Darwin
+
+#if canImport(Glibc)
+    import Glibc
 #elseif canImport(Musl)
-import Musl
+    import Musl
 #else
-import Glibc
+    import Darwin
 #endif
 
 enum Sockets {

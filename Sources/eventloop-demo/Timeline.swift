@@ -13,7 +13,8 @@ struct Timeline {
     var lines: [String] {
         let scale = " \(Format.duration(nanoseconds: pass.total)) "
         let dashes = Timeline.width - 2 - scale.count
-        let ruler = "├" + String(repeating: "─", count: dashes / 2) + scale
+        let ruler =
+            "├" + String(repeating: "─", count: dashes / 2) + scale
             + String(repeating: "─", count: dashes - dashes / 2) + "┤"
         let head = "   #  " + Format.left("step", 14) + Format.right("at", 13) + Format.right("took", 12) + "  "
         var lines = [palette.dim(head + ruler)]

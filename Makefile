@@ -1,0 +1,69 @@
+# EventLoop: the same commands for people and for CI.
+#
+#   make run           build and run the demo
+#   make test          build and run the whole test suite
+#   make test-tsan     the test suite under ThreadSanitizer
+#   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
+#   make build         debug build
+#   make release       release build; a warning is an error
+#   make format        rewrite the Swift sources in the house format
+#   make lint          fail if `make format` would change something, or if a format rule is broken
+#   make ci            everything that CI checks, in its order
+#   make clean         delete what these targets have built
+#   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
+#   make help          this list
+
+SWIFT ?= swift
+
+# Code built for a sanitizer cannot be mixed with other code, so each has a folder of its own.
+TSAN_SCRATCH := .build-tsan
+ASAN_SCRATCH := .build-asan
+
+# The leak detector is part of AddressSanitizer on Linux. On macOS a program that is told to use it refuses to start.
+ifeq ($(shell uname -s),Linux)
+ASAN_SETTINGS := detect_leaks=1
+else
+ASAN_SETTINGS := detect_leaks=0
+endif
+LSAN_SETTINGS := suppressions=$(CURDIR)/Scripts/lsan.supp:print_suppressions=0
+
+.PHONY: help run test test-tsan test-asan build release format lint ci clean dependencies
+
+help:
+	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
+
+run: dependencies
+	$(SWIFT) run eventloop-demo
+
+test: dependencies
+	$(SWIFT) test
+
+test-tsan: dependencies
+	$(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH)
+
+test-asan: dependencies
+	ASAN_OPTIONS="$(ASAN_SETTINGS):$$ASAN_OPTIONS" LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
+		$(SWIFT) test --sanitize=address --scratch-path $(ASAN_SCRATCH)
+
+build: dependencies
+	$(SWIFT) build
+
+# Only the Swift compiler is told that warnings are errors: SwiftPM's own remarks about pkg-config files depend on the machine.
+release: dependencies
+	$(SWIFT) build --configuration release -Xswiftc -warnings-as-errors
+
+# Both walk the folder by themselves and pass over hidden folders, the build folders among them.
+format:
+	$(SWIFT) format --in-place --recursive --parallel .
+
+lint:
+	$(SWIFT) format lint --strict --recursive --parallel .
+
+ci:
+	.ci/run
+
+clean:
+	rm -rf .build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+
+dependencies:
+	@Scripts/install-dependencies

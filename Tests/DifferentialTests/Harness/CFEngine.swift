@@ -1,0 +1,256 @@
+// The reference: the real CFRunLoop of the toolchain's Foundation.
+//
+// Lifecycle of a source's callbacks: CF calls plain C functions with an `info` pointer, which is a retained
+// `SourceCallbacks` or `PortCallbacks`. `CFRunLoopSourceCreate` retains it through the context, the source releases it
+// when it is freed.
+
+internal import CoreFoundation
+internal import EventLoopTestSupport
+internal import Foundation
+
+struct CFEngine: Engine {
+    private enum Item {
+        case source(CFRunLoopSource)
+        case port(CFRunLoopSource, PortPipe)
+        case timer(CFRunLoopTimer)
+        case observer(CFRunLoopObserver)
+    }
+
+    // SAFETY: the Guide says that Core Foundation's run-loop functions may be called from any thread; `run`, which may not, is
+    // called on the thread that this engine was made on. The loop lives as long as its thread, and a scenario's other threads
+    // are joined before that ends. Not retained, since blocks, observers and timers that stay in the loop lead back to here.
+    private unowned(unsafe) nonisolated(unsafe) let loop: CFRunLoop
+    private let items: NamedItems<Item>
+    private let beginning: CFAbsoluteTime
+
+    /// On the thread whose loop it shall be.
+    init() {
+        self.init(items: NamedItems(), beginning: CFAbsoluteTimeGetCurrent())
+    }
+
+    private init(items: NamedItems<Item>, beginning: CFAbsoluteTime) {
+        loop = CFRunLoopGetCurrent()
+        self.items = items
+        self.beginning = beginning
+    }
+
+    func onCallingThread() -> any Engine { CFEngine(items: items, beginning: beginning) }
+    func forgetItems() { items.removeAll() }
+
+    var elapsedMilliseconds: Double { milliseconds(CFAbsoluteTimeGetCurrent()) }
+    private func milliseconds(_ date: CFAbsoluteTime) -> Double { (date - beginning) * 1000 }
+    private func date(_ milliseconds: Double) -> CFAbsoluteTime { beginning + milliseconds / 1000 }
+
+    // MARK: Items
+
+    func makeSource(
+        _ name: String, order: Int,
+        schedule: @escaping @Sendable (String) -> Void, cancel: @escaping @Sendable (String) -> Void,
+        perform: @escaping @Sendable () -> Void
+    ) {
+        let callbacks = SourceCallbacks(schedule: schedule, cancel: cancel, perform: perform)
+        var context = CFRunLoopSourceContext()
+        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
+        context.retain = { UnsafeRawPointer(Unmanaged<SourceCallbacks>.fromOpaque($0!).retain().toOpaque()) }
+        context.release = { Unmanaged<SourceCallbacks>.fromOpaque($0!).release() }
+        context.schedule = { info, _, mode in SourceCallbacks.of(info).schedule(text(mode!)) }
+        context.cancel = { info, _, mode in SourceCallbacks.of(info).cancel(text(mode!)) }
+        context.perform = { info in SourceCallbacks.of(info).perform() }
+        items[name] = .source(withExtendedLifetime(callbacks) { CFRunLoopSourceCreate(nil, order, &context) })
+    }
+
+    func makeTimer(
+        _ name: String, fireAtMilliseconds: Double, intervalMilliseconds: Double?, order: Int, handler: @escaping @Sendable () -> Void
+    ) {
+        let interval = (intervalMilliseconds ?? 0) / 1000
+        items[name] = .timer(
+            CFRunLoopTimerCreateWithHandler(nil, date(fireAtMilliseconds), interval, 0, order) { _ in handler() })
+    }
+
+    func makeObserver(
+        _ name: String, activities: String, repeats: Bool, order: Int, handler: @escaping @Sendable (String) -> Void
+    ) {
+        let mask = activityLetters.reduce(0) { activities.contains($1.key) ? $0 | $1.value.rawValue : $0 }
+        items[name] = .observer(
+            CFRunLoopObserverCreateWithHandler(nil, mask, repeats, order) { _, activity in
+                handler(activityLetters.first { $0.value == activity }?.key ?? "?\(activity.rawValue)")
+            })
+    }
+
+    func add(_ name: String, to mode: String) {
+        switch items[name] {
+        case .source(let source), .port(let source, _): CFRunLoopAddSource(loop, source, cfMode(mode))
+        case .timer(let timer): CFRunLoopAddTimer(loop, timer, cfMode(mode))
+        case .observer(let observer): CFRunLoopAddObserver(loop, observer, cfMode(mode))
+        }
+    }
+
+    func remove(_ name: String, from mode: String) {
+        switch items[name] {
+        case .source(let source), .port(let source, _): CFRunLoopRemoveSource(loop, source, cfMode(mode))
+        case .timer(let timer): CFRunLoopRemoveTimer(loop, timer, cfMode(mode))
+        case .observer(let observer): CFRunLoopRemoveObserver(loop, observer, cfMode(mode))
+        }
+    }
+
+    func contains(_ name: String, in mode: String) -> Bool {
+        switch items[name] {
+        case .source(let source), .port(let source, _): CFRunLoopContainsSource(loop, source, cfMode(mode))
+        case .timer(let timer): CFRunLoopContainsTimer(loop, timer, cfMode(mode))
+        case .observer(let observer): CFRunLoopContainsObserver(loop, observer, cfMode(mode))
+        }
+    }
+
+    func invalidate(_ name: String) {
+        switch items[name] {
+        case .source(let source), .port(let source, _): CFRunLoopSourceInvalidate(source)
+        case .timer(let timer): CFRunLoopTimerInvalidate(timer)
+        case .observer(let observer): CFRunLoopObserverInvalidate(observer)
+        }
+    }
+
+    func isValid(_ name: String) -> Bool {
+        switch items[name] {
+        case .source(let source), .port(let source, _): CFRunLoopSourceIsValid(source)
+        case .timer(let timer): CFRunLoopTimerIsValid(timer)
+        case .observer(let observer): CFRunLoopObserverIsValid(observer)
+        }
+    }
+
+    func signal(_ source: String) {
+        guard case .source(let source) = items[source] else { fatalError("only sources are signaled") }
+        CFRunLoopSourceSignal(source)
+    }
+
+    func makePort(_ name: String, handler: @escaping @Sendable () -> Void) {
+        let pipe = PortPipe()
+        let callbacks = PortCallbacks(pipe: pipe, perform: handler)
+        var context = CFRunLoopSourceContext1()
+        context.version = 1
+        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
+        context.retain = { UnsafeRawPointer(Unmanaged<PortCallbacks>.fromOpaque($0!).retain().toOpaque()) }
+        context.release = { Unmanaged<PortCallbacks>.fromOpaque($0!).release() }
+        context.getPort = { info in PortCallbacks.of(info).pipe.readEnd }
+        context.perform = { info in PortCallbacks.of(info).perform() }
+        // CF takes the context of either version through one pointer and looks at `version`.
+        let source = withUnsafeMutableBytes(of: &context) { bytes in
+            CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))
+        }
+        items[name] = .port(withExtendedLifetime(callbacks) { source! }, pipe)
+    }
+
+    func poke(_ port: String) {
+        guard case .port(_, let pipe) = items[port] else { fatalError("\(port) is no port") }
+        pipe.write("8 bytes.")
+    }
+
+    private func timer(_ name: String) -> CFRunLoopTimer {
+        guard case .timer(let timer) = items[name] else { fatalError("\(name) is no timer") }
+        return timer
+    }
+
+    func setNextFire(_ name: String, atMilliseconds: Double) { CFRunLoopTimerSetNextFireDate(timer(name), date(atMilliseconds)) }
+    func nextFireMilliseconds(_ name: String) -> Double { milliseconds(CFRunLoopTimerGetNextFireDate(timer(name))) }
+
+    func nextTimerFireMilliseconds(in mode: String) -> Double? {
+        let date = CFRunLoopGetNextTimerFireDate(loop, cfMode(mode))
+        return date == 0 ? nil : milliseconds(date)
+    }
+
+    func performBlock(in modes: [String], _ block: @escaping @Sendable () -> Void) {
+        if modes.count == 1 {
+            CFRunLoopPerformBlock(loop, cfMode(modes[0]), block)
+        } else {
+            let names = modes.map { cfMode($0) }
+            let array = CFArrayCreateMutable(nil, names.count, [kCFTypeArrayCallBacks])
+            withExtendedLifetime(names) {
+                for name in names { CFArrayAppendValue(array, Unmanaged.passUnretained(name).toOpaque()) }
+            }
+            CFRunLoopPerformBlock(loop, array, block)
+        }
+    }
+
+    // MARK: The loop
+
+    func run(in mode: String, limitSeconds: Double, returnAfterSource: Bool) -> Outcome {
+        let result = CFRunLoopRunInMode(cfMode(mode), limitSeconds, returnAfterSource)
+        return switch result {
+        case .finished: .finished
+        case .stopped: .stopped
+        case .timedOut: .timedOut
+        case .handledSource: .handledSource
+        default: fatalError("CFRunLoopRunInMode returned \(result.rawValue)")
+        }
+    }
+
+    func runUnconditionally() { CFRunLoopRun() }
+    func stop() { CFRunLoopStop(loop) }
+    func wakeUp() { CFRunLoopWakeUp(loop) }
+
+    var currentMode: String? { CFRunLoopCopyCurrentMode(loop).map { text($0) } }
+    var isWaiting: Bool { CFRunLoopIsWaiting(loop) }
+
+    var modes: Set<String> {
+        let array: CFArray = CFRunLoopCopyAllModes(loop)
+        return Set(
+            (0..<CFArrayGetCount(array)).map { index in
+                text(Unmanaged<CFString>.fromOpaque(CFArrayGetValueAtIndex(array, index)!).takeUnretainedValue())
+            })
+    }
+
+    func addCommonMode(_ mode: String) { CFRunLoopAddCommonMode(loop, cfMode(mode)) }
+}
+
+private final class SourceCallbacks: Sendable {
+    let schedule: @Sendable (String) -> Void
+    let cancel: @Sendable (String) -> Void
+    let perform: @Sendable () -> Void
+
+    init(
+        schedule: @escaping @Sendable (String) -> Void, cancel: @escaping @Sendable (String) -> Void,
+        perform: @escaping @Sendable () -> Void
+    ) {
+        (self.schedule, self.cancel, self.perform) = (schedule, cancel, perform)
+    }
+
+    static func of(_ info: UnsafeMutableRawPointer?) -> SourceCallbacks {
+        Unmanaged<SourceCallbacks>.fromOpaque(info!).takeUnretainedValue()
+    }
+}
+
+private final class PortCallbacks: Sendable {
+    let pipe: PortPipe
+    let perform: @Sendable () -> Void
+
+    init(pipe: PortPipe, perform: @escaping @Sendable () -> Void) {
+        (self.pipe, self.perform) = (pipe, perform)
+    }
+
+    static func of(_ info: UnsafeMutableRawPointer?) -> PortCallbacks {
+        Unmanaged<PortCallbacks>.fromOpaque(info!).takeUnretainedValue()
+    }
+}
+
+private let activityLetters: [String: CFRunLoopActivity] = [
+    "E": .entry, "T": .beforeTimers, "S": .beforeSources, "W": .beforeWaiting, "A": .afterWaiting, "X": .exit,
+]
+
+/// The common-modes name must be the constant itself: CF's C functions compare it by pointer (semantics 2.2).
+private func cfMode(_ name: String) -> CFString {
+    switch name {
+    case "default": kCFRunLoopDefaultMode
+    case "common": kCFRunLoopCommonModes
+    default: name.withCString { CFStringCreateWithCString(nil, $0, CFStringBuiltInEncodings.UTF8.rawValue) }
+    }
+}
+
+private func text(_ mode: CFString) -> String {
+    if CFEqual(mode, kCFRunLoopDefaultMode) { return "default" }
+    if CFEqual(mode, kCFRunLoopCommonModes) { return "common" }
+    var buffer = [UInt8](repeating: 0, count: 128)
+    let converted = buffer.withUnsafeMutableBytes {
+        CFStringGetCString(mode, $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count, CFStringBuiltInEncodings.UTF8.rawValue)
+    }
+    precondition(converted, "a scenario's mode has a short name")
+    return String(decoding: buffer.prefix { $0 != 0 }, as: UTF8.self)
+}

@@ -1,0 +1,88 @@
+// The border between a scenario and the run loop that plays it. An engine is one run loop of one thread and the items
+// that a scenario made, by name; `CFEngine` is the real CFRunLoop, `OurEngine` the `RunLoop` of this package.
+//
+// Names, not objects, cross the border, so that a scenario is written once. Modes are strings: "default" and "common"
+// stand for each loop's own constants.
+
+internal import EventLoopTestSupport
+internal import Synchronization
+
+/// By another name, since Foundation has a `Pipe` too.
+typealias PortPipe = Pipe
+
+/// How a run ended, in the words of both.
+enum Outcome: String, Sendable {
+    case finished, stopped, timedOut, handledSource
+}
+
+/// Time is milliseconds since the scenario began (`elapsedMilliseconds` is now).
+protocol Engine: Sendable {
+    /// The calling thread's loop, with the items of this engine.
+    func onCallingThread() -> any Engine
+    /// Lets go of the items, and so of the closures that lead back to the scenario.
+    func forgetItems()
+
+    var elapsedMilliseconds: Double { get }
+
+    func makeSource(
+        _ name: String, order: Int,
+        schedule: @escaping @Sendable (_ mode: String) -> Void, cancel: @escaping @Sendable (_ mode: String) -> Void,
+        perform: @escaping @Sendable () -> Void)
+    func makeTimer(
+        _ name: String, fireAtMilliseconds: Double, intervalMilliseconds: Double?, order: Int, handler: @escaping @Sendable () -> Void)
+    /// `activities` is made of the letters E T S W A X; the handler gets one of them.
+    func makeObserver(
+        _ name: String, activities: String, repeats: Bool, order: Int, handler: @escaping @Sendable (_ letter: String) -> Void)
+
+    /// A source that the kernel signals, on a pipe. CF by itself reads eight bytes before it calls back, so that is what a
+    /// poke writes and what ours reads.
+    func makePort(_ name: String, handler: @escaping @Sendable () -> Void)
+    /// Makes the port ready.
+    func poke(_ port: String)
+
+    func add(_ name: String, to mode: String)
+    func remove(_ name: String, from mode: String)
+    func contains(_ name: String, in mode: String) -> Bool
+    func invalidate(_ name: String)
+    func isValid(_ name: String) -> Bool
+
+    func signal(_ source: String)
+    func setNextFire(_ timer: String, atMilliseconds: Double)
+    func nextFireMilliseconds(_ timer: String) -> Double
+    func nextTimerFireMilliseconds(in mode: String) -> Double?
+
+    func performBlock(in modes: [String], _ block: @escaping @Sendable () -> Void)
+
+    func run(in mode: String, limitSeconds: Double, returnAfterSource: Bool) -> Outcome
+    /// Runs in the default mode without a limit.
+    func runUnconditionally()
+    func stop()
+    func wakeUp()
+
+    var currentMode: String? { get }
+    var isWaiting: Bool { get }
+    var modes: Set<String> { get }
+    func addCommonMode(_ mode: String)
+}
+
+/// A scenario's items by name, from any thread.
+// SAFETY: the dictionary is behind the mutex; the items are objects that either run loop lets any thread use (of Core
+// Foundation's the Guide says so).
+final class NamedItems<Item>: @unchecked Sendable {
+    private let lock = Mutex(())
+    private var byName: [String: Item] = [:]
+
+    subscript(name: String) -> Item {
+        get {
+            guard let item = lock.withLock({ _ in byName[name] }) else { fatalError("the scenario made no item \(name)") }
+            return item
+        }
+        set { lock.withLock { _ in byName[name] = newValue } }
+    }
+
+    func removeAll() {
+        // The items die outside of the lock: their closures can hold the last reference to anything.
+        var dying: [String: Item] = [:]
+        lock.withLock { _ in swap(&dying, &byName) }
+    }
+}

@@ -1,0 +1,253 @@
+// A scenario made of random choices: items in random modes whose callouts do random things, nested runs among them. Both
+// loops draw the same numbers as long as they do the same, so the first difference is where the traces part.
+//
+// What the two do differently on purpose is left out of the choices, with the section of semantics.md that says so.
+
+internal import Synchronization
+
+final class RandomPlay: Sendable {
+    /// What a play is made of; not everything can be together without CF's outcome depending on chance.
+    struct Cast: Sendable {
+        /// CF serves one thing a pass, a timer or a wake-up, in the kernel's order: so there are timers or stops.
+        var timers = false
+        var stops = false
+        /// Runs that sleep are ended by an observer's stop before waiting, or by a timer's; the others have a limit of zero.
+        var sleeps = false
+        /// CF forgets that it handled a source if a later one of the pass was not signaled any more (1.12): one source only.
+        var nestsInSources = false
+        /// CF holds the blocks of all modes back from runs nested in a block (6.6): blocks of one mode only.
+        var nestsInBlocks = false
+    }
+
+    private enum Place: Hashable { case outside, source(String), observer, timer, block }
+
+    private struct State {
+        var generator: SplitMix64
+        var places: [Place] = [.outside]
+        var actionsLeft = 60
+        var blocks = 0
+        var enders = 0
+        /// The modes of the runs in progress.
+        var runs: [String] = []
+    }
+
+    private static let modes = ["default", "m", "n"]
+    private let stage: Stage
+    private let cast: Cast
+    private let state: Mutex<State>
+    private var sources: [String] { cast.nestsInSources ? ["a"] : ["a", "b", "c", "d"] }
+    private let observers = ["o", "p", "q"]
+    private var timers: [String] { cast.timers ? ["t", "u", "v"] : [] }
+
+    init(_ stage: Stage, _ cast: Cast, seed: UInt64) {
+        self.stage = stage
+        self.cast = cast
+        state = Mutex(State(generator: SplitMix64(state: seed)))
+    }
+
+    func perform() {
+        makeItems()
+        for _ in 1...5 {
+            for _ in 0..<draw(5) { act() }
+            run(in: Self.modes[draw(3)])
+        }
+        for name in sources + observers + timers {
+            for mode in Self.modes + ["common"] { askContains(name, in: mode) }
+            stage.askIsValid(name)
+        }
+        askModes()
+    }
+
+    private func makeItems() {
+        for mode in Self.modes {
+            stage.observe(mode, order: 100)
+            guard cast.sleeps else { continue }
+            // Keepers, since ours does not sleep in an emptied mode (1.7 #3).
+            stage.keepAlive(mode)
+            if cast.timers { continue }
+            stage.quietObserver("stopper-of-\(mode)", "W", order: .max, in: mode) { [self] in stage.stop() }
+        }
+        for name in sources {
+            stage.watchedSource(name, order: draw(3) - 1, in: [], perform: { [self] _ in callout(.source(name)) })
+            for _ in 0...draw(2) { add(name) }
+        }
+        for (index, name) in observers.enumerated() {
+            let mask = String("ETSWAX".filter { _ in draw(2) == 0 })
+            // Distinct orders: CF adds the items of a mode that joins the common ones in the order of a set.
+            stage.observer(name, mask, repeats: draw(3) > 0, order: index - 1, in: []) { [self] _ in callout(.observer) }
+            add(name)
+        }
+        for name in timers {
+            stage.dueTimer(name, interval: draw(2) == 0 ? nil : Stage.never, modes: []) { [self] _ in callout(.timer) }
+            add(name)
+        }
+    }
+
+    private func callout(_ place: Place) {
+        state.withLock { $0.places.append(place) }
+        for _ in 0..<draw(3) { act() }
+        state.withLock { _ = $0.places.removeLast() }
+    }
+
+    // MARK: Actions
+
+    private func act() {
+        guard spend() else { return }
+        switch draw(14) {
+        case 0...3: signal(sources[draw(sources.count)])
+        case 4...5: queueBlock()
+        case 6: add(anyItem())
+        case 7: remove(anyItem())
+        case 8: if draw(3) == 0 { invalidate(anyItem()) }
+        case 9...10: nest()
+        case 11: if cast.stops { draw(3) == 0 ? stage.wakeUp() : stage.stop() }
+        case 12: ask()
+        default: if draw(3) == 0 { addCommonMode() }
+        }
+    }
+
+    private func addCommonMode() {
+        // CF looks at the common modes before each block of a batch, ours at the beginning.
+        if isInside(.block) { return }
+        let mode = Self.modes[draw(3)]
+        stage.sorted { stage.addCommonMode(mode) }
+    }
+
+    private func signal(_ name: String) {
+        stage.note("!\(name)")
+        stage.signal(name)
+    }
+
+    private func queueBlock() {
+        let number = state.withLock { state in
+            state.blocks += 1
+            return state.blocks
+        }
+        let body: @Sendable () -> Void = { [self] in callout(.block) }
+        if cast.nestsInBlocks { return stage.block("block\(number)", body: body) }
+        if draw(3) == 0 { return stage.block("block\(number)", in: anyMode(), anyMode(), body: body) }
+        stage.block("block\(number)", in: anyMode(), body: body)
+    }
+
+    private func add(_ name: String) {
+        let mode = modeFor(name)
+        stage.sorted { stage.add(name, to: mode) }
+        letTimersBeSeen()
+    }
+
+    private func remove(_ name: String) {
+        // What an earlier source, or observer, of the same round removed, CF calls nevertheless (3.10, 7.3).
+        if sources.contains(name) && isInsideSource(otherThan: name) { return }
+        if observers.contains(name) && isInside(.observer) { return }
+        let mode = modeFor(name)
+        stage.sorted { stage.remove(name, from: mode) }
+        letTimersBeSeen()
+    }
+
+    private func invalidate(_ name: String) {
+        // CF forgets that it handled a source if the last one of the pass was invalidated (1.12).
+        if sources.contains(name) && isInsideSource(otherThan: name) { return }
+        stage.sorted { stage.invalidate(name) }
+    }
+
+    private func nest() {
+        if !cast.nestsInSources && isInsideSource(otherThan: "") || !cast.nestsInBlocks && isInside(.block) { return }
+        if state.withLock({ $0.runs.count }) < 4 { run(in: Self.modes[draw(3)]) }
+    }
+
+    private func run(in mode: String) {
+        let polls = !cast.sleeps || draw(4) == 0
+        if !polls && cast.timers { addEnder(to: mode) }
+        letTimersBeSeen()
+        state.withLock { $0.runs.append(mode) }
+        if polls && cast.stops {
+            // A stop wins over a limit of zero in ours, and loses in CF (1.6).
+            stage.run(mode, limit: 0, returnAfterSource: draw(2) == 0, hidesStops: true)
+        } else if polls {
+            stage.run(mode, limit: 0, returnAfterSource: draw(2) == 0)
+        } else {
+            stage.run(mode, returnAfterSource: draw(2) == 0)
+        }
+        let outerMode = state.withLock { state in
+            state.runs.removeLast()
+            return state.runs.last
+        }
+        // The run may have fired what was to end the outer one.
+        if let outerMode, cast.timers && cast.sleeps { addEnder(to: outerMode) }
+    }
+
+    /// A timer that stops the run which it fires in.
+    private func addEnder(to mode: String) {
+        let number = state.withLock { state in
+            state.enders += 1
+            return state.enders
+        }
+        stage.dueTimer("ender\(number)", modes: [mode]) { [self] _ in stage.stop() }
+    }
+
+    private func ask() {
+        switch draw(4) {
+        case 0: stage.askCurrentMode()
+        case 1: askModes()
+        case 2: stage.askIsValid(anyItem())
+        default: askContains(anyItem(), in: anyMode())
+        }
+    }
+
+    private func askContains(_ name: String, in mode: String) {
+        // CF leaves an item in the record of common items if it was in no mode any more when it became invalid.
+        if mode == "common" && !stage.isValid(name) { return }
+        stage.askContains(name, in: mode)
+    }
+
+    /// CF makes a mode for the common ones when a block is queued for them (2.1).
+    private func askModes() { stage.askModes(except: "common") }
+
+    // MARK: Choices
+
+    private func draw(_ bound: Int) -> Int { state.withLock { Int($0.generator.next() % UInt64(bound)) } }
+
+    private func spend() -> Bool {
+        state.withLock { state in
+            state.actionsLeft -= 1
+            return state.actionsLeft >= 0
+        }
+    }
+
+    private func anyItem() -> String {
+        let names = sources + observers + timers
+        return names[draw(names.count)]
+    }
+
+    private func anyMode() -> String { (Self.modes + ["common"])[draw(4)] }
+
+    /// A timer keeps to one mode: CF fires one that was removed from the running mode if it is in another (5.4).
+    private func modeFor(_ name: String) -> String {
+        timers.firstIndex(of: name).map { Self.modes[$0 == 0 ? 0 : $0 - 1] } ?? anyMode()
+    }
+
+    private func isInside(_ place: Place) -> Bool { state.withLock { $0.places.contains(place) } }
+
+    private func isInsideSource(otherThan name: String) -> Bool {
+        state.withLock { state in
+            state.places.contains { place in
+                if case .source(let performing) = place { performing != name } else { false }
+            }
+        }
+    }
+
+    private func letTimersBeSeen() { if cast.timers { stage.work(0.15) } }
+}
+
+/// Vigna's SplitMix64.
+private struct SplitMix64: RandomNumberGenerator {
+    var state: UInt64
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var mixed = state
+        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
+        return mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,253 @@
+// What a run is: semantics 1.2 to 1.4 and 1.11.
+//
+// - E T S W A X is the order of a pass; W and A come in pairs, and a pass that must not sleep has neither.
+// - A mode is empty without sources, timers and queued blocks; observers never count. An empty or unknown mode is
+//   refused in silence, and so is the common pseudo-mode.
+// - Limit zero and below: one pass without a sleep.
+// - Ours never sleeps when there is nothing left to wait for (1.7 #3).
+
+internal import Testing
+
+@Suite struct RunTests {
+    // MARK: One pass
+
+    @Test func `a quiet run says E T S W A X and times out`() throws {
+        try both("E T S W A X =timedOut") { s in
+            s.observe()
+            s.keepAlive()
+            s.run(limit: 5)
+        }
+    }
+
+    @Test func `a limit of zero makes one pass without a sleep`() throws {
+        try both("E T S X =timedOut") { s in
+            s.observe()
+            s.keepAlive()
+            s.run(limit: 0)
+        }
+    }
+
+    @Test func `a negative limit is a limit of zero`() throws {
+        try both("E T S X =timedOut") { s in
+            s.observe()
+            s.keepAlive()
+            s.run(limit: -1000)
+        }
+    }
+
+    @Test func `an infinite limit never passes`() throws {
+        try both("E T S W A t X =stopped") { s in
+            s.observe()
+            s.timer("t", in: 5) { _ in s.stop() }
+            s.run(limit: .infinity)
+        }
+    }
+
+    @Test func `before timers and before sources are told in every pass, needed or not`() throws {
+        try both("E T S b a T S W A X =stopped") { s in
+            s.observe { if $0 == "W1" { s.stop() } }
+            s.source("a")
+            s.signal("a")
+            s.block("b")
+            s.run()
+        }
+    }
+
+    @Test func `one run with every kind of item calls each in its place`() throws {
+        try both("E T S b1 a b2 t b3 T S W A u b4 X =stopped") { s in
+            s.observe()
+            s.source("a") { _ in s.block("b2") }
+            s.dueTimer("t") { _ in
+                s.block("b3")
+                s.dueTimer("u") { _ in
+                    s.block("b4")
+                    s.stop()
+                }
+            }
+            s.block("b1")
+            s.signal("a")
+            s.run()
+        }
+    }
+
+    @Test func `a second run starts with entry again`() throws {
+        try both("E T S X =timedOut E T S X =timedOut") { s in
+            s.observe()
+            s.keepAlive()
+            s.run(limit: 0)
+            s.run(limit: 0)
+        }
+    }
+
+    @Test func `running without a mode or limit of one's own ends on a stop`() throws {
+        try both("E T S W A t X =returned") { s in
+            s.observe()
+            s.dueTimer("t") { _ in s.stop() }
+            s.keepAlive()
+            s.runUnconditionally()
+        }
+    }
+
+    @Test func `running without a mode or limit of one's own ends when nothing is left`() throws {
+        try both("E T S W A t X =returned") { s in
+            s.observe()
+            s.dueTimer("t")
+            s.runUnconditionally()
+        }
+    }
+
+    @Test func `running without a mode or limit of one's own returns at once in an empty mode`() throws {
+        try both("=returned") { s in
+            s.observe()
+            s.runUnconditionally()
+        }
+    }
+
+    // MARK: Empty modes
+
+    @Test func `an empty mode is refused in silence`() throws {
+        try both("=finished mode:none") { s in
+            s.run()
+            s.askCurrentMode()
+        }
+    }
+
+    @Test func `an observer does not keep a mode from being empty`() throws {
+        try both("=finished") { s in
+            s.observe()
+            s.run()
+        }
+    }
+
+    @Test func `a mode that was never made is refused and not made`() throws {
+        try both("m:=finished modes:default") { s in
+            s.run("m")
+            s.askModes()
+        }
+    }
+
+    @Test func `the common pseudo-mode cannot be run`() throws {
+        try both("common:=finished") { s in
+            s.source("a", in: ["common"])
+            s.signal("a")
+            s.run("common")
+        }
+    }
+
+    @Test func `a timer that is not due keeps its mode from being empty`() throws {
+        try both("E T S X =timedOut") { s in
+            s.observe()
+            s.timer("t", in: Stage.never)
+            s.run(limit: 0)
+        }
+    }
+
+    @Test func `a queued block keeps its mode from being empty`() throws {
+        try both("E T S b X =timedOut =finished") { s in
+            s.observe()
+            s.block("b")
+            s.run(limit: 0)
+            s.run()
+        }
+    }
+
+    @Test func `a block queued for another mode does not keep this one from being empty`() throws {
+        try both("=finished") { s in
+            s.block("b", in: "m")
+            s.run()
+        }
+    }
+
+    @Test func `a run ends when a timer's callout removed the last item`() throws {
+        try both("E T S W A t X =finished") { s in
+            s.observe()
+            s.keepAlive()
+            s.dueTimer("t") { _ in s.remove("keeper-of-default") }
+            s.run()
+        }
+    }
+
+    @Test func `a run ends when a source's perform removed that source`() throws {
+        try both("E T S a X =finished") { s in
+            s.observe()
+            s.source("a") { _ in s.remove("a") }
+            s.signal("a")
+            s.run()
+        }
+    }
+
+    @Test func `an item added in the callout that emptied the mode keeps the run going`() throws {
+        try both("E T S W A t T S W A u X =finished") { s in
+            s.observe()
+            s.dueTimer("t") { _ in s.dueTimer("u") }
+            s.run()
+        }
+    }
+
+    @Test func `a mode emptied before the sources is not slept in`() throws {
+        try differ(cf: "E T S W A X =timedOut", ours: "E T S X =finished", because: "1.7 #3") { s in
+            s.observe { if $0 == "S1" { s.remove("keeper-of-default") } }
+            s.keepAlive()
+            s.run(limit: 100)
+        }
+    }
+
+    @Test func `a mode emptied before waiting is not slept in`() throws {
+        try differ(cf: "E T S W A X =timedOut", ours: "E T S W A X =finished", because: "1.7 #3") { s in
+            s.observe { if $0 == "W1" { s.remove("keeper-of-default") } }
+            s.keepAlive()
+            s.run(limit: 100)
+        }
+    }
+
+    @Test func `a mode that held only a block is not slept in`() throws {
+        try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "1.7 #3") { s in
+            s.observe()
+            s.block("b")
+            s.run(limit: 100)
+        }
+    }
+
+    // MARK: What a callout can ask
+
+    @Test func `the current mode is none, the run's in every callout, and none again`() throws {
+        try both(
+            "mode:none m:E mode:m m:T mode:m m:S mode:m b mode:m a mode:m t mode:m m:X mode:m m:=timedOut mode:none"
+        ) { s in
+            s.askCurrentMode()
+            s.observe("m") { _ in s.askCurrentMode() }
+            s.source("a", in: ["m"]) { _ in s.askCurrentMode() }
+            s.dueTimer("t", modes: ["m"]) { _ in s.askCurrentMode() }
+            s.block("b", in: "m") { s.askCurrentMode() }
+            s.signal("a")
+            s.run("m", limit: 0)
+            s.askCurrentMode()
+        }
+    }
+
+    @Test func `a loop is not waiting in any of its callouts`() throws {
+        try both(
+            "waiting:false E waiting:false T waiting:false S waiting:false b waiting:false W waiting:false A waiting:false t waiting:false"
+                + " X waiting:false =finished waiting:false"
+        ) { s in
+            s.askIsWaiting()
+            s.observe { _ in s.askIsWaiting() }
+            s.dueTimer("t") { _ in s.askIsWaiting() }
+            s.block("b") { s.askIsWaiting() }
+            s.run()
+            s.askIsWaiting()
+        }
+    }
+
+    @Test func `a loop is waiting while its thread sleeps`() throws {
+        try both("E T S W waiting:true A X =stopped") { s in
+            s.observe()
+            s.keepAlive()
+            s.whenWaiting {
+                s.askIsWaiting()
+                s.stop()
+            }
+            s.run()
+        }
+    }
+}

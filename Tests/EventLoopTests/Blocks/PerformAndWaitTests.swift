@@ -1,0 +1,308 @@
+// Rules proved here:
+// - From another thread it blocks until the body has returned on the loop's thread, and brings back its value or its error.
+// - On the loop's own thread the body runs at once, ahead of anything queued, whatever the modes, in a run or outside.
+// - It is a perform: it wakes, it is a handled source, it has modes, it keeps its place in the queue.
+// - A timeout that passes before the body began withdraws it; one that passes later does nothing.
+// - The end of the loop releases the waiter with `RunLoopEnded`. No modes at all is a precondition failure, inline too.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+private struct Failure: Error, Equatable { let number: Int }
+
+private final class Note {
+    var text: String
+    init(_ text: String) { self.text = text }
+}
+
+/// Whatever is thrown is no trap.
+private func performInNoMode(of loop: RunLoop) {
+    try? loop.performAndWait(inModes: [], timeout: .zero) {}
+}
+
+@Suite struct `Perform and wait` {
+    @Test func `brings back the value, computed on the loop's thread`() throws {
+        let running = RunningLoop()
+        for number in 1...200 {
+            let result = try running.loop.performAndWait { (number * 2, currentThread(), running.loop.isCurrent) }
+            #expect(result == (number * 2, running.threadID, true))
+        }
+        try running.end()
+    }
+
+    @Test func `brings back a value that is not Sendable`() throws {
+        let running = RunningLoop()
+        let note = try running.loop.performAndWait { Note("from there") }
+        note.text += ", here"
+        #expect(note.text == "from there, here")
+        try running.end()
+    }
+
+    @Test func `brings back the error`() throws {
+        let running = RunningLoop()
+        #expect(throws: Failure(number: 7)) { try running.loop.performAndWait { throw Failure(number: 7) } }
+        // The loop goes on.
+        #expect(try running.loop.performAndWait { 1 } == 1)
+        #expect(try running.end() == .stopped)
+    }
+
+    @Test func `may use what the caller has on its stack`() throws {
+        let running = RunningLoop()
+        let seen = Counter()
+        for _ in 1...100 {
+            try running.loop.performAndWait { _ = seen.increment() }
+        }
+        #expect(seen.value == 100)
+        try running.end()
+    }
+
+    @Test func `does not return before the body has`() throws {
+        let trace = Trace()
+        let (entered, leave) = (Gate(), Gate())
+        let running = RunningLoop()
+        let waiter = plainThread {
+            try running.loop.performAndWait {
+                trace.add("(")
+                entered.open()
+                leave.wait()
+                trace.add(")")
+            }
+            trace.add("returned")
+        }
+        entered.wait()
+        leave.open()
+        try waiter.join()
+        #expect(trace.take() == "( ) returned")
+        try running.end()
+    }
+
+    /// Listing 3-14's loop runs until a flag is set, and looks at it after each source.
+    @Test func `is a handled source, and wakes`() throws {
+        let published = Slot<RunLoop?>(nil)
+        let ready = Gate()
+        let thread = joinableThread { loop in
+            loop.addIdleSource()
+            published.value = loop
+            ready.open()
+            return loop.run(for: generously, returnAfterSourceHandled: true)
+        }
+        ready.wait()
+        waitForSleep(of: published.value!)
+        #expect(try published.value!.performAndWait { 5 } == 5)
+        #expect(try thread.join() == .handledSource)
+    }
+
+    @Test func `keeps its place among the performs`() throws {
+        let trace = Trace()
+        let (entered, leave) = (Gate(), Gate())
+        let running = RunningLoop { loop in
+            loop.perform {
+                entered.open()
+                leave.wait()
+            }
+        }
+        entered.wait()
+        running.loop.perform { trace.add("before") }
+        let waiter = plainThread { try running.loop.performAndWait { trace.add("waited for") } }
+        leave.open()
+        try waiter.join()
+        #expect(trace.take() == "before waited for")
+        try running.end()
+    }
+
+    @Test func `waits for a run of one of its modes`() throws {
+        let trace = Trace()
+        let (queued, published) = (Gate(), Slot<RunLoop?>(nil))
+        let ready = Gate()
+        let thread = joinableThread { loop in
+            for mode in [RunLoop.Mode.default, "right", "wrong"] { loop.addIdleSource(forMode: mode) }
+            published.value = loop
+            ready.open()
+            queued.wait()
+            #expect(loop.run(mode: "wrong", for: .zero) == .timedOut)
+            trace.add("wrong")
+            #expect(loop.run(for: .zero) == .timedOut)
+            trace.add("default")
+            #expect(loop.run(mode: "right", for: generously, returnAfterSourceHandled: true) == .handledSource)
+        }
+        ready.wait()
+        let loop = published.value!
+        let waiter = plainThread { try loop.performAndWait(inModes: ["right"]) { trace.add("performed in \(loop.currentMode!)") } }
+        queued.open()
+        try waiter.join()
+        try thread.join()
+        #expect(trace.take() == "wrong default performed in right")
+    }
+
+    // MARK: On the loop's own thread
+
+    @Test func `on the loop's own thread is at once, ahead of what is queued`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.perform { trace.add("queued") }
+            loop.performBlock { trace.add("block") }
+            let value = try loop.performAndWait {
+                trace.add("inline")
+                return 3
+            }
+            #expect(value == 3)
+            #expect(trace.take() == "inline")
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S block queued X")
+        }
+    }
+
+    @Test(arguments: Callout.allCases)
+    func `inside a callout is at once, whatever the modes:`(_ callout: Callout) throws {
+        try inManualTime { loop, clock, trace in
+            loop.addIdleSource()
+            let seen = Trace()
+            try callout.arrange(loop, clock, trace) {
+                seen.add("(")
+                try? loop.performAndWait(inModes: ["another"]) { seen.add("inline in \(loop.currentMode!)") }
+                seen.add(")")
+            }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(seen.take() == "( inline in default )")
+        }
+    }
+
+    @Test func `on the loop's own thread is no handled source`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.atFirst(.beforeTimers) { try? loop.performAndWait { trace.add("inline") } }
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .timedOut)
+            #expect(trace.take() == "inline")
+        }
+    }
+
+    @Test func `on the loop's own thread throws what the body throws, and knows no timeout`() throws {
+        try onFreshThread { loop in
+            #expect(throws: Failure(number: 1)) { try loop.performAndWait { throw Failure(number: 1) } }
+            let values = [try loop.performAndWait(timeout: .zero) { 4 }, try loop.performAndWait(timeout: .seconds(-1)) { 5 }]
+            #expect(values == [4, 5])
+        }
+    }
+
+    // MARK: Timeout
+
+    @Test(arguments: [Duration.zero, .seconds(-1), .milliseconds(1)])
+    func `with a timeout that passes first withdraws the body`(_ timeout: Duration) throws {
+        let (asked, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let trace = Trace()
+        let thread = joinableThread { loop in
+            loop.addIdleSource()
+            published.value = loop
+            ready.open()
+            asked.wait()
+            return loop.run(for: .zero, returnAfterSourceHandled: true)
+        }
+        ready.wait()
+        #expect(throws: PerformTimedOut.self) { try published.value!.performAndWait(timeout: timeout) { trace.add("performed") } }
+        asked.open()
+        // Nothing of it is left: no source was handled.
+        #expect(try thread.join() == .timedOut)
+        #expect(trace.take() == "")
+    }
+
+    @Test func `that was withdrawn keeps no mode from being empty`() throws {
+        let (asked, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let thread = joinableThread { loop in
+            published.value = loop
+            ready.open()
+            asked.wait()
+            return loop.run(for: generously)
+        }
+        ready.wait()
+        #expect(throws: PerformTimedOut.self) { try published.value!.performAndWait(timeout: .zero) {} }
+        asked.open()
+        #expect(try thread.join() == .finished)
+    }
+
+    @Test func `with a timeout that passes while the body runs waits for it`() throws {
+        let running = RunningLoop()
+        // On a busy machine the body may begin too late; then nothing must have run, and we try with more time.
+        for milliseconds in [20, 100, 500, 2_500] {
+            let begun = Counter()
+            let start = ContinuousClock.now
+            do {
+                let value = try running.loop.performAndWait(timeout: .milliseconds(milliseconds)) {
+                    begun.increment()
+                    spin("time stands still") { ContinuousClock.now - start > .milliseconds(milliseconds + 5) }
+                    return 9
+                }
+                #expect(value == 9)
+                #expect(begun.value == 1)
+                break
+            } catch is PerformTimedOut {
+                try running.loop.performAndWait {}
+                #expect(begun.value == 0)
+            }
+        }
+        try running.end()
+    }
+
+    @Test func `with a timeout that does not pass is as without`() throws {
+        let running = RunningLoop()
+        #expect(try running.loop.performAndWait(timeout: generously) { 1 } == 1)
+        #expect(throws: Failure(number: 2)) { try running.loop.performAndWait(timeout: generously) { throw Failure(number: 2) } }
+        try running.end()
+    }
+
+    @Test func `either runs the body or throws, however the timeout and the loop race`() throws {
+        let running = RunningLoop()
+        for round in 0..<500 {
+            let begun = Counter()
+            do {
+                try running.loop.performAndWait(timeout: .microseconds(round % 50)) { _ = begun.increment() }
+                #expect(begun.value == 1)
+            } catch is PerformTimedOut {
+                #expect(begun.value == 0)
+            }
+        }
+        try running.end()
+    }
+
+    // MARK: The end
+
+    @Test func `on a loop that has ended throws at once`() throws {
+        let loop = try onFreshThread { $0 }
+        #expect(throws: RunLoopEnded.self) { try loop.performAndWait {} }
+        #expect(throws: RunLoopEnded.self) { try loop.performAndWait(inModes: ["any"], timeout: generously) {} }
+    }
+
+    @Test(arguments: [nil, generously])
+    func `is released when the loop's thread ends first`(_ timeout: Duration?) throws {
+        let (leave, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let performed = Counter()
+        let thread = joinableThread { loop in
+            published.value = loop
+            ready.open()
+            leave.wait()
+        }
+        ready.wait()
+        let loop = published.value!
+        let waiters = (1...3).map { _ in
+            plainThread {
+                #expect(throws: RunLoopEnded.self) { try loop.performAndWait(timeout: timeout) { _ = performed.increment() } }
+            }
+        }
+        leave.open()
+        for waiter in waiters { try waiter.join() }
+        try thread.join()
+        #expect(performed.value == 0)
+    }
+
+    @Test func `with no modes traps`() async {
+        await #expect(processExitsWith: .failure) {
+            performInNoMode(of: RunningLoop().loop)
+        }
+    }
+
+    @Test func `with no modes traps on the loop's own thread as well`() async {
+        await #expect(processExitsWith: .failure) {
+            try? onFreshThread { loop in performInNoMode(of: loop) }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// Rules proved here:
+// - `performAsync` suspends until the body has returned on the loop's thread, and brings back its value or its error.
+// - It is a perform: it wakes, it is a handled source, it has modes.
+// - The end of the loop throws `RunLoopEnded`. Cancelled before it began, the body is withdrawn and `CancellationError` thrown.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+// An async test must not block its thread for something that a task does: tests and tasks share a few threads.
+
+private struct Failure: Error, Equatable { let number: Int }
+
+private final class Note {
+    var text: String
+    init(_ text: String) { self.text = text }
+}
+
+/// A thread whose loop runs only when it is told to.
+private final class HeldLoop: Sendable {
+    let loop: RunLoop
+    let go = Gate()
+    private let thread: JoinableThread<[RunLoop.RunResult]>
+
+    init(_ runs: @escaping @Sendable (RunLoop) -> [RunLoop.RunResult]) {
+        let (published, ready, go) = (Slot<RunLoop?>(nil), Gate(), go)
+        thread = joinableThread { loop in
+            published.value = loop
+            ready.open()
+            go.wait()
+            return runs(loop)
+        }
+        ready.wait()
+        loop = published.value!
+    }
+
+    /// Not to be called before the runs can end by themselves: it blocks a thread that tasks may need.
+    func end() throws -> [RunLoop.RunResult] {
+        go.open()
+        return try thread.join()
+    }
+}
+
+@Suite struct `Perform, asynchronously` {
+    @Test func `brings back the value, computed on the loop's thread`() async throws {
+        let running = RunningLoop()
+        for number in 1...200 {
+            let result = try await running.loop.performAsync { (number * 2, currentThread()) }
+            #expect(result == (number * 2, running.threadID))
+        }
+        try running.end()
+    }
+
+    @Test func `brings back a value that is not Sendable`() async throws {
+        let running = RunningLoop()
+        let note = try await running.loop.performAsync { Note("from there") }
+        note.text += ", here"
+        #expect(note.text == "from there, here")
+        try running.end()
+    }
+
+    @Test func `brings back the error`() async throws {
+        let running = RunningLoop()
+        await #expect(throws: Failure(number: 7)) { try await running.loop.performAsync { throw Failure(number: 7) } }
+        #expect(try await running.loop.performAsync { 1 } == 1)
+        try running.end()
+    }
+
+    @Test func `wakes a loop that sleeps`() async throws {
+        let running = RunningLoop()
+        for _ in 1...50 {
+            waitForSleep(of: running.loop)
+            try await running.loop.performAsync {}
+        }
+        try running.end()
+    }
+
+    @Test func `is a handled source, and waits for a run of its modes`() async throws {
+        let held = HeldLoop { loop in
+            loop.addIdleSource()
+            loop.addIdleSource(forMode: "right")
+            return [
+                loop.run(for: .zero, returnAfterSourceHandled: true),
+                loop.run(mode: "right", for: generously, returnAfterSourceHandled: true),
+            ]
+        }
+        let task = Task { try await held.loop.performAsync(inModes: ["right"]) { held.loop.currentMode } }
+        held.go.open()
+        #expect(try await task.value == "right")
+        #expect(try held.end() == [.timedOut, .handledSource])
+    }
+
+    @Test func `many at once are all performed`() async throws {
+        let running = RunningLoop()
+        let sum = try await withThrowingTaskGroup(of: Int.self) { group in
+            for number in 1...500 { group.addTask { try await running.loop.performAsync { number } } }
+            return try await group.reduce(0, +)
+        }
+        #expect(sum == 125_250)
+        try running.end()
+    }
+
+    @Test func `releases the body before it returns`() async throws {
+        let running = RunningLoop()
+        for _ in 1...50 {
+            let released = Counter()
+            try await performWithWitness(running.loop) { released.increment() }
+            #expect(released.value == 1)
+        }
+        try running.end()
+    }
+
+    // MARK: Cancelling
+
+    @Test func `cancelled before it began is withdrawn`() async throws {
+        let trace = Trace()
+        let held = HeldLoop { loop in
+            loop.addIdleSource()
+            return [loop.run(for: .zero, returnAfterSourceHandled: true)]
+        }
+        let task = Task { try await held.loop.performAsync { trace.add("performed") } }
+        task.cancel()
+        await #expect(throws: CancellationError.self) { try await task.value }
+        // Nothing of it is left: no source was handled.
+        #expect(try held.end() == [.timedOut])
+        #expect(trace.take() == "")
+    }
+
+    @Test func `in a task that is cancelled already throws`() async throws {
+        let trace = Trace()
+        let running = RunningLoop()
+        let task = Task {
+            withUnsafeCurrentTask { $0?.cancel() }
+            try await running.loop.performAsync { trace.add("performed") }
+        }
+        await #expect(throws: CancellationError.self) { try await task.value }
+        try running.end()
+        #expect(trace.take() == "")
+    }
+
+    @Test func `cancelled after it began is performed and returns`() async throws {
+        let (entered, enter) = AsyncStream.makeStream(of: Void.self)
+        let leave = Gate()
+        let running = RunningLoop()
+        let task = Task {
+            try await running.loop.performAsync {
+                enter.finish()
+                leave.wait()
+                return 3
+            }
+        }
+        for await _ in entered {}
+        task.cancel()
+        leave.open()
+        #expect(try await task.value == 3)
+        try running.end()
+    }
+
+    @Test func `either performs or throws, however cancelling and the loop race`() async throws {
+        let running = RunningLoop()
+        for _ in 1...300 {
+            let begun = Counter()
+            let task = Task { try await running.loop.performAsync { _ = begun.increment() } }
+            task.cancel()
+            switch await task.result {
+            case .success: #expect(begun.value == 1)
+            case .failure(let error):
+                #expect(error is CancellationError)
+                #expect(begun.value == 0)
+            }
+        }
+        try running.end()
+    }
+
+    // MARK: The end
+
+    @Test func `on a loop that has ended throws`() async throws {
+        let loop = try onFreshThread { $0 }
+        await #expect(throws: RunLoopEnded.self) { try await loop.performAsync {} }
+    }
+
+    @Test func `is released when the loop's thread ends first`() async throws {
+        let performed = Counter()
+        let held = HeldLoop { _ in [] }
+        let tasks = (1...3).map { _ in Task { try await held.loop.performAsync { _ = performed.increment() } } }
+        #expect(try held.end() == [])
+        for task in tasks { await #expect(throws: RunLoopEnded.self) { try await task.value } }
+        #expect(performed.value == 0)
+    }
+}
+
+private func performWithWitness(_ loop: RunLoop, onRelease: @escaping @Sendable () -> Void) async throws {
+    let witness = Witness(onRelease: onRelease)
+    try await loop.performAsync { witness.testify() }
+}

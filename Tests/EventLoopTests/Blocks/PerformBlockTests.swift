@@ -1,0 +1,332 @@
+// Rules proved here:
+// - A block runs once, in the first run of any of its modes; blocks are FIFO among those eligible, and held ones keep their place.
+// - Blocks run after step 3, after custom sources if one was handled, and at the end of the pass. Each point takes a batch: what a block
+//   queues waits for the next point, and the loop never sleeps while a block for its mode is queued.
+// - Queueing does not wake the loop. A block is no handled source; queued, it keeps its modes from being empty.
+// - A nested run from a block sees the blocks queued since the batch began, not the rest of the batch.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct `A block` {
+    @Test func `runs once, first in first out`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            for name in ["a", "b", "c"] { #expect(loop.performBlock { trace.add(name) }) }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S a b c W A X")
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S W A X")
+        }
+    }
+
+    @Test func `runs in the first run of any of its modes`() throws {
+        try inManualTime { loop, _, trace in
+            for mode in [RunLoop.Mode.default, "a", "b"] { loop.addIdleSource(forMode: mode) }
+            loop.performBlock(inModes: ["a", "b"]) { trace.add("block in \(loop.currentMode!)") }
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+            #expect(loop.run(mode: "b", for: .zero) == .timedOut)
+            #expect(trace.take() == "block in b")
+            #expect(loop.run(mode: "a", for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `is for the default mode unless it says otherwise`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addCommonMode("joined")
+            loop.addIdleSource(forMode: "joined")
+            loop.performBlock { trace.add("block") }
+            #expect(loop.run(mode: "joined", for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "block")
+        }
+    }
+
+    @Test func `for the common modes runs in one that joined after it was queued`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource(forMode: "late")
+            loop.performBlock(inModes: [.common]) { trace.add("block") }
+            #expect(loop.run(mode: "late", for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+            loop.addCommonMode("late")
+            #expect(loop.run(mode: "late", for: .zero) == .timedOut)
+            #expect(trace.take() == "block")
+        }
+    }
+
+    @Test func `that is held keeps its place`() throws {
+        try inManualTime { loop, _, trace in
+            loop.performBlock(inModes: ["a"]) { trace.add("1a") }
+            loop.performBlock(inModes: ["b"]) { trace.add("2b") }
+            loop.performBlock(inModes: ["a", "b"]) { trace.add("3ab") }
+            loop.performBlock(inModes: ["b"]) { trace.add("4b") }
+            loop.performBlock(inModes: ["a"]) { trace.add("5a") }
+            _ = loop.run(mode: "a", for: .zero)
+            #expect(trace.take() == "1a 3ab 5a")
+            loop.performBlock(inModes: ["b"]) { trace.add("6b") }
+            _ = loop.run(mode: "b", for: .zero)
+            #expect(trace.take() == "2b 4b 6b")
+        }
+    }
+
+    @Test func `is no handled source`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.performBlock { trace.add("block") }
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .timedOut)
+            #expect(trace.take() == "block")
+        }
+    }
+
+    @Test func `with no modes never runs`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.performBlock(inModes: []) { trace.add("block") }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `is refused by a loop that has ended`() throws {
+        let loop = try onFreshThread { $0 }
+        #expect(!loop.performBlock {})
+        #expect(!loop.performBlock(inModes: [.common]) {})
+    }
+
+    // MARK: Where it runs
+
+    @Test(arguments: Callout.allCases)
+    func `queued in a callout runs at the next point of that pass:`(_ callout: Callout) throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            try callout.arrange(loop, clock, trace) {
+                loop.performBlock { trace.add("queued \(clock.now.nanoseconds)") }
+            }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            let expected = switch callout {
+            case .entry, .beforeTimers, .beforeSources: "E T S queued 0 W A X"
+            case .source: "E T S source queued 0 T S W A X"
+            case .perform: "E T S perform queued 0 T S W A X"
+            case .port: "E T S port queued 0 T S W A X"
+            case .beforeWaiting, .afterWaiting: "E T S W A queued 0 T S W A X"
+            case .timer: "E T S W A timer queued 0 T S W A X"
+            // The next point is the end of the pass; the sleep before it is told of, and not slept.
+            case .block: "E T S block W A queued 0 T S W A X"
+            }
+            #expect(trace.take() == expected)
+        }
+    }
+
+    @Test func `queued by a block after a custom source runs at the end of that pass`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addSource(signaled: true) { _ in
+                trace.add("source")
+                loop.performBlock {
+                    trace.add("block1")
+                    loop.performBlock { trace.add("block2") }
+                }
+            }
+            loop.addTimer(at: clock.now) { _ in trace.add("timer") }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S source block1 timer block2 T S W A X")
+        }
+    }
+
+    @Test func `queued by a block at the end of a pass runs at the head of the next`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            loop.addTimer(at: clock.now) { _ in
+                trace.add("timer")
+                loop.performBlock {
+                    trace.add("block1")
+                    loop.performBlock { trace.add("block2 \(clock.now.nanoseconds)") }
+                }
+            }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S W A timer block1 T S block2 0 W A X")
+        }
+    }
+
+    @Test func `that queues itself goes round without sleeping, and lets the rest happen`() throws {
+        try inManualTime { loop, clock, trace in
+            let again = Slot<(@Sendable () -> Void)?>(nil)
+            let rounds = Counter()
+            again.value = {
+                guard rounds.increment() < 20 else { return loop.stop() }
+                loop.performBlock(again.value!)
+            }
+            loop.performBlock(again.value!)
+            loop.addTimer(at: clock.now) { _ in trace.add("timer") }
+            try loop.addReadyPipe { _ in trace.add("port") }
+            loop.addSource(signaled: true) { _ in trace.add("source") }
+            #expect(loop.run(for: .seconds(1)) == .stopped)
+            #expect(rounds.value == 20)
+            #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
+            #expect(trace.list.sorted() == ["port", "source", "timer"])
+            again.value = nil
+        }
+    }
+
+    @Test func `alone in its mode, that queues another, runs both and ends the run`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.performBlock {
+                trace.add("block1")
+                loop.performBlock { trace.add("block2") }
+            }
+            #expect(loop.run(until: .distantFuture) == .finished)
+            #expect(trace.take() == "E T S block1 W A block2 X")
+            #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
+        }
+    }
+
+    @Test func `queued for another mode does not keep the loop awake`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            loop.performBlock(inModes: ["other"]) { trace.add("block") }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S W A X")
+            #expect(clock.now == RunLoop.Instant(nanoseconds: 1_000_000_000))
+        }
+    }
+
+    @Test func `queued in an exit observer runs in the next run`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            loop.atFirst(.exit) { loop.performBlock { trace.add("block") } }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S W A X")
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S block W A X")
+        }
+    }
+
+    @Test func `alone in a nested run's mode is run there`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.atFirst(.beforeTimers) {
+                loop.performBlock(inModes: ["nested"]) { trace.add("block") }
+                trace.add("\(loop.run(mode: "nested", until: .distantFuture))")
+            }
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "block finished")
+        }
+    }
+
+    // MARK: Nested runs
+
+    @Test func `that runs the loop hides the rest of its batch, not what was queued since`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            loop.performBlock {
+                trace.add("(")
+                loop.performBlock { trace.add("since") }
+                #expect(loop.run(for: .zero) == .timedOut)
+                trace.add(")")
+            }
+            loop.performBlock { trace.add("rest") }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S ( E T S since X ) rest W A X")
+        }
+    }
+
+    @Test func `of the rest of a batch keeps no nested run going`() throws {
+        try inManualTime { loop, clock, trace in
+            loop.performBlock { trace.add("\(loop.run(for: .seconds(1)))") }
+            loop.performBlock { trace.add("rest") }
+            #expect(loop.run(for: .seconds(5)) == .finished)
+            #expect(trace.take() == "finished rest")
+            #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
+        }
+    }
+
+    // MARK: Across threads
+
+    @Test func `does not wake the loop, and runs when something else does`() throws {
+        let ran = Counter()
+        let running = RunningLoop()
+        waitForSleep(of: running.loop)
+        #expect(running.loop.performBlock { ran.increment() })
+        for _ in 1...2_000 {
+            #expect(running.loop.isWaiting)
+            breathe()
+        }
+        #expect(ran.value == 0)
+        running.loop.wakeUp()
+        spin("the block was lost") { ran.value == 1 }
+        try running.end()
+    }
+
+    @Test func `with a wake-up is never lost`() throws {
+        let ran = Counter()
+        let running = RunningLoop()
+        for number in 1...1_000 {
+            running.loop.performBlock { ran.increment() }
+            running.loop.wakeUp()
+            spin("block \(number) was slept over") { ran.value == number }
+        }
+        try running.end()
+    }
+
+    @Test func `of one producer comes in its order, whatever the others do`() throws {
+        let trace = Trace()
+        let running = RunningLoop()
+        let producers = (0..<4).map { producer in
+            plainThread {
+                for number in 0..<500 {
+                    running.loop.performBlock { trace.add("\(producer):\(number)") }
+                    if number % 50 == 0 { running.loop.wakeUp() }
+                }
+            }
+        }
+        for producer in producers { try producer.join() }
+        try running.end()
+        let list = trace.list
+        #expect(list.count == 2_000)
+        for producer in 0..<4 {
+            let own = list.filter { $0.hasPrefix("\(producer):") }
+            #expect(own == (0..<500).map { "\(producer):\($0)" })
+        }
+    }
+
+    // MARK: The end
+
+    @Test func `is released, not run, when the thread ends`() throws {
+        let (ran, released) = (Counter(), Counter())
+        try onFreshThread { loop in
+            let witness = Witness { released.increment() }
+            loop.performBlock {
+                witness.testify()
+                ran.increment()
+            }
+        }
+        #expect(ran.value == 0)
+        #expect(released.value == 1)
+    }
+
+    @Test func `is released once it has run`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            do {
+                let witness = Witness { trace.add("released") }
+                loop.performBlock {
+                    witness.testify()
+                    trace.add("ran")
+                }
+            }
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "ran released")
+        }
+    }
+}

@@ -1,0 +1,274 @@
+// Rules proved here:
+// - A perform is always queued, from the loop's own thread too; it wakes the loop, counts as a handled source, keeps its modes from being
+//   empty, and goes when it is done. All that are queued for the mode are performed in one pass, in order; what they queue, in the next.
+// - It is for the common modes unless it says otherwise; an empty list of modes is never performed.
+// - A value that is not Sendable can be handed over. A loop that has ended refuses.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+/// Not Sendable: only its owner may touch it.
+private final class Note {
+    var text: String
+    init(_ text: String) { self.text = text }
+}
+
+@Suite struct `A perform` {
+    @Test func `is queued, on the loop's own thread too`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            #expect(loop.perform { trace.add("perform") })
+            #expect(trace.take() == "")
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S perform X")
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `goes with all others in one pass, in order`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            for number in 1...20 { loop.perform { trace.add("\(number)") } }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S \((1...20).map(String.init).joined(separator: " ")) T S W A X")
+        }
+    }
+
+    @Test func `that a perform queues waits for the next pass, which comes without a sleep`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.perform {
+                trace.add("outer")
+                loop.perform { trace.add("inner \(clock.now.nanoseconds)") }
+            }
+            loop.perform { trace.add("second") }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S outer second T S inner 0 X")
+        }
+    }
+
+    @Test(arguments: Callout.allCases)
+    func `queued in a callout is not slept over:`(_ callout: Callout) throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            try callout.arrange(loop, clock, trace) {
+                loop.perform { trace.add("queued \(clock.now.nanoseconds)") }
+            }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            let seen = trace.take()
+            let rest = "queued 0 T S W A X"
+            switch callout {
+            case .entry, .beforeTimers, .beforeSources: #expect(seen == "E T S \(rest)")
+            case .block: #expect(seen == "E T S block \(rest)")
+            // Queued at step 4: in this pass or in the next.
+            case .source: #expect(seen == "E T S source T S \(rest)" || seen == "E T S source \(rest)")
+            case .perform: #expect(seen == "E T S perform T S \(rest)")
+            case .port: #expect(seen == "E T S port T S \(rest)")
+            case .beforeWaiting, .afterWaiting: #expect(seen == "E T S W A T S \(rest)")
+            case .timer: #expect(seen == "E T S W A timer T S \(rest)")
+            }
+        }
+    }
+
+    @Test func `is a handled source`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.perform { trace.add("perform") }
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "perform")
+        }
+    }
+
+    @Test func `in its pass is followed by a look for ports and due timers`() throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            loop.perform { trace.add("perform") }
+            loop.addTimer(at: clock.now) { _ in trace.add("timer") }
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "E T S perform timer X")
+        }
+    }
+
+    // MARK: Modes
+
+    @Test func `is for the common modes unless it says otherwise`() throws {
+        try inManualTime { loop, _, trace in
+            for mode in ["joined", "other"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
+            loop.addCommonMode("joined")
+            loop.perform { trace.add("in \(loop.currentMode!)") }
+            #expect(loop.run(mode: "other", for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+            #expect(loop.run(mode: "joined", for: .zero) == .timedOut)
+            #expect(trace.take() == "in joined")
+            #expect(loop.run(for: .zero) == .finished)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `is done in the first run of any of its modes, once`() throws {
+        try inManualTime { loop, _, trace in
+            for mode in ["a", "b", "c"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
+            loop.perform(inModes: ["a", "b"]) { trace.add("in \(loop.currentMode!)") }
+            for mode in ["c", "b", "a"] as [RunLoop.Mode] { #expect(loop.run(mode: mode, for: .zero) == .timedOut) }
+            #expect(trace.take() == "in b")
+        }
+    }
+
+    @Test func `that is held keeps its place`() throws {
+        try inManualTime { loop, _, trace in
+            for (name, modes) in [("1a", ["a"]), ("2b", ["b"]), ("3ab", ["a", "b"]), ("4b", ["b"]), ("5a", ["a"])] as [(String, [RunLoop.Mode])] {
+                loop.perform(inModes: modes) { trace.add(name) }
+            }
+            _ = loop.run(mode: "a", for: .zero)
+            #expect(trace.take() == "1a 3ab 5a")
+            _ = loop.run(mode: "b", for: .zero)
+            #expect(trace.take() == "2b 4b")
+        }
+    }
+
+    @Test func `for the common modes is done in one that joined after it was queued`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource(forMode: "late")
+            loop.perform { trace.add("perform") }
+            #expect(loop.run(mode: "late", for: .zero) == .timedOut)
+            #expect(trace.take() == "")
+            loop.addCommonMode("late")
+            #expect(loop.run(mode: "late", for: .zero) == .timedOut)
+            #expect(trace.take() == "perform")
+        }
+    }
+
+    @Test func `with no modes is never performed, and keeps no mode`() throws {
+        try inManualTime { loop, _, trace in
+            loop.perform(inModes: []) { trace.add("perform") }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            loop.addIdleSource()
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .timedOut)
+            #expect(trace.take() == "")
+        }
+    }
+
+    // MARK: A value of its own
+
+    @Test func `hands over a value that is not Sendable`() throws {
+        let trace = Trace()
+        let received = Gate()
+        let running = RunningLoop()
+        let note = Note("hello")
+        note.text += " there"
+        #expect(running.loop.perform(sending: note) { note in
+            note.text += ", \(running.loop.isCurrent)"
+            trace.add(note.text)
+            received.open()
+        })
+        received.wait()
+        try running.end()
+        #expect(trace.take() == "hello there, true")
+    }
+
+    @Test func `with a value goes by modes and order as any other`() throws {
+        try inManualTime { loop, _, trace in
+            loop.perform(inModes: ["a"]) { trace.add("1") }
+            loop.perform(inModes: ["a"], sending: Note("2")) { trace.add($0.text) }
+            loop.perform(inModes: ["b"], sending: Note("b")) { trace.add($0.text) }
+            loop.perform(inModes: ["a"]) { trace.add("3") }
+            loop.perform(inModes: [], sending: Note("never")) { trace.add($0.text) }
+            #expect(loop.run(mode: "a", for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "1 2 3")
+            #expect(loop.run(mode: "b", for: .seconds(1)) == .finished)
+            #expect(trace.take() == "b")
+            loop.perform(sending: Note("common")) { trace.add($0.text) }
+            #expect(loop.run() == .finished)
+            #expect(trace.take() == "common")
+        }
+    }
+
+    // MARK: Across threads
+
+    @Test func `wakes the loop`() throws {
+        let performed = Counter()
+        let running = RunningLoop()
+        for number in 1...200 {
+            waitForSleep(of: running.loop)
+            #expect(running.loop.perform { performed.increment() })
+            spin("perform \(number) was slept over") { performed.value == number }
+        }
+        try running.end()
+    }
+
+    @Test func `with a value wakes the loop`() throws {
+        let performed = Gate()
+        let running = RunningLoop()
+        waitForSleep(of: running.loop)
+        #expect(running.loop.perform(sending: Note("")) { _ in performed.open() })
+        performed.wait()
+        try running.end()
+    }
+
+    @Test func `of a thread that is gone by then is performed`() throws {
+        let trace = Trace()
+        let running = RunningLoop(mode: "busy")
+        try plainThread { running.loop.perform(inModes: ["later", "busy"]) { trace.add("performed") } }.join()
+        try running.end()
+        #expect(trace.take() == "performed")
+    }
+
+    @Test func `of one producer comes in its order, and none is lost`() throws {
+        let trace = Trace()
+        let running = RunningLoop()
+        let producers = (0..<4).map { producer in
+            plainThread { for number in 0..<500 { running.loop.perform { trace.add("\(producer):\(number)") } } }
+        }
+        for producer in producers { try producer.join() }
+        try running.end()
+        let list = trace.list
+        #expect(list.count == 2_000)
+        for producer in 0..<4 {
+            #expect(list.filter { $0.hasPrefix("\(producer):") } == (0..<500).map { "\(producer):\($0)" })
+        }
+    }
+
+    // MARK: The end
+
+    @Test func `is refused by a loop that has ended`() throws {
+        let loop = try onFreshThread { $0 }
+        #expect(!loop.perform {})
+        #expect(!loop.perform(inModes: ["any"]) {})
+        #expect(!loop.perform(sending: Note("")) { _ in })
+    }
+
+    @Test func `that was queued is released, not performed, when a plain thread ends`() throws {
+        let (performed, released) = (Counter(), Counter())
+        try onFreshThread { loop in
+            let witness = Witness { released.increment() }
+            loop.perform {
+                witness.testify()
+                performed.increment()
+            }
+            loop.perform(sending: Note("")) { _ in
+                witness.testify()
+                performed.increment()
+            }
+        }
+        #expect(performed.value == 0)
+        #expect(released.value == 1)
+    }
+
+    @Test func `is released once it is done`() throws {
+        try inManualTime { loop, _, trace in
+            do {
+                let witness = Witness { trace.add("released") }
+                loop.perform {
+                    witness.testify()
+                    trace.add("performed")
+                }
+            }
+            #expect(loop.run() == .finished)
+            #expect(trace.take() == "performed released")
+        }
+    }
+}

@@ -1,0 +1,286 @@
+// Time that moves only when told to (API: ManualClock; semantics 13.13; architecture, decision 9):
+//  - advance moves it, fires the timers that come due on every loop that uses it, and wakes such a loop from another thread.
+//  - With autoAdvance a loop that has nothing ready jumps to its next deadline instead of sleeping: a timer's, or the run's limit.
+//  - Limits and delays go by it; the waits of callers (performAndWait, join) are in real time.
+//  - The same program gives the same trace, always.
+
+import Dispatch
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct ManualClockTests {
+    @Test func `a clock starts where it is told and moves by what it is told`() {
+        let clock = RunLoop.ManualClock(start: .ms(7))
+        #expect(clock.now == .ms(7))
+        clock.advance(by: .nanoseconds(3))
+        clock.advance(by: .zero)
+        #expect(clock.now.nanoseconds == 7_000_003)
+        #expect(RunLoop.ManualClock().now.nanoseconds == 0)
+    }
+
+    @Test func `a clock does not pass the end of time`() {
+        let clock = RunLoop.ManualClock(start: RunLoop.Instant(nanoseconds: .max - 5))
+        clock.advance(by: .seconds(1))
+        #expect(clock.now == .distantFuture)
+    }
+
+    @Test func `advancing makes timers due, and the next run fires them`() throws {
+        let trace = try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let trace = Trace()
+            for date in [30, 10, 20] { loop.add(RunLoop.Timer(fireAt: .ms(Int64(date))) { _ in trace.add("\(date)@\(clock.ms)") }) }
+            for _ in 0..<3 {
+                clock.advance(by: .milliseconds(12))
+                _ = loop.run(for: .zero)
+                trace.add(";")
+            }
+            return trace.description
+        }
+        #expect(trace == "10@12 ; 20@24 ; 30@36 ;")
+    }
+
+    @Test func `advanced by another thread, a clock wakes the sleeping loop when something comes due`() throws {
+        let trace = try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let trace = Trace()
+            let fired = Box(0)
+            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                trace.add("tick@\(clock.ms)")
+                fired.increment()
+            })
+            let other = plainThread {
+                defer { loop.stop(sticky: true) }
+                for count in 1...3 {
+                    try waitUntilAsleep(loop)
+                    clock.advance(by: .milliseconds(4))  // not due yet
+                    try waitUntilAsleep(loop)
+                    clock.advance(by: .milliseconds(6))
+                    try waitUntil { fired.value == count }
+                }
+            }
+            _ = loop.run(until: .ms(1_000_000))
+            try other.join()
+            return trace.description
+        }
+        #expect(trace == "tick@10 tick@20 tick@30")
+    }
+
+    @Test func `advanced by another thread past the limit, a clock ends the run`() throws {
+        let result = try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                clock.advance(by: .seconds(3600))
+            }
+            let result = loop.run(for: .seconds(3600))
+            try other.join()
+            return result
+        }
+        #expect(result == .timedOut)
+    }
+
+    @Test func `a clock without autoAdvance does not move by itself`() throws {
+        let (result, now) = try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            loop.add(RunLoop.Timer(fireAt: .ms(1)) { _ in })
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                loop.stop()
+            }
+            let result = loop.run(for: .milliseconds(2))
+            try other.join()
+            return (result, clock.now)
+        }
+        #expect(result == .stopped)
+        #expect(now == .ms(0))
+    }
+
+    // MARK: autoAdvance
+
+    @Test func `with autoAdvance a loop jumps to the next timer, then to the limit`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop) { activity in
+                if activity == .afterWaiting { trace.add("@\(clock.ms)") }
+            }
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            loop.add(RunLoop.Timer(fireAt: .ms(3_600_000)) { _ in trace.add("hour") })
+            trace.add("-> \(loop.run(for: .seconds(86_400)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A @3600000 hour T S W A @86400000 X -> timedOut")
+    }
+
+    @Test func `with autoAdvance what is ready goes before any jump`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let pipe = Pipe()
+            pipe.write()
+            let calls = Box(0)
+            loop.add(try readSource(pipe) { _ in
+                trace.add("read@\(clock.ms)")
+                if calls.increment() == 3 { pipe.readAll() }
+            })
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("timer@\(clock.ms)") })
+            _ = loop.run(until: .ms(50))
+            return trace.description
+        }
+        #expect(trace == "read@0 read@0 read@0 timer@10")
+    }
+
+    @Test func `with autoAdvance delayed performs and delays of the loop's clock go by simulated time`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            loop.perform(after: .seconds(60)) { trace.add("delayed@\(clock.ms)") }
+            RunLoop.Timer.scheduled(after: .seconds(30)) { _ in trace.add("timer@\(clock.ms)") }
+            trace.add("-> \(loop.run(for: .seconds(90))) \(loop.clock.now == clock.now)")
+            return trace.description
+        }
+        #expect(trace == "timer@30000 delayed@60000 -> finished true")
+    }
+
+    @Test func `with autoAdvance and no deadline a loop waits for real events`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let pipe = Pipe()
+            loop.add(try readSource(pipe) { _ in
+                trace.add("read:\(pipe.readAll())@\(clock.ms)")
+                loop.stop()
+            })
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                pipe.write("ab")
+            }
+            trace.add("-> \(loop.run(until: .distantFuture))")
+            try other.join()
+            return trace.description
+        }
+        #expect(trace == "read:ab@0 -> stopped")
+    }
+
+    @Test func `the timeout of performAndWait is real time, whatever the loop's clock`() throws {
+        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let thread = try RunLoopThread(name: "manual", setup: { loop in loop.use(RunLoop.ManualClock()) })
+        defer {
+            thread.stop()
+            thread.join()
+        }
+        thread.runLoop.perform {
+            entered.signal()
+            gate.wait()
+        }
+        entered.wait()
+        let start = ContinuousClock.now
+        #expect(throws: PerformTimedOut.self) { try thread.runLoop.performAndWait(timeout: .milliseconds(10)) {} }
+        #expect(start.duration(to: .now) >= .milliseconds(10))
+        gate.signal()
+    }
+
+    // MARK: Determinism
+
+    @Test func `the same program gives the same trace a hundred times`() throws {
+        func program() throws -> String {
+            try onSimulatedTime { loop, clock in
+                let trace = Trace()
+                trace.observe(loop)
+                let pipes = (0..<3).map { _ in Pipe() }
+                for (index, pipe) in pipes.enumerated() {
+                    loop.add(try readSource(pipe, priority: index == 0 ? .high : .low) { _ in trace.add("p\(index):\(pipe.readAll())@\(clock.ms)") })
+                }
+                let source = RunLoop.CustomSource(perform: { trace.add("c@\(clock.ms)") })
+                loop.add(source)
+                for (index, interval) in [7, 11, 13].enumerated() {
+                    loop.add(RunLoop.Timer(fireAt: .ms(Int64(interval)), interval: .milliseconds(interval)) { _ in
+                        trace.add("t\(index)@\(clock.ms)")
+                        pipes[index].write("\(index)")
+                        if clock.ms % 2 == 0 { source.signal() }
+                        if clock.ms % 3 == 0 { loop.perform { trace.add("f@\(clock.ms)") } }
+                    })
+                }
+                trace.add("-> \(loop.run(until: .ms(200)))")
+                return trace.description
+            }
+        }
+        let first = try program()
+        #expect(first.contains("t2@195") && first.contains("p0:0@7") && first.hasSuffix("-> timedOut"))
+        for round in 1..<100 { #expect(try program() == first, "round \(round)") }
+    }
+
+    /// Timers as a sorted list would do them: the earliest date first, ties by insertion; the callout of one may move or end another.
+    @Test(arguments: 1...20 as ClosedRange<UInt64>)
+    func `timers that move and end one another fire as the model says`(seed: UInt64) throws {
+        struct Move { let other: Int, by: Int64? }
+        let count = 40
+        var random = SplitMix(state: seed)
+        let dates = (0..<count).map { Int64(random.next() % 1000) * 1000 + Int64($0) }  // no two alike, ever: see the moves
+        let moves = (0..<count * 4).map { _ in
+            Move(other: Int(random.next() % UInt64(count)), by: random.next() % 4 == 0 ? nil : Int64(random.next() % 500 + 1) * 1000)
+        }
+
+        // The model: a list, searched.
+        var model: [Int: Int64] = Dictionary(uniqueKeysWithValues: dates.enumerated().map { ($0, $1) })
+        var expected: [String] = []
+        while let (timer, date) = model.min(by: { $0.value < $1.value }), expected.count < moves.count {
+            let move = moves[expected.count]
+            expected.append("\(timer)@\(date)")
+            // Dates keep the timer's number in their last three digits.
+            model[timer] = timer % 3 == 0 ? nil : date + 250_000
+            if move.other != timer, model[move.other] != nil {
+                model[move.other] = move.by.map { (date / 1000) * 1000 + $0 + Int64(move.other) }
+            }
+        }
+
+        let fired = try onSimulatedTime { [expected] loop, clock in
+            let trace = Box<[String]>([])
+            let timers = Box<[RunLoop.Timer]>([])
+            for (index, date) in dates.enumerated() {
+                let timer = RunLoop.Timer(
+                    fireAt: RunLoop.Instant(nanoseconds: date), interval: index % 3 == 0 ? nil : .nanoseconds(250_000)
+                ) { _ in
+                    let now = clock.now.nanoseconds
+                    let step = trace.change { list in
+                        list.append("\(index)@\(now)")
+                        return list.count - 1
+                    }
+                    let move = moves[step]
+                    let other = timers.value[move.other]
+                    if move.other != index, other.isValid {
+                        if let by = move.by {
+                            other.nextFire = RunLoop.Instant(nanoseconds: (now / 1000) * 1000 + by + Int64(move.other))
+                        } else {
+                            other.invalidate()
+                        }
+                    }
+                    if step == expected.count - 1 { loop.stop() }
+                }
+                timers.change { $0.append(timer) }
+                loop.add(timer)
+            }
+            _ = loop.run(until: .distantFuture)
+            for timer in timers.value { timer.invalidate() }
+            timers.value = []
+            return trace.value
+        }
+        #expect(fired.count >= 40)
+        #expect(fired == expected)
+    }
+}
+
+private struct SplitMix: RandomNumberGenerator {
+    var state: UInt64
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}

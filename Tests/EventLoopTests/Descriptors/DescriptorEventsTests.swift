@@ -1,0 +1,160 @@
+// `events` can be set at any time (API: DescriptorSource.events):
+//  - With none asked for the source stays registered, keeps its mode alive and is silent; asking again makes it heard.
+//  - A change takes effect before the next wait, in the handler, between runs, and from another thread.
+//  - An invalid source's events can be set without effect.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct DescriptorEventsTests {
+    @Test func `without events a source is silent, in its mode and keeps it alive; with events it is heard again`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            trace.observe(loop)
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }
+            loop.add(source)
+            pipe.write("ab")
+            source.events = []
+            trace.add("-> \(loop.run(until: .ms(10))), in the mode \(loop.contains(source));")
+            source.events = .read
+            trace.add("-> \(loop.run(until: .ms(20)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A X -> timedOut, in the mode true; E T S read:ab T S W A X -> timedOut")
+    }
+
+    @Test func `a source made without events can be given some`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pair = SocketPair()
+            let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: []) { source, events in
+                withExtendedLifetime(pair) { trace.add(describe(events)) }
+                source.events = []
+            }
+            loop.add(source)
+            trace.add("\(describe(source.events)):\(loop.run(until: .ms(10)))")
+            source.events = [.read, .write]
+            trace.add("\(describe(source.events))")
+            trace.add(":\(loop.run(until: .ms(20)))")
+            return trace.description
+        }
+        #expect(trace == ":timedOut read+write write :timedOut")
+    }
+
+    @Test func `a handler that is done writing asks to read`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pair = SocketPair()
+            loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: .write) { source, events in
+                trace.add(describe(events))
+                if events.contains(.write) {
+                    source.events = .read
+                    pair.sendFromFar("answer")
+                } else {
+                    trace.add(drain(pair.near))
+                    source.events = .write
+                }
+                if trace.list.count == 7 { loop.stop() }
+            })
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "write read answer write read answer write -> stopped")
+    }
+
+    @Test func `events given from another thread reach a sleeping loop`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let pair = SocketPair()
+            let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: .read) { _, events in
+                withExtendedLifetime(pair) { trace.add(describe(events)) }
+                loop.stop()
+            }
+            loop.add(source)
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                source.events = .write
+            }
+            trace.add("-> \(loop.run(for: patience))")
+            try other.join()
+            return trace.description
+        }
+        #expect(trace == "write -> stopped")
+    }
+
+    @Test func `events taken away by an earlier source of the pass keep a ready source from being called`() throws {
+        let calls = try onSimulatedTime { loop, _ in
+            let calls = Box(0)
+            let sources = Box<[RunLoop.DescriptorSource]>([])
+            for _ in 0..<2 {
+                let pipe = Pipe()
+                pipe.write()
+                let source = try readSource(pipe) { source in
+                    calls.increment()
+                    for other in sources.value where other !== source { other.events = [] }
+                }
+                sources.change { $0.append(source) }
+            }
+            for source in sources.value { loop.add(source) }
+            _ = loop.run(for: .zero)
+            sources.value = []
+            return calls.value
+        }
+        #expect(calls == 1)
+    }
+
+    @Test func `a change holds in every mode of the source`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in trace.add("\(loop.currentMode!)") }
+            loop.add(source)
+            loop.add(source, forMode: "other")
+            pipe.write()
+            func poll() {
+                _ = loop.run(for: .zero)
+                _ = loop.run(mode: "other", for: .zero)
+            }
+            poll()
+            source.events = []
+            poll()
+            trace.add("silent")
+            source.events = .read
+            poll()
+            return trace.description
+        }
+        #expect(trace == "default other silent default other")
+    }
+
+    @Test func `setting the events of an invalid source does nothing`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in trace.add("called") }
+            loop.add(source)
+            pipe.write()
+            source.invalidate()
+            source.events = [.read, .write]
+            trace.add("added \(loop.add(source)) valid \(source.isValid) -> \(loop.run(until: .ms(10)))")
+            return trace.description
+        }
+        #expect(trace == "added false valid false -> finished")
+    }
+
+    @Test func `setting the same events again does not repeat an edge`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let source = try readSource(pipe, trigger: .edge) { _ in trace.add("edge") }
+            loop.add(source)
+            pipe.write()
+            for _ in 0..<3 { _ = loop.run(for: .zero) }
+            source.events = source.events
+            for _ in 0..<3 { _ = loop.run(for: .zero) }
+            return trace.description
+        }
+        #expect(trace == "edge")
+    }
+}

@@ -1,0 +1,126 @@
+// What cannot be watched (semantics 13.3, 4.5): found out by asking the kernel when the source is made.
+//  - Not open, negative or absurd: badDescriptor. Open, but nothing that becomes ready (a regular file, a directory, /dev/null): notPollable.
+//  - Whatever the kernel takes is taken, without a list of kinds.
+//  - libevent's own warnings do not reach standard error.
+
+import CLibevent
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct DescriptorRefusalTests {
+    private typealias Source = RunLoop.DescriptorSource
+
+    private static func errorOfWatching(_ descriptor: Int32, _ events: RunLoop.DescriptorSource.Events) -> RunLoop.SourceError? {
+        do throws(RunLoop.SourceError) {
+            let source = try RunLoop.DescriptorSource(descriptor: descriptor, events: events) { _, _ in }
+            source.invalidate()
+            return nil
+        } catch {
+            return error
+        }
+    }
+
+    @Test(arguments: [-1, -2, .min, .max, 1_000_000_000] as [Int32])
+    func `a negative or absurd descriptor is a bad descriptor`(descriptor: Int32) {
+        #expect(Self.errorOfWatching(descriptor, .read) == .badDescriptor(descriptor))
+    }
+
+    @Test func `a descriptor that is not open is a bad descriptor`() {
+        // A high number, which no other test's files get.
+        let pipe = Pipe()
+        let descriptor = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 600)
+        #expect(Self.errorOfWatching(descriptor, .read) == nil)
+        close(descriptor)
+        #expect(Self.errorOfWatching(descriptor, .read) == .badDescriptor(descriptor))
+        #expect(Self.errorOfWatching(descriptor, []) == .badDescriptor(descriptor))
+    }
+
+    @Test(arguments: [RunLoop.DescriptorSource.Events.read, .write, .closed, [.read, .write, .closed], []])
+    func `a regular file, a directory and the null device are not pollable`(events: RunLoop.DescriptorSource.Events) throws {
+        var template = Array("/tmp/eventloop-test-XXXXXX".utf8CString)
+        let file = mkstemp(&template)
+        try #require(file >= 0)
+        unlink(template)
+        let directory = open("/", O_RDONLY | O_CLOEXEC)
+        let null = open("/dev/null", O_RDWR | O_CLOEXEC)
+        defer { for descriptor in [file, directory, null] { close(descriptor) } }
+        #expect(Self.errorOfWatching(file, events) == .notPollable(file))
+        #expect(Self.errorOfWatching(directory, events) == .notPollable(directory))
+        #expect(Self.errorOfWatching(null, events) == .notPollable(null))
+    }
+
+    @Test func `standard input that is the null device is refused, not an error at its first run`() async {
+        await #expect(processExitsWith: .success) {
+            let null = open("/dev/null", O_RDONLY)
+            #expect(dup2(null, 0) == 0)
+            #expect(DescriptorRefusalTests.errorOfWatching(0, .read) == .notPollable(0))
+        }
+    }
+
+    @Test func `pipes, sockets and listeners are taken`() throws {
+        let pipe = Pipe()
+        let pair = SocketPair()
+        #if canImport(Glibc)
+        let (datagram, stream) = (Int32(SOCK_DGRAM.rawValue), Int32(SOCK_STREAM.rawValue))
+        #else
+        let (datagram, stream) = (SOCK_DGRAM, SOCK_STREAM)
+        #endif
+        let (udp, tcp) = (socket(AF_INET, datagram, 0), socket(AF_INET, stream, 0))
+        defer {
+            close(udp)
+            close(tcp)
+        }
+        try #require(listen(tcp, 1) == 0)
+        for descriptor in [pipe.readEnd, pipe.writeEnd, pair.near, udp, tcp] {
+            for events in [.read, .write, .closed, []] as [RunLoop.DescriptorSource.Events] {
+                #expect(Self.errorOfWatching(descriptor, events) == nil)
+            }
+        }
+        withExtendedLifetime((pipe, pair)) {}
+    }
+
+    @Test func `asking leaves no trace: a source that was refused or dropped is not heard of again`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            trace.observe(loop)
+            let pipe = Pipe()
+            _ = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in trace.add("dropped") }
+            pipe.write()
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            trace.add("-> \(loop.run(until: .ms(10)))")
+            return withExtendedLifetime(pipe) { trace.description }
+        }
+        #expect(trace == "E T S W A X -> timedOut")
+    }
+
+    @Test func `libevent's warnings do not reach standard error`() async throws {
+        // libevent warns of a base that is entered again from one of its callbacks.
+        let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+            let status = try onFreshThread { loop in
+                let status = Box<Int32>(0)
+                let pipe = Pipe()
+                let event = loop.withEventBase { base in
+                    ForeignEvent(base, pipe.readEnd, EV_READ) { event in
+                        status.value = event_base_loop(event.base, EVLOOP_NONBLOCK)
+                    }
+                }
+                event.add()
+                pipe.write()
+                _ = loop.run(for: .zero)
+                event.free()
+                return status.value
+            }
+            #expect(status == -1)
+        }
+        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+        #expect(errors == "")
+    }
+}

@@ -1,0 +1,445 @@
+// The end of a source (semantics 13.5, 13.6; API: onInvalidation):
+//  5. onInvalidation runs on the owning thread, after the event has been taken off every base of every loop, when no call of the handler
+//     is in progress or can follow; for a source that was never added at once, on the caller's thread; at once, too, if the source is
+//     invalid already. Invalidating from another thread wakes the loop. Several calls add up; each is called once.
+//  6. A loop that ends invalidates, on its thread after `teardown`, the kernel sources that are in no other loop and that nobody else
+//     holds; others it lets go of, valid. The last release of a source anywhere counts as its invalidation. Handlers are released on their
+//     loop's thread where there is one.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct SourceInvalidationTests {
+    // MARK: Where and when
+
+    @Test func `a source that was never added is told at once, on the caller's thread`() throws {
+        let pipe = Pipe()
+        let trace = Trace()
+        let source = try readSource(pipe) { _ in }
+        let here = currentThreadID()
+        source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+        source.invalidate()
+        trace.add("invalidated")
+        #expect(trace.description == "told here true invalidated")
+    }
+
+    @Test func `invalidated in its own handler, a source is told when the handler has returned`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let here = currentThreadID()
+            let source = try readSource(pipe) { source in
+                trace.add("begin")
+                source.invalidate()
+                trace.add("valid \(source.isValid), in the mode \(loop.contains(source)), end")
+            }
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            pipe.write()
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "begin valid false, in the mode false, end told here true -> finished")
+    }
+
+    @Test func `invalidated in a nested run's callout, a source is told when its outer call has returned`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { source in
+                trace.add("begin")
+                loop.perform {
+                    source.invalidate()
+                    trace.add("invalidated")
+                }
+                _ = loop.run(for: .milliseconds(5))
+                trace.add("end")
+            }
+            source.onInvalidation { trace.add("told") }
+            loop.add(source)
+            pipe.write()
+            _ = loop.run(until: .ms(50))
+            return trace.description
+        }
+        #expect(trace == "begin invalidated end told")
+    }
+
+    @Test func `invalidated by another thread, a source is told on its loop's thread, and the sleeping loop wakes and finishes`() throws {
+        let outcome = try onFreshThread { loop in
+            let trace = Trace()
+            let pipe = Pipe()
+            let here = currentThreadID()
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                source.invalidate()
+                return source.isValid
+            }
+            trace.add("-> \(loop.run(for: patience)), valid \(try other.join())")
+            return trace.description
+        }
+        #expect(outcome == "told here true -> finished, valid false")
+    }
+
+    @Test func `invalidated by another thread while its handler is in progress, a source is told after it`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let pipe = Pipe()
+            let stage = Box(0)
+            let here = currentThreadID()
+            let source = try readSource(pipe) { _ in
+                trace.add("begin")
+                stage.value = 1
+                try? waitUntil { stage.value == 2 }
+                trace.add("end")
+            }
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            pipe.write()
+            let other = plainThread {
+                try waitUntil { stage.value == 1 }
+                source.invalidate()
+                trace.add("invalidated")
+                stage.value = 2
+            }
+            trace.add("-> \(loop.run(for: patience))")
+            try other.join()
+            return trace.description
+        }
+        #expect(trace == "begin invalidated end told here true -> finished")
+    }
+
+    @Test func `invalidated by another thread while the loop is not running, a source is told on its loop's thread`() throws {
+        let told = Box<UInt>(0)
+        let here = try onFreshThread { loop in
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { told.value = currentThreadID() }
+            loop.add(source)
+            _ = loop.run(for: .zero)
+            try plainThread { source.invalidate() }.join()
+            return currentThreadID()
+        }
+        #expect(told.value == here)
+    }
+
+    @Test func `several onInvalidations add up, each called once; a late one is called at once`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("one") }
+            source.onInvalidation { trace.add("two") }
+            loop.add(source)
+            _ = loop.run(for: .zero)
+            source.invalidate()
+            source.invalidate()
+            _ = loop.run(for: .zero)
+            let both = trace.take().split(separator: " ").sorted().joined(separator: " ")
+            try plainThread {
+                let here = currentThreadID()
+                source.onInvalidation { trace.add("late here \(currentThreadID() == here)") }
+                trace.add("after")
+            }.join()
+            return "\(both) \(trace)"
+        }
+        #expect(trace == "one two late here true after")
+    }
+
+    @Test func `a custom source is told as well`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let source = RunLoop.CustomSource(
+                cancel: { _, mode in trace.add("cancel:\(mode)") },
+                perform: { trace.add("perform") })
+            source.onInvalidation { trace.add("told") }
+            loop.add(source)
+            source.signal()
+            source.invalidate()
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "cancel:default told -> finished")
+    }
+
+    #if os(Linux)
+    @Test func `a source is told after the kernel has let go of its descriptor in every mode`() throws {
+        let (before, told) = try onSimulatedTime { loop, _ in
+            let pipe = Pipe()
+            let told = Box(-1)
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { told.value = kernelWatches(of: pipe.readEnd) }
+            for mode in ["default", "second", "third"] as [RunLoop.Mode] {
+                loop.add(source, forMode: mode)
+                _ = loop.run(mode: mode, for: .zero)
+            }
+            let before = kernelWatches(of: pipe.readEnd)
+            source.invalidate()
+            _ = loop.run(for: .zero)
+            return (before, told.value)
+        }
+        #expect(before == 3)
+        #expect(told == 0)
+    }
+
+    @Test func `a source in two loops is told once, on a thread of one, after the kernel has let go of its descriptor in both`() throws {
+        let threads = [try RunLoopThread(name: "first"), try RunLoopThread(name: "second")]
+        let pipe = Pipe()
+        let told = Box<[String]>([])
+        let source = try readSource(pipe) { _ in }
+        source.onInvalidation {
+            let onLoop = threads.contains { $0.runLoop.isCurrent }
+            told.change { $0.append("on a loop \(onLoop), watched \(kernelWatches(of: pipe.readEnd))") }
+        }
+        for thread in threads {
+            thread.runLoop.add(source)
+            try thread.runLoop.performAndWait {}
+            try waitUntilAsleep(thread.runLoop)
+        }
+        let before = kernelWatches(of: pipe.readEnd)
+        source.invalidate()
+        for thread in threads {
+            thread.stop()
+            thread.join()
+        }
+        #expect(before == 2)
+        #expect(told.value == ["on a loop true, watched 0"])
+    }
+    #endif
+
+    @Test func `closed in onInvalidation, a descriptor's number can be watched anew at once`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let (old, new) = (Pipe(), Pipe())
+            let number = old.readEnd
+            let source = try readSource(old) { source in source.invalidate() }
+            source.onInvalidation {
+                trace.add("told")
+                precondition(dup2(new.readEnd, number) == number)
+                let next = try! RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in  // the number is open
+                    withExtendedLifetime(old) { trace.add("new:\(new.readAll())") }
+                }
+                loop.add(next)
+                new.write("ab")
+            }
+            loop.add(source)
+            old.write()
+            trace.add("-> \(loop.run(until: .ms(50))), \(source.failure == nil)")
+            return trace.description
+        }
+        #expect(trace == "told new:ab -> timedOut, true")
+    }
+
+    // MARK: The loop ends
+
+    @Test func `a loop that ends invalidates the descriptor sources that nobody else holds, on its thread, after teardown`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        let owner = Box<UInt>(0)
+        let thread = try RunLoopThread(
+            name: "ending",
+            setup: { loop in
+                owner.value = currentThreadID()
+                let source = try readSource(pipe) { _ in }
+                source.onInvalidation { trace.add("told here \(currentThreadID() == owner.value), loop valid \(loop.isValid)") }
+                loop.add(source)
+            },
+            teardown: { _ in trace.add("teardown") })
+        thread.stop()
+        thread.join()
+        #expect(trace.list.first == "teardown")
+        #expect(trace.list.dropFirst().first?.hasPrefix("told here true") == true, "\(trace)")
+        #expect(trace.list.count == 2)
+    }
+
+    @Test func `a plain thread that ends invalidates the descriptor sources that nobody else holds`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            let here = currentThreadID()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            loop.add(source, forMode: "other")
+            _ = loop.run(for: .zero)
+            trace.add("ending")
+        }
+        #expect(trace.description == "ending told here true")
+    }
+
+    @Test func `a source that somebody holds stays valid when its loop ends, and is heard on another`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        let source = try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }
+        source.onInvalidation { trace.add("told") }
+        try onFreshThread { loop in
+            loop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        trace.add("ended, valid \(source.isValid)")
+        pipe.write("ab")
+        try onFreshThread { loop in
+            loop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        #expect(trace.description == "ended, valid true read:ab")
+    }
+
+    @Test func `a source that is in another loop stays valid when one of its loops ends`() throws {
+        let trace = Trace()
+        let survivor = try RunLoopThread(name: "survivor")
+        defer {
+            survivor.stop()
+            survivor.join()
+        }
+        let pipe = Pipe()
+        let read = Box(false)
+        try onFreshThread { loop in
+            let source = try readSource(pipe) { _ in
+                trace.add("read:\(pipe.readAll())")
+                read.value = true
+            }
+            source.onInvalidation { trace.add("told") }
+            loop.add(source)
+            survivor.runLoop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        trace.add("ended")
+        pipe.write("ab")
+        try waitUntil { read.value }
+        #expect(trace.description == "ended read:ab")
+    }
+
+    // MARK: The last release
+
+    @Test func `the last release of a source that was never added is its invalidation`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        func makeAndDrop() throws {
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("told") }
+            trace.add("made")
+        }
+        try makeAndDrop()
+        trace.add("dropped")
+        #expect(trace.description == "made told dropped")
+    }
+
+    @Test func `the last release of a source that was removed is its invalidation`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            func addAndRemove() throws {
+                let source = try readSource(pipe) { _ in trace.add("called") }
+                source.onInvalidation { trace.add("told") }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                loop.remove(source)
+                trace.add("removed")
+            }
+            try addAndRemove()
+            pipe.write()
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            _ = loop.run(for: .zero)
+            return trace.description
+        }
+        #expect(trace == "removed told")
+    }
+
+    // MARK: What a handler holds
+
+    @Test func `a handler is released when its source is invalidated, though somebody holds the source`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            func make() throws -> RunLoop.DescriptorSource {
+                let canary = Canary { trace.add("released") }
+                let pipe = Pipe()
+                let source = try readSource(pipe) { _ in withExtendedLifetime(canary) {} }
+                loop.add(source)
+                return source
+            }
+            let source = try make()
+            _ = loop.run(for: .zero)
+            trace.add("invalidate")
+            source.invalidate()
+            _ = loop.run(for: .zero)
+            return withExtendedLifetime(source) { trace.description }
+        }
+        #expect(trace == "invalidate released")
+    }
+
+    @Test func `a handler is released on its loop's thread, whichever thread invalidates the source`() throws {
+        let released = Box<[UInt]>([])
+        let thread = try RunLoopThread(name: "owner")
+        let owner = try thread.runLoop.performAndWait { currentThreadID() }
+        func makeSources() throws -> [RunLoop.Source] {
+            func canary() -> Canary { Canary { released.change { $0.append(currentThreadID()) } } }
+            let pipe = Pipe()
+            let descriptor = try readSource(pipe) { [canary = canary()] _ in withExtendedLifetime(canary) {} }
+            let custom = RunLoop.CustomSource(perform: { [canary = canary()] in withExtendedLifetime(canary) {} })
+            return [descriptor, custom]
+        }
+        let sources = try makeSources()
+        for source in sources { add(source, to: thread.runLoop) }
+        try thread.runLoop.performAndWait {}
+        try waitUntilAsleep(thread.runLoop)
+        for source in sources { source.invalidate() }
+        try waitUntil { released.value.count == 2 }
+        thread.stop()
+        thread.join()
+        #expect(released.value == [owner, owner])
+    }
+
+    @Test func `a loop that ends releases its handlers on its thread`() throws {
+        let released = Box<[UInt]>([])
+        let owner = try onFreshThread { loop in
+            func add() throws {
+                func canary() -> Canary { Canary { released.change { $0.append(currentThreadID()) } } }
+                let pipe = Pipe()
+                loop.add(try readSource(pipe) { [canary = canary()] _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.Timer(fireAt: .distantFuture) { [canary = canary()] _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.Observer(activities: .all) { [canary = canary()] _, _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.CustomSource(perform: { [canary = canary()] in withExtendedLifetime(canary) {} }))
+                loop.performBlock { [canary = canary()] in withExtendedLifetime(canary) {} }
+            }
+            try add()
+            return currentThreadID()
+        }
+        #expect(released.value == Array(repeating: owner, count: 5))
+    }
+
+    private func add(_ source: RunLoop.Source, to loop: RunLoop) { loop.add(source) }
+}
+
+#if os(Linux)
+/// In how many epoll sets of this process `descriptor` is watched, by the kernel's own account (proc(5), /proc/pid/fdinfo: `tfd`).
+private func kernelWatches(of descriptor: Int32) -> Int {
+    guard let directory = opendir("/proc/self/fdinfo") else { return -1 }
+    defer { closedir(directory) }
+    var count = 0
+    while let entry = readdir(directory) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        guard let file = fopen("/proc/self/fdinfo/\(name)", "r") else { continue }  // another thread's, closed meanwhile
+        defer { fclose(file) }
+        var line = [CChar](repeating: 0, count: 512)
+        while fgets(&line, 512, file) != nil {
+            let words = String(decoding: line.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+                .split(whereSeparator: { $0 == " " || $0 == "\t" || $0 == "\n" })
+            if words.count > 1, words[0] == "tfd:", Int32(words[1]) == descriptor { count += 1 }
+        }
+    }
+    return count
+}
+#endif

@@ -1,0 +1,137 @@
+// Counters since the loop was made (API: RunLoop.Statistics): passes, waits, wake-ups, handled sources, fired timers, performed blocks, and
+// where the time went. Counted as the semantics name things: a pass begins with beforeTimers, a wait stands between beforeWaiting and
+// afterWaiting; what counts as a handled source is 1.5.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct StatisticsTests {
+    @Test func `a loop that has never run has counted nothing`() throws {
+        let statistics = try onFreshThread { loop in loop.statistics }
+        #expect([statistics.passes, statistics.waits, statistics.wakeUps] == [0, 0, 0])
+        #expect([statistics.sourcesHandled, statistics.timersFired, statistics.blocksPerformed] == [0, 0, 0])
+        #expect([statistics.timeWaiting, statistics.timeWorking, statistics.longestPass] == [.zero, .zero, .zero])
+    }
+
+    @Test func `a known program has known counts`() throws {
+        let (trace, statistics) = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let source = RunLoop.CustomSource(perform: { trace.add("custom") })
+            loop.add(source)
+            let pipe = Pipe()
+            loop.add(try readSource(pipe) { _ in trace.add("port:\(pipe.readAll())") })
+            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("timer@\(clock.ms)")
+                if clock.ms == 20 {
+                    timer.invalidate()
+                    source.signal()
+                    pipe.write("ab")
+                }
+            })
+            loop.performBlock { trace.add("block") }
+            loop.performBlock { trace.add("block") }
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return (trace, loop.statistics)
+        }
+        #expect(trace.description == """
+            E T S block block W A timer@10 T S W A timer@20 T S custom port:ab T S W A X -> timedOut
+            """)
+        #expect(statistics.passes == 4)
+        #expect(statistics.waits == 3)
+        #expect(statistics.wakeUps == 0)
+        #expect(statistics.sourcesHandled == 2)
+        #expect(statistics.timersFired == 2)
+        #expect(statistics.blocksPerformed == 2)
+    }
+
+    @Test func `performs and delayed performs count as what they are: sources, and timers`() throws {
+        let statistics = try onSimulatedTime { loop, _ in
+            loop.perform {}
+            loop.perform {}
+            loop.perform(after: .milliseconds(5)) {}
+            _ = loop.run(until: .ms(50))
+            return loop.statistics
+        }
+        #expect(statistics.sourcesHandled == 2)
+        #expect(statistics.timersFired == 1)
+        #expect(statistics.blocksPerformed == 0)
+    }
+
+    @Test func `a pass that polls waits for nothing`() throws {
+        let statistics = try onSimulatedTime { loop, _ in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            for _ in 0..<5 { _ = loop.run(for: .zero) }
+            return loop.statistics
+        }
+        #expect(statistics.passes == 5)
+        #expect(statistics.waits == 0)
+    }
+
+    @Test func `the passes and sources of nested runs count`() throws {
+        let statistics = try onSimulatedTime { loop, _ in
+            loop.perform {
+                loop.perform(inModes: ["nested"]) {}
+                _ = loop.run(mode: "nested", for: .zero)
+            }
+            _ = loop.run(for: .zero)
+            return loop.statistics
+        }
+        #expect(statistics.passes == 2)
+        #expect(statistics.sourcesHandled == 2)
+    }
+
+    @Test func `each wake-up of a sleeping loop counts`() throws {
+        let statistics = try onFreshThread { loop in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let passes = Box(0)
+            loop.add(RunLoop.Observer(activities: .beforeTimers) { _, _ in passes.increment() })
+            let other = plainThread {
+                for count in 1...3 {
+                    try waitUntil { passes.value == count && loop.isWaiting }
+                    loop.wakeUp()
+                }
+                try waitUntil { passes.value == 4 && loop.isWaiting }
+                loop.stop()
+            }
+            _ = loop.run(for: patience)
+            try other.join()
+            return loop.statistics
+        }
+        #expect(statistics.passes == 4)
+        #expect(statistics.waits == 4)
+        // Whether the stop counts as well is not said.
+        #expect([3, 4].contains(statistics.wakeUps))
+    }
+
+    @Test func `time is counted as waiting or as working`() throws {
+        let statistics = try onFreshThread { loop in
+            loop.add(RunLoop.Timer(after: .milliseconds(20)) { _ in
+                let start = ContinuousClock.now
+                while start.duration(to: .now) < .milliseconds(10) {}  // ends: with real time
+            })
+            _ = loop.run(for: patience)
+            return loop.statistics
+        }
+        #expect(statistics.timersFired == 1)
+        #expect(statistics.timeWaiting >= .milliseconds(15))
+        #expect(statistics.timeWorking >= .milliseconds(10))
+        #expect(statistics.longestPass >= .milliseconds(10))
+    }
+
+    @Test func `statistics can be read from another thread while the loop runs`() throws {
+        let thread = try RunLoopThread(name: "counted")
+        defer {
+            thread.stop()
+            thread.join()
+        }
+        let before = thread.runLoop.statistics.sourcesHandled
+        for _ in 0..<100 { try thread.runLoop.performAndWait {} }
+        try thread.runLoop.performAndWait {}
+        try waitUntilAsleep(thread.runLoop)
+        #expect(thread.runLoop.statistics.sourcesHandled == before + 101)
+    }
+}

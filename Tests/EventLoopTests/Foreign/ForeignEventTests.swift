@@ -1,0 +1,278 @@
+// C code on a mode's libevent base (API: withEventBase; architecture, decision 8; semantics 13, "Foreign libevent code"):
+//  - Its events are served while the mode runs, keep the mode from being empty, and count as handled sources.
+//  - It is called inside the wait: before afterWaiting; yet isWaiting is false in it.
+//  - From its callback a nested run of another mode works; one of the same mode traps with a sentence, and does not hang.
+//  - One base for each mode, the same at every call. On the owning thread, for one mode, not `.common`.
+
+import CLibevent
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct ForeignEventTests {
+    /// An event that watches `pipe` on the base of `mode`.
+    private static func watch(
+        _ pipe: Pipe, on loop: RunLoop, mode: RunLoop.Mode = .default, _ body: @escaping (ForeignEvent) -> Void
+    ) -> ForeignEvent {
+        loop.withEventBase(forMode: mode) { base in
+            let event = ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, body)
+            event.add()
+            return event
+        }
+    }
+
+    // MARK: The base
+
+    @Test func `each mode has a base of its own, the same at every call`() throws {
+        let outcome = try onFreshThread { loop in
+            let first = loop.withEventBase { $0 }
+            let other = loop.withEventBase(forMode: "other") { $0 }
+            _ = loop.run(for: .zero)
+            return "\(first == loop.withEventBase { $0 }) \(other == loop.withEventBase(forMode: "other") { $0 }) \(first != other)"
+        }
+        #expect(outcome == "true true true")
+    }
+
+    @Test func `what the body returns and throws comes out`() throws {
+        struct Refused: Error, Equatable {}
+        let outcome = try onFreshThread { loop in
+            let value = loop.withEventBase { _ in 42 }
+            do {
+                try loop.withEventBase { _ in throw Refused() }
+                return "nothing thrown"
+            } catch {
+                return "\(value) \(error)"
+            }
+        }
+        #expect(outcome == "42 Refused()")
+    }
+
+    @Test func `asking for the base of the common modes, or from another thread, traps with a sentence`() async throws {
+        let common = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { loop in loop.withEventBase(forMode: .common) { _ in } }
+        }
+        #expect(String(decoding: try #require(common).standardErrorContent, as: UTF8.self).contains("mode"))
+        let elsewhere = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { loop in try plainThread { loop.withEventBase { _ in } }.join() }
+        }
+        #expect(String(decoding: try #require(elsewhere).standardErrorContent, as: UTF8.self).contains("thread"))
+    }
+
+    // MARK: Being served
+
+    @Test func `a foreign event is called inside the wait, before afterWaiting, and is not waiting`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let written = Box(false)
+            trace.observe(loop) { activity in
+                guard activity == .beforeWaiting, !written.value else { return }
+                written.value = true
+                pipe.write("ab")  // after step 5 has looked
+            }
+            let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign:\(pipe.readAll()):waiting \(loop.isWaiting)") }
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "E T S W foreign:ab:waiting false A T S W A X -> timedOut")
+    }
+
+    @Test func `a foreign event ends a real wait`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let pipe = Pipe()
+            let event = Self.watch(pipe, on: loop) { _ in
+                trace.add("foreign:\(pipe.readAll())")
+                loop.stop()
+            }
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                pipe.write("ab")
+            }
+            trace.add("-> \(loop.run(for: patience))")
+            try other.join()
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "foreign:ab -> stopped")
+    }
+
+    @Test func `a foreign event is called on the loop's thread, in its mode, whether it was added before or after the first run`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let (early, late) = (Pipe(), Pipe())
+            let first = Self.watch(early, on: loop) { _ in trace.add("early:\(early.readAll()):\(loop.isCurrent):\(loop.currentMode!)") }
+            early.write()
+            _ = loop.run(for: .zero)
+            let second = Self.watch(late, on: loop) { _ in trace.add("late:\(late.readAll()):\(loop.isCurrent):\(loop.currentMode!)") }
+            late.write()
+            _ = loop.run(for: .zero)
+            first.free()
+            second.free()
+            return trace.description
+        }
+        #expect(trace == "early:x:true:default late:x:true:default")
+    }
+
+    @Test func `a foreign event is held while other modes run`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign:\(pipe.readAll())") }
+            pipe.write()
+            let alive = loop.keepAlive(forMode: "other")
+            defer { alive.cancel() }
+            trace.add("other \(loop.run(mode: "other", until: .ms(10)));")
+            _ = loop.run(until: .ms(20))
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "other timedOut; foreign:x")
+    }
+
+    @Test func `a foreign event keeps its mode from being empty until it is removed`() throws {
+        let results = try onSimulatedTime { loop, _ in
+            let pipe = Pipe()
+            let event = Self.watch(pipe, on: loop) { _ in }
+            let with = loop.run(until: .ms(10))
+            event.remove()
+            let without = loop.run(until: .ms(20))
+            event.add()
+            let again = loop.run(until: .ms(30))
+            event.free()
+            return [with, without, again, loop.run(until: .ms(40))]
+        }
+        #expect(results == [.timedOut, .finished, .timedOut, .finished])
+    }
+
+    @Test func `the last foreign event that removes itself finishes the run`() throws {
+        let result = try onSimulatedTime { loop, _ in
+            let pipe = Pipe()
+            pipe.write()
+            let event = Self.watch(pipe, on: loop) { event in event.free() }
+            defer { withExtendedLifetime(event) {} }
+            return loop.run(until: .ms(50))
+        }
+        #expect(result == .finished)
+    }
+
+    @Test func `a foreign event counts as a handled source`() throws {
+        let (result, handled) = try onSimulatedTime { loop, _ in
+            let pipe = Pipe()
+            pipe.write()
+            let event = Self.watch(pipe, on: loop) { _ in pipe.readAll() }
+            let result = loop.run(until: .ms(50), returnAfterSourceHandled: true)
+            event.free()
+            return (result, loop.statistics.sourcesHandled)
+        }
+        #expect(result == .handledSource)
+        #expect(handled == 1)
+    }
+
+    @Test func `a foreign timer is served, and counts as a handled source`() throws {
+        let (result, calls) = try onFreshThread { loop in
+            let calls = Box(0)
+            let event = loop.withEventBase { base in ForeignEvent(base) { _ in calls.increment() } }
+            event.add(milliseconds: 10)
+            let result = loop.run(for: patience, returnAfterSourceHandled: true)
+            event.free()
+            return (result, calls.value)
+        }
+        #expect(result == .handledSource)
+        #expect(calls == 1)
+    }
+
+    @Test func `a foreign event and the loop's own source on one descriptor are both called`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign") }
+            loop.add(try readSource(pipe) { _ in trace.add("own") })
+            pipe.write()
+            _ = loop.run(for: .zero)
+            event.free()
+            return trace.list.sorted()
+        }
+        #expect(trace == ["foreign", "own"])
+    }
+
+    @Test func `what a foreign callback does to the loop takes effect in the same run`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let pipe = Pipe()
+            pipe.write()
+            let event = Self.watch(pipe, on: loop) { _ in
+                pipe.readAll()
+                trace.add("foreign")
+                loop.perform { trace.add("perform") }
+                loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
+                    trace.add("timer@\(clock.ms)")
+                    loop.stop()
+                })
+            }
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "foreign perform timer@5 -> stopped")
+    }
+
+    @Test func `a foreign callback that invalidates a ready source keeps it from being called`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let (foreign, own) = (Pipe(), Pipe())
+            let source = try readSource(own) { _ in trace.add("own") }
+            let event = Self.watch(foreign, on: loop) { _ in
+                foreign.readAll()
+                source.invalidate()
+                trace.add("foreign")
+            }
+            loop.add(source)
+            own.write()
+            foreign.write()
+            _ = loop.run(for: .zero)
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "foreign")
+    }
+
+    // MARK: Nested
+
+    @Test func `a nested run of another mode works from a foreign callback`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let (pipe, inner) = (Pipe(), Pipe())
+            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("timer@\(clock.ms)") }, forMode: "other")
+            loop.add(try readSource(inner) { _ in trace.add("read:\(inner.readAll())") }, forMode: "other")
+            let event = Self.watch(pipe, on: loop) { _ in
+                pipe.readAll()
+                trace.add("[")
+                trace.add("\(loop.run(mode: "other", for: .milliseconds(10))) ]")
+            }
+            pipe.write()
+            inner.write()
+            trace.add("-> \(loop.run(until: .ms(50))) @\(clock.ms)")
+            event.free()
+            return trace.description
+        }
+        #expect(trace == "[ read:x timer@5 timedOut ] -> timedOut @50")
+    }
+
+    @Test func `a nested run of the same mode from a foreign callback traps with a sentence`() async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { loop in
+                let pipe = Pipe()
+                pipe.write()
+                let event = loop.withEventBase { base in
+                    ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST) { _ in _ = loop.run(for: .zero) }
+                }
+                event.add()
+                _ = loop.run(for: patience)
+            }
+        }
+        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+        #expect(errors.contains("mode") && errors.contains("withEventBase"), "\(errors)")
+    }
+}

@@ -1,0 +1,71 @@
+// Rules proved here:
+// - When its thread has ended and nobody holds the loop, no descriptor of it is left.
+// - A mode that never runs costs no descriptor, and neither does a run with a limit.
+// Each test is a process of its own, so that the descriptors of other tests are not counted.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+private func descriptorsInUse() -> [Int32] {
+    (0..<4_096).filter { fcntl($0, F_GETFD) >= 0 }
+}
+
+/// Uses a loop in all ways that may open something.
+private func useALoop() throws {
+    try onFreshThread { loop in
+        loop.addIdleSource(forMode: .common)
+        for mode in ["a", "b", "c"] as [RunLoop.Mode] {
+            loop.addCommonMode(mode)
+            try loop.addReadyPipe(forMode: mode) { _ in }
+            loop.addTimer(forMode: mode, at: .now) { _ in }
+            precondition(loop.run(mode: mode, for: .milliseconds(1)) == .timedOut)
+        }
+        let other = try onFreshThread { other in
+            other.addIdleSource()
+            other.perform { other.stop() }
+            precondition(other.run(for: generously) == .stopped)
+            return other
+        }
+        loop.atFirst(.beforeTimers) { precondition(loop.run(mode: "a", for: .milliseconds(1)) == .timedOut) }
+        precondition(loop.run(for: .milliseconds(1)) == .timedOut)
+        other.wakeUp()
+    }
+}
+
+@Suite struct `What a loop leaves behind` {
+    @Test func `no descriptor, once its thread has ended`() async {
+        await #expect(processExitsWith: .success) {
+            // Whatever the process opens once and for all.
+            try useALoop()
+            let before = descriptorsInUse()
+            for _ in 1...30 { try useALoop() }
+            let after = descriptorsInUse()
+            precondition(after == before, "before: \(before), after: \(after)")
+        }
+    }
+
+    @Test func `no descriptor for a mode that never ran, nor for a limit`() async {
+        await #expect(processExitsWith: .success) {
+            try useALoop()
+            try onFreshThread { loop in
+                loop.addIdleSource()
+                precondition(loop.run(for: .milliseconds(1)) == .timedOut)
+                let before = descriptorsInUse()
+                for number in 0..<100 {
+                    loop.addIdleSource(forMode: RunLoop.Mode("mode \(number)"))
+                    loop.addCommonMode(RunLoop.Mode("mode \(number)"))
+                    precondition(loop.run(for: .microseconds(10)) == .timedOut)
+                }
+                let after = descriptorsInUse()
+                precondition(after == before, "before: \(before), after: \(after)")
+            }
+        }
+    }
+}

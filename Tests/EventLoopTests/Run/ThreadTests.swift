@@ -1,0 +1,293 @@
+// Rules proved here:
+// - One loop for each thread, the same object ever after; the main loop from anywhere.
+// - Any thread may add, remove, ask, signal, invalidate, re-date, wake, stop and queue.
+// - The end of a thread ends its loop: what is added is refused, asking, stopping and waking are harmless, items are let go of, valid.
+// - A loop and its items hold one another until one is taken away; nothing stays behind.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct `A loop and its thread` {
+    @Test func `a thread has one loop, and it stays the same`() throws {
+        try onFreshThread { loop in
+            #expect(RunLoop.current === loop)
+            loop.addIdleSource()
+            _ = loop.run(for: .zero)
+            #expect(RunLoop.current === loop)
+            loop.atFirst(.beforeTimers) { #expect(RunLoop.current === loop) }
+            _ = loop.run(for: .zero)
+        }
+    }
+
+    @Test func `threads have different loops`() throws {
+        try onFreshThread { first in
+            try onFreshThread { second in
+                #expect(first !== second)
+                #expect(!first.isCurrent)
+                #expect(second.isCurrent)
+            }
+            #expect(first.isCurrent)
+        }
+    }
+
+    @Test func `the main loop is there for every thread, and is no other's`() throws {
+        let main = RunLoop.main
+        try onFreshThread { loop in
+            #expect(RunLoop.main === main)
+            #expect(loop !== main)
+            #expect(!RunLoop.main.isCurrent)
+            #expect(RunLoop.main.isValid)
+        }
+    }
+
+    @Test func `a loop is valid until its thread has ended`() throws {
+        let loop = try onFreshThread { loop in
+            #expect(loop.isValid)
+            return loop
+        }
+        #expect(!loop.isValid)
+        #expect(!loop.isCurrent)
+    }
+
+    @Test func `the loop of a later thread is a new one`() throws {
+        // A thread's handle may be used again; a loop must not.
+        let first = try onFreshThread { $0 }
+        for _ in 1...20 {
+            try onFreshThread { loop in
+                #expect(loop !== first)
+                #expect(loop.isValid)
+                #expect(loop.modes == [.default])
+                #expect(!first.isCurrent)
+            }
+        }
+    }
+
+    // MARK: Any thread
+
+    @Test func `any thread may ask`() throws {
+        let source = RunLoop.CustomSource {}
+        let running = RunningLoop(mode: "running") { loop in
+            loop.add(source, forMode: "running")
+            loop.addCommonMode("running")
+        }
+        waitForSleep(of: running.loop)
+        let loop = running.loop
+        #expect(loop.currentMode == "running")
+        #expect(loop.runDepth == 1)
+        #expect(loop.modes == [.default, "running"])
+        #expect(loop.commonModes == [.default, "running"])
+        #expect(loop.contains(source, forMode: "running"))
+        #expect(!loop.contains(source))
+        #expect(loop.nextTimerFire(forMode: "running") == nil)
+        #expect(!loop.debugDescription.isEmpty)
+        try running.end()
+        #expect(loop.currentMode == nil)
+        #expect(loop.runDepth == 0)
+    }
+
+    @Test func `many threads may do everything at once`() throws {
+        let performed = Counter()
+        let (rounds, count) = (300, 4)
+        let running = RunningLoop()
+        let loop = running.loop
+        let workers = (0..<count).map { worker in
+            plainThread {
+                let mode = RunLoop.Mode("mode \(worker)")
+                for round in 0..<rounds {
+                    let source = RunLoop.CustomSource { performed.increment() }
+                    let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+                    let observer = RunLoop.Observer(activities: .beforeTimers) { _, _ in }
+                    loop.add(source, forMode: round % 2 == 0 ? .default : .common)
+                    loop.add(timer)
+                    loop.add(observer)
+                    loop.add(source, forMode: mode)
+                    source.signal()
+                    loop.wakeUp()
+                    timer.nextFire = .now + .seconds(100)
+                    _ = (loop.contains(source), loop.modes, loop.commonModes, loop.currentMode, loop.isWaiting, loop.nextTimerFire())
+                    if round % 50 == 0 { loop.addCommonMode(mode) }
+                    loop.performBlock {}
+                    loop.perform { performed.increment() }
+                    loop.perform(after: .zero) {}.cancel()
+                    loop.keepAlive().cancel()
+                    loop.remove(timer)
+                    loop.remove(source, forMode: mode)
+                    if round % 3 == 0 { loop.remove(observer) } else { observer.invalidate() }
+                    timer.invalidate()
+                    source.invalidate()
+                }
+            }
+        }
+        for worker in workers { try worker.join() }
+        #expect(try running.end() == .stopped)
+        // Every perform, and some of the sources.
+        #expect(performed.value >= rounds * count)
+        #expect(performed.value <= 2 * rounds * count)
+    }
+
+    // MARK: The end
+
+    @Test func `an ended loop answers every question and refuses every item`() throws {
+        let loop = try onFreshThread { loop in
+            loop.addIdleSource()
+            loop.addTimer(at: .distantFuture) { _ in }
+            loop.addCommonMode("joined")
+            return loop
+        }
+        #expect(!loop.isValid)
+        #expect(loop.currentMode == nil)
+        #expect(loop.runDepth == 0)
+        #expect(!loop.isWaiting)
+        #expect(!loop.isCurrent)
+        _ = (loop.modes, loop.commonModes, loop.debugDescription, loop.statistics)
+        #expect(loop.nextTimerFire() == nil)
+        loop.stop()
+        loop.stop(sticky: true)
+        loop.wakeUp()
+        loop.addCommonMode("late")
+        let source = RunLoop.CustomSource(schedule: { _, _ in Issue.record("scheduled in an ended loop") }, perform: {})
+        #expect(!loop.add(source))
+        #expect(!loop.add(source, forMode: .common))
+        #expect(!loop.perform {})
+        #expect(!loop.performBlock {})
+        #expect(!loop.perform(after: .zero) {}.isValid)
+        #expect(source.isValid)
+    }
+
+    @Test func `an ended loop lets go of its items`() throws {
+        let (source, timer, observer) = (WeakReference<RunLoop.CustomSource>(), WeakReference<RunLoop.Timer>(), WeakReference<RunLoop.Observer>())
+        let loop = try onFreshThread { loop in
+            source.value = loop.addIdleSource(forMode: .common)
+            timer.value = loop.addTimer(at: .distantFuture) { _ in }
+            observer.value = loop.atFirst(.exit) {}
+            #expect(source.value != nil)
+            #expect(timer.value != nil)
+            #expect(observer.value != nil)
+            return loop
+        }
+        #expect(source.value == nil)
+        #expect(timer.value == nil)
+        #expect(observer.value == nil)
+        withExtendedLifetime(loop) {}
+    }
+
+    @Test func `a loop that nobody holds is gone with its thread`() throws {
+        let loop = WeakReference<RunLoop>()
+        try onFreshThread { current in
+            loop.value = current
+            current.addIdleSource()
+            current.performBlock {}
+            current.perform(after: .seconds(1)) {}
+            _ = current.run(for: .zero)
+        }
+        #expect(loop.value == nil)
+    }
+
+    @Test func `an item does not keep an ended loop`() throws {
+        let loop = WeakReference<RunLoop>()
+        let source = RunLoop.CustomSource {}
+        let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+        let observer = RunLoop.Observer(activities: .all) { _, _ in }
+        try onFreshThread { current in
+            loop.value = current
+            current.add(source)
+            current.add(timer)
+            current.add(observer)
+        }
+        #expect(loop.value == nil)
+        withExtendedLifetime((source, timer, observer)) {}
+    }
+
+    // MARK: Who holds whom
+
+    @Test(arguments: ["source", "timer", "observer"], ["remove", "invalidate"])
+    func `a loop holds an item until it is taken away:`(_ kind: String, _ way: String) throws {
+        try inManualTime { loop, clock, trace in
+            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let taken = makeItem(kind, in: loop, witness.value!)
+            witness.value = nil
+            #expect(trace.take() == "")
+            taken(way)
+            #expect(trace.take() == "released")
+        }
+    }
+
+    @Test(arguments: ["source", "timer", "observer"])
+    func `an item that is invalidated releases its handler, though somebody holds the item:`(_ kind: String) throws {
+        try inManualTime { loop, clock, trace in
+            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let source = RunLoop.CustomSource { [witness = witness.value!] in witness.testify() }
+            let timer = RunLoop.Timer(fireAt: .distantFuture) { [witness = witness.value!] _ in witness.testify() }
+            let observer = RunLoop.Observer(activities: .all) { [witness = witness.value!] _, _ in witness.testify() }
+            witness.value = nil
+            loop.add(source)
+            loop.add(timer)
+            loop.add(observer)
+            if kind != "source" { source.invalidate() }
+            if kind != "timer" { timer.invalidate() }
+            if kind != "observer" { observer.invalidate() }
+            #expect(trace.take() == "")
+            switch kind {
+            case "source": source.invalidate()
+            case "timer": timer.invalidate()
+            default: observer.invalidate()
+            }
+            #expect(trace.take() == "released")
+            withExtendedLifetime((source, timer, observer)) {}
+        }
+    }
+
+    @Test func `an item that invalidates itself keeps its handler until the callout has returned`() throws {
+        try inManualTime { loop, clock, trace in
+            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            loop.addSource(signaled: true) { [witness = witness.value!] source in
+                source.invalidate()
+                trace.add("still here")
+                witness.testify()
+            }
+            witness.value = nil
+            #expect(loop.run() == .finished)
+            #expect(trace.take() == "still here released")
+        }
+    }
+
+    /// Handlers may own what only the loop's thread may touch.
+    @Test(arguments: ["source", "timer", "observer"])
+    func `the handler of an item that another thread invalidates is released on the loop's:`(_ kind: String) throws {
+        let threads = Slot<[UInt]>([])
+        let released = Gate()
+        let witness = Slot<Witness?>(
+            Witness {
+                threads.value.append(currentThread())
+                released.open()
+            })
+        let running = RunningLoop()
+        let taken = makeItem(kind, in: running.loop, witness.value!)
+        witness.value = nil
+        waitForSleep(of: running.loop)
+        taken("invalidate")
+        running.loop.wakeUp()
+        released.wait()
+        #expect(threads.value == [running.threadID])
+        try running.end()
+    }
+}
+
+/// Adds an item whose handler holds `witness`, and returns what takes it away; nothing but the loop holds the item.
+private func makeItem(_ kind: String, in loop: RunLoop, _ witness: Witness) -> @Sendable (String) -> Void {
+    switch kind {
+    case "source":
+        let source = RunLoop.CustomSource { witness.testify() }
+        loop.add(source)
+        return { [weak source] way in way == "remove" ? loop.remove(source!) : source!.invalidate() }
+    case "timer":
+        let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in witness.testify() }
+        loop.add(timer)
+        return { [weak timer] way in way == "remove" ? loop.remove(timer!) : timer!.invalidate() }
+    default:
+        let observer = RunLoop.Observer(activities: .afterWaiting) { _, _ in witness.testify() }
+        loop.add(observer)
+        return { [weak observer] way in way == "remove" ? loop.remove(observer!) : observer!.invalidate() }
+    }
+}

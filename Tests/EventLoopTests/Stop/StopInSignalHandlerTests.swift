@@ -1,0 +1,109 @@
+// Rules proved here:
+// - `stop` and `wakeUp` may be called from a signal handler, whatever the interrupted thread is doing: they take no lock and allocate nothing.
+// - Both keep errno.
+
+import EventLoop
+import EventLoopTestSupport
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+// A signal handler has no context, so what it needs is here. SAFETY: written before the handler is installed, by the one test of a
+// serialized suite, and only read afterwards; the loop is never released meanwhile.
+nonisolated(unsafe) private var loopOfTheHandler: Unmanaged<RunLoop>?
+nonisolated(unsafe) private var errnoWasKept = true
+private let handled = Atomic(0)
+
+/// SIGURG is ignored by default, so that one which comes late does no harm.
+private let testSignal = SIGURG
+
+private func stopHandler(_: Int32) {
+    let before: Int32 = 77
+    errno = before
+    loopOfTheHandler!._withUnsafeGuaranteedRef { loop in
+        loop.wakeUp()
+        loop.stop()
+    }
+    if errno != before { errnoWasKept = false }
+    handled.add(1, ordering: .sequentiallyConsistent)
+}
+
+private func wakeHandler(_: Int32) {
+    loopOfTheHandler!._withUnsafeGuaranteedRef { $0.wakeUp() }
+    handled.add(1, ordering: .sequentiallyConsistent)
+}
+
+/// Installs `handler` for the time of `body`.
+private func handling<R>(_ loop: RunLoop, with handler: @convention(c) (Int32) -> Void, _ body: () throws -> R) rethrows -> R {
+    loopOfTheHandler = .passUnretained(loop)
+    handled.store(0, ordering: .sequentiallyConsistent)
+    errnoWasKept = true
+    let before = signal(testSignal, handler)
+    defer {
+        signal(testSignal, before)
+        withExtendedLifetime(loop) {}
+    }
+    return try body()
+}
+
+private func send(to thread: UInt) {
+    #if canImport(Glibc)
+    pthread_kill(pthread_t(thread), testSignal)
+    #else
+    pthread_kill(pthread_t(bitPattern: thread)!, testSignal)
+    #endif
+}
+
+@Suite(.serialized) struct `A stop in a signal handler` {
+    @Test func `ends the sleep of the thread it interrupts`() throws {
+        let running = RunningLoop()
+        let result = try handling(running.loop, with: stopHandler) {
+            waitForSleep(of: running.loop)
+            send(to: running.threadID)
+            return try running.join()
+        }
+        #expect(result == .stopped)
+        #expect(errnoWasKept)
+    }
+
+    @Test func `ends the run whose callout it interrupts`() throws {
+        let result = try onFreshThread { loop in
+            loop.addSource(signaled: true) { _ in
+                send(to: currentThread())
+                spin("the signal did not come") { handled.load(ordering: .sequentiallyConsistent) == 1 }
+            }
+            return handling(loop, with: stopHandler) { loop.run(for: generously) }
+        }
+        #expect(result == .stopped)
+        #expect(errnoWasKept)
+    }
+
+    /// opencflite #26: the handler interrupts the thread while it holds the loop's lock, and waits for it for ever.
+    @Test func `never deadlocks with what it interrupts`() throws {
+        let running = RunningLoop { loop in
+            // Works under the loop's lock nearly all of the time.
+            let idle = RunLoop.CustomSource {}
+            loop.addSource(signaled: true) { source in
+                for _ in 1...50 {
+                    loop.add(idle, forMode: "other")
+                    _ = loop.contains(idle, forMode: "other")
+                    loop.remove(idle, forMode: "other")
+                }
+                source.signal()
+            }
+        }
+        let result = try handling(running.loop, with: wakeHandler) {
+            for number in 1...500 {
+                send(to: running.threadID)
+                spin("signal \(number) hangs") { handled.load(ordering: .sequentiallyConsistent) >= number }
+            }
+            return try running.end()
+        }
+        #expect(result == .stopped)
+    }
+}

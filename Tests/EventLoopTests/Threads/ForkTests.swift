@@ -1,0 +1,177 @@
+// fork without exec (semantics 9.10, 13.9):
+//  - In the child the first use of a loop that was made before is a precondition failure, with a sentence that says to fork before first
+//    use; never a silent share of the parent's epoll set.
+//  - A new thread's loop works in the child.
+//  - wakeUp and stop do nothing in the child, and do not reach the parent.
+//
+// Each test forks in a process of its own, where no other test's threads hold locks.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite(.serialized) struct ForkTests {
+    @Test(arguments: ForkedUse.allCases)
+    func `an inherited loop dies in the child, saying to fork before first use`(use: ForkedUse) async {
+        await #expect(processExitsWith: .success) { [use] in
+            let end = try onFreshThread { loop in
+                loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in })
+                _ = loop.run(for: .zero)
+                return inForkedChild {
+                    use.apply(to: loop)
+                    return 0
+                }
+            }
+            #expect(end.signal != 0 && end.signal != SIGALRM, "\(use): exit status \(end.status)")
+            #expect(end.errors.contains("fork"), "\(use): \(end.errors)")
+        }
+    }
+
+    @Test func `a new thread's loop works in the child, beside the inherited one`() async {
+        await #expect(processExitsWith: .success) {
+            let end = try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                _ = loop.run(for: .zero)
+                return inForkedChild {
+                    let trace = try? onFreshThread { childLoop in
+                        let trace = Trace()
+                        let pipe = Pipe()
+                        childLoop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
+                        childLoop.add(RunLoop.Timer(after: .milliseconds(5)) { _ in
+                            trace.add("timer")
+                            childLoop.stop()
+                        })
+                        childLoop.perform { pipe.write("ab") }
+                        trace.add("\(childLoop.run(for: patience))")
+                        return trace.description
+                    }
+                    return trace == "read:ab timer stopped" ? 0 : 1
+                }
+            }
+            #expect(end.status == 0, "\(end)")
+        }
+    }
+
+    @Test func `a RunLoopThread works in the child`() async {
+        await #expect(processExitsWith: .success) {
+            let end = try onFreshThread { loop in
+                _ = loop.run(for: .zero)
+                return inForkedChild {
+                    guard let thread = try? RunLoopThread(name: "child") else { return 1 }
+                    let answer = try? thread.runLoop.performAndWait { 42 }
+                    thread.stop()
+                    return thread.join(timeout: patience) && answer == 42 ? 0 : 2
+                }
+            }
+            #expect(end.status == 0, "\(end)")
+        }
+    }
+
+    @Test func `wakeUp and stop do nothing in the child, and do not reach the parent's sleeping loop`() async {
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            let started = Box<RunLoop?>(nil)
+            let sleeper = joinableThread { loop in
+                trace.observe(loop)
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                started.value = loop
+                return loop.run(for: patience)
+            }
+            try waitUntil { started.value?.isWaiting == true }
+            let loop = started.value!
+            let end = inForkedChild {
+                loop.wakeUp()
+                loop.stop()
+                loop.stop(sticky: true)
+                return 0
+            }
+            #expect(end.status == 0, "\(end)")
+            // The child has ended: what it could do to this loop it has done.
+            for _ in 0..<100 { sched_yield() }
+            try waitUntilAsleep(loop)
+            loop.perform {
+                trace.add("perform")
+                loop.stop()
+            }
+            trace.add("-> \(try sleeper.join())")
+            #expect(trace.description == "E T S W A T S perform X -> stopped")
+        }
+    }
+
+    @Test func `the parent's loop works on after a fork`() async {
+        await #expect(processExitsWith: .success) {
+            let trace = try onFreshThread { loop in
+                let trace = Trace()
+                let pipe = Pipe()
+                loop.add(try readSource(pipe) { _ in
+                    trace.add("read:\(pipe.readAll())")
+                    loop.stop()
+                })
+                _ = loop.run(for: .zero)
+                let end = inForkedChild { 0 }
+                trace.add("child \(end.status)")
+                pipe.write("ab")
+                trace.add("\(loop.run(for: patience))")
+                return trace.description
+            }
+            #expect(trace == "child 0 read:ab stopped")
+        }
+    }
+}
+
+enum ForkedUse: String, CaseIterable, Codable, Sendable {
+    case run, addTimer, addObserver, perform, performBlock, withEventBase
+
+    func apply(to loop: RunLoop) {
+        switch self {
+        case .run: _ = loop.run(for: .zero)
+        case .addTimer: loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in })
+        case .addObserver: loop.add(RunLoop.Observer(activities: .all) { _, _ in })
+        case .perform: loop.perform {}
+        case .performBlock: loop.performBlock {}
+        case .withEventBase: loop.withEventBase { _ in }
+        }
+    }
+}
+
+/// How a forked child ended, and what it wrote to standard error.
+private struct ChildEnd: Sendable {
+    var status: Int32
+    var errors: String
+    /// The signal that killed it; 0 when it exited.
+    var signal: Int32 { status & 0x7f }
+}
+
+// Glibc's overlay hides fork from Swift: what most programs do after it is unsafe. This one does what such programs do.
+@_silgen_name("fork") private func systemFork() -> Int32
+
+/// Runs `body` in a forked child, whose exit code is what it returns.
+private func inForkedChild(_ body: () -> Int32) -> ChildEnd {
+    var ends: [Int32] = [-1, -1]
+    precondition(pipe(&ends) == 0)
+    let child = systemFork()
+    precondition(child >= 0, "fork: errno \(errno)")
+    if child == 0 {
+        alarm(60)
+        dup2(ends[1], 2)
+        close(ends[0])
+        close(ends[1])
+        _exit(body())
+    }
+    close(ends[1])
+    defer { close(ends[0]) }
+    var errors = [UInt8]()
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while case let count = read(ends[0], &buffer, buffer.count), count > 0 { errors += buffer[..<count] }
+    var status: Int32 = 0
+    while waitpid(child, &status, 0) < 0 && errno == EINTR {}
+    return ChildEnd(status: status, errors: String(decoding: errors, as: UTF8.self))
+}

@@ -1,0 +1,214 @@
+// stop and wakeUp from a signal handler (semantics 1.9.5, 13.9): they touch atomics and write to a descriptor, and nothing else; both keep
+// errno. A signal that does neither does not end a wait.
+//
+// A signal's action belongs to the process: each test has a process of its own.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+// SAFETY: written before the signal can come; the handler only reads it.
+private nonisolated(unsafe) var signalledLoop: RunLoop?
+// SAFETY: written by the handler, on whatever thread; read when the thread it ran on has been joined or has said so.
+private nonisolated(unsafe) var handlerCalls: Int32 = 0
+
+@Suite(.serialized) struct SignalHandlerTests {
+    @Test func `stop in a handler that interrupts the sleeping loop's own thread ends the run`() async {
+        await #expect(processExitsWith: .success) {
+            let result = try onFreshThread { loop in
+                install(on: loop) { _ in signalledLoop?.stop() }
+                return try whileAsleep(loop) { thread in pthread_kill(thread, SIGUSR1) }
+            }
+            #expect(result == .stopped)
+        }
+    }
+
+    @Test func `stop in a handler on another thread ends the run`() async {
+        await #expect(processExitsWith: .success) {
+            let result = try onFreshThread { loop in
+                install(on: loop) { _ in signalledLoop?.stop() }
+                return try whileAsleep(loop) { _ in raise(SIGUSR1) }
+            }
+            #expect(result == .stopped)
+        }
+    }
+
+    @Test func `stop in a handler that interrupts a callout ends the run after the pass`() async {
+        await #expect(processExitsWith: .success) {
+            let trace = try onSimulatedTime { loop, _ in
+                let trace = Trace()
+                trace.observe(loop)
+                install(on: loop) { _ in signalledLoop?.stop() }
+                loop.add(RunLoop.Timer(fireAt: .ms(5), interval: .milliseconds(5)) { _ in
+                    trace.add("begin")
+                    raise(SIGUSR1)
+                    trace.add("end")
+                })
+                trace.add("-> \(loop.run(until: .ms(50)))")
+                return trace.description
+            }
+            #expect(trace == "E T S W A begin end X -> stopped")
+        }
+    }
+
+    @Test func `a sticky stop in a handler before the run ends it at once`() async {
+        await #expect(processExitsWith: .success) {
+            let trace = try onSimulatedTime { loop, _ in
+                let trace = Trace()
+                trace.observe(loop)
+                install(on: loop) { _ in signalledLoop?.stop(sticky: true) }
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                raise(SIGUSR1)
+                trace.add("-> \(loop.run(until: .ms(50)))")
+                trace.add("-> \(loop.run(until: .ms(50)))")
+                return trace.description
+            }
+            #expect(trace == "-> stopped E T S W A X -> timedOut")
+        }
+    }
+
+    @Test func `wakeUp in a handler restarts the pass, on whichever thread it runs`() async {
+        await #expect(processExitsWith: .success) {
+            let traces = try [true, false].map { onOwnThread in
+                try onFreshThread { loop in
+                    let trace = Trace()
+                    let passes = Box(0)
+                    trace.observe(loop) { activity in
+                        if activity == .beforeTimers, passes.increment() == 2 { loop.stop() }
+                    }
+                    install(on: loop) { _ in signalledLoop?.wakeUp() }
+                    let result = try whileAsleep(loop) { thread in
+                        if onOwnThread { pthread_kill(thread, SIGUSR1) } else { raise(SIGUSR1) }
+                    }
+                    trace.add("-> \(result)")
+                    return trace.description
+                }
+            }
+            #expect(traces == Array(repeating: "E T S W A T S W A X -> stopped", count: 2))
+        }
+    }
+
+    @Test func `a signal that does nothing to the loop does not end its wait`() async {
+        await #expect(processExitsWith: .success) {
+            let (result, early) = try onFreshThread { loop in
+                install(on: loop) { _ in }
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                let deadline = RunLoop.Instant.now + .milliseconds(50)
+                let thread = currentThreadID()
+                let other = plainThread {
+                    try waitUntilAsleep(loop)
+                    for _ in 0..<5 {
+                        pthread_kill(pthread_t(thread), SIGUSR1)
+                        sched_yield()
+                    }
+                }
+                let result = loop.run(until: deadline)
+                let early = RunLoop.Instant.now < deadline
+                try other.join()
+                return (result, early)
+            }
+            #expect(result == .timedOut)
+            #expect(!early)
+        }
+    }
+
+    @Test func `a storm of signals into a busy loop's thread neither blocks it nor breaks it`() async {
+        await #expect(processExitsWith: .success) {
+            let (performed, signals) = try onFreshThread { loop in
+                install(on: loop) { _ in
+                    handlerCalls &+= 1
+                    signalledLoop?.wakeUp()
+                }
+                let thread = currentThreadID()
+                let isOver = Box(false)
+                let storm = plainThread {
+                    // Interrupts the loop in all it does, with its lock held or not.
+                    while !isOver.value { pthread_kill(pthread_t(thread), SIGUSR1) }
+                }
+                let performed = Box(0)
+                let source = RunLoop.CustomSource(perform: { performed.increment() })
+                loop.add(source)
+                for _ in 0..<2_000 {
+                    let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+                    loop.add(timer)
+                    loop.performBlock { performed.increment() }
+                    source.signal()
+                    _ = loop.run(for: .zero)
+                    timer.invalidate()
+                }
+                isOver.value = true
+                try storm.join()
+                return (performed.value, handlerCalls)
+            }
+            #expect(performed == 4_000)
+            #expect(signals > 0)
+        }
+    }
+
+    @Test func `a storm of stops from a handler loses none that counts`() async {
+        await #expect(processExitsWith: .success) {
+            let results = try onFreshThread { loop in
+                install(on: loop) { _ in signalledLoop?.stop() }
+                return try (0..<200).map { _ in try whileAsleep(loop) { thread in pthread_kill(thread, SIGUSR1) } }
+            }
+            #expect(results == Array(repeating: .stopped, count: 200))
+        }
+    }
+
+    @Test func `stop and wakeUp keep errno`() throws {
+        let thread = try RunLoopThread(name: "errno")
+        defer {
+            thread.stop()
+            thread.join()
+        }
+        let loop = thread.runLoop
+        try loop.performAndWait {}
+        let ended = try onFreshThread { loop in loop }
+        for loop in [loop, ended] {
+            for call in [{ loop.wakeUp() }, { loop.stop() }, { loop.stop(sticky: true) }] {
+                try? waitUntil { loop.isWaiting || !loop.isValid }
+                errno = 77
+                call()
+                let after = errno
+                #expect(after == 77)
+            }
+        }
+    }
+}
+
+private func install(on loop: RunLoop, _ handler: @escaping @convention(c) (Int32) -> Void) {
+    signalledLoop = loop
+    var action = sigaction()
+    #if canImport(Glibc)
+    action.__sigaction_handler = .init(sa_handler: handler)
+    #else
+    action.__sigaction_u = .init(__sa_handler: handler)
+    #endif
+    precondition(sigaction(SIGUSR1, &action, nil) == 0)
+}
+
+/// Runs `loop`, on its thread, and lets another thread act once it sleeps.
+private func whileAsleep(_ loop: RunLoop, _ act: @escaping @Sendable (pthread_t) -> Void) throws -> RunLoop.RunResult {
+    let alive = loop.keepAlive()
+    defer { alive.cancel() }
+    let thread = currentThreadID()
+    let other = plainThread {
+        try waitUntilAsleep(loop)
+        #if canImport(Glibc)
+        act(pthread_t(thread))
+        #else
+        act(pthread_t(bitPattern: thread)!)
+        #endif
+    }
+    let result = loop.run(for: patience)
+    try other.join()
+    return result
+}

@@ -1,0 +1,246 @@
+// Firing by hand, on-demand timers, what a timer keeps alive (semantics 5):
+// 18  fire() calls the handler at once and does not move the schedule of a repeating timer; it invalidates a one-shot; on an
+//     invalid timer it does nothing.
+// 20  invalidate frees the handler.
+// 16  When the last timer of a mode goes, its wake-up goes too: no stray pass at the old date.
+//     (13.14) An on-demand timer keeps its mode from being empty even without a date; nextTimerFire does not count it then. It
+//     fires once for each setting of nextFire, and stays valid.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct TimerLifetimeTests {
+    // MARK: 18
+
+    @Test func `fire calls a repeating timer's handler at once and leaves its schedule alone`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
+            loop.add(timer)
+            clock.advance(by: .milliseconds(4))
+            timer.fire()
+            trace.add("next \(timer.nextFire.nanoseconds / 1_000_000)")
+            _ = loop.run(until: .ms(25))
+            return trace.description
+        }
+        #expect(trace == "4 next 10 10 20")
+    }
+
+    @Test func `fire invalidates a one-shot`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { timer in trace.add("\(clock.ms) valid \(timer.isValid);") }
+            loop.add(timer)
+            timer.fire()
+            trace.add("valid \(timer.isValid), in the mode \(loop.contains(timer))")
+            trace.add("-> \(loop.run(until: .ms(25)))")
+            return trace.description
+        }
+        #expect(trace == "0 valid true; valid false, in the mode false -> finished")
+    }
+
+    @Test func `fire works on a timer that is in no loop, and does nothing on an invalid one`() throws {
+        let trace = try onFreshThread { _ in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in trace.add("fire") }
+            timer.fire()
+            timer.fire()
+            let repeating = RunLoop.Timer(fireAt: .distantFuture, interval: .seconds(1)) { _ in trace.add("again") }
+            repeating.fire()
+            repeating.fire()
+            repeating.invalidate()
+            repeating.fire()
+            return trace.description
+        }
+        #expect(trace == "fire again again")
+    }
+
+    @Test func `fire runs on the calling thread`() throws {
+        let same = try onFreshThread { loop in
+            let thread = Box<UInt>(0)
+            let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in thread.value = currentThreadID() }
+            loop.add(timer)
+            let caller = try plainThread {
+                timer.fire()
+                return currentThreadID()
+            }.join()
+            return thread.value == caller
+        }
+        #expect(same)
+    }
+
+    // MARK: 20
+
+    @Test func `invalidating a timer frees its handler, though somebody holds the timer`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            func timer(_ name: String, interval: Duration?) -> RunLoop.Timer {
+                let canary = Canary { trace.add("\(name) freed") }
+                return RunLoop.Timer(fireAt: .ms(10), interval: interval) { _ in withExtendedLifetime(canary) {} }
+            }
+            let never = timer("never added", interval: nil)
+            let repeating = timer("repeating", interval: .milliseconds(10))
+            let once = timer("one-shot", interval: nil)
+            loop.add(repeating)
+            loop.add(once)
+            never.invalidate()
+            repeating.invalidate()
+            trace.add("run")
+            _ = loop.run(until: .ms(50))
+            return withExtendedLifetime((never, repeating, once)) { trace.description }
+        }
+        #expect(trace == "never added freed repeating freed run one-shot freed")
+    }
+
+    @Test func `invalidated in its own callout, a timer frees its handler when the callout has returned`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            func makeTimer() -> RunLoop.Timer {
+                let canary = Canary { trace.add("freed") }
+                return RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    timer.invalidate()
+                    withExtendedLifetime(canary) { trace.add("callout") }
+                }
+            }
+            let timer = makeTimer()
+            loop.add(timer)
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return withExtendedLifetime(timer) { trace.description }
+        }
+        #expect(trace == "callout freed -> finished")
+    }
+
+    @Test func `a loop that ends lets go of its timers, which stay valid`() throws {
+        let trace = Trace()
+        let kept = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+        try onFreshThread { loop in
+            let canary = Canary { trace.add("freed") }
+            loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in withExtendedLifetime(canary) {} })
+            loop.add(kept)
+        }
+        trace.add("ended, valid \(kept.isValid)")
+        let moved = try onFreshThread { loop in loop.add(kept) }
+        trace.add("moved \(moved)")
+        #expect(trace.description == "freed ended, valid true moved true")
+    }
+
+    // MARK: 16
+
+    @Test func `nothing wakes at the date of a timer that has gone, on simulated time`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let gone = RunLoop.Timer(fireAt: .ms(30), interval: .milliseconds(30)) { _ in trace.add("stray") }
+            loop.add(gone)
+            _ = loop.run(until: .ms(10))
+            gone.invalidate()
+            trace.add("-> \(loop.run(until: .ms(100))) @\(clock.ms)")
+            return trace.description
+        }
+        #expect(trace == "E T S W A X E T S W A X -> timedOut @100")
+    }
+
+    @Test func `nothing wakes at the date of a timer that has gone, on the real clock`() throws {
+        // The timer is armed in the kernel, then a descriptor's handler takes it away. If this machine was so slow that the timer
+        // came first, the attempt proves nothing and is made again.
+        for _ in 0..<20 {
+            let trace = try onFreshThread { loop in
+                let trace = Trace()
+                trace.observe(loop)
+                let pipe = Pipe()
+                let gone = RunLoop.Timer(after: .milliseconds(40)) { _ in trace.add("fired") }
+                loop.add(gone)
+                loop.add(try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+                    pipe.readAll()
+                    trace.add("take away")
+                    gone.invalidate()
+                })
+                let other = plainThread {
+                    try waitUntilAsleep(loop)
+                    pipe.write()
+                }
+                _ = loop.run(for: .milliseconds(80))
+                try other.join()
+                return trace.list
+            }
+            guard !trace.contains("fired") else { continue }
+            #expect(trace == ["E", "T", "S", "W", "A", "take away", "T", "S", "W", "A", "X"])
+            return
+        }
+        Issue.record("the timer came first twenty times")
+    }
+
+    // MARK: On demand
+
+    @Test func `an on-demand timer fires once for each setting of its date, and stays valid`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let timer = RunLoop.Timer.onDemand { _ in trace.add("fire@\(clock.ms)") }
+            loop.add(timer)
+            timer.nextFire = .ms(10)
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            timer.nextFire = .ms(70)
+            timer.nextFire = .ms(60)
+            trace.add("-> \(loop.run(until: .ms(100))) valid \(timer.isValid), in the mode \(loop.contains(timer))")
+            return trace.description
+        }
+        #expect(trace == """
+            E T S W A fire@10 T S W A X -> timedOut E T S W A fire@60 T S W A X -> timedOut valid true, in the mode true
+            """)
+    }
+
+    @Test func `an on-demand timer without a date keeps its mode alive, and is not a next fire`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let timer = RunLoop.Timer.onDemand { _ in trace.add("fire") }
+            func note() { trace.add(loop.nextTimerFire().map { "next \($0.nanoseconds / 1_000_000)" } ?? "none") }
+            loop.add(timer)
+            note()
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            loop.add(RunLoop.Timer(fireAt: .ms(70)) { _ in })
+            note()
+            timer.invalidate()
+            _ = loop.run(until: .ms(100))
+            note()
+            return trace.description
+        }
+        #expect(trace == "none E T S W A X -> timedOut next 70 E T S W A X none")
+    }
+
+    @Test func `an on-demand timer that sets its date in its callout fires again then`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer.onDemand { timer in
+                trace.add("\(clock.ms)")
+                if clock.ms < 30 { timer.nextFire = clock.now + .milliseconds(10) }
+            }
+            loop.add(timer)
+            timer.nextFire = .ms(10)
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "10 20 30 -> timedOut")
+    }
+
+    @Test func `an on-demand timer's date can be taken back`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let timer = RunLoop.Timer.onDemand { _ in trace.add("timeout") }
+            loop.add(timer)
+            timer.nextFire = .ms(10)
+            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
+                trace.add("in time")
+                timer.nextFire = .distantFuture
+            })
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A in time T S W A X -> timedOut")
+    }
+}

@@ -1,0 +1,251 @@
+// Timers, modes, loops and nested runs (semantics 5):
+//  8  Adding: an invalid timer is refused; the same mode twice is once; several modes still make one fire per slot; membership
+//     goes by mode; leaving the last mode frees the timer for another loop and keeps it valid.
+// 10  Nested runs: a timer that is firing is skipped in every mode until its callout returns, others fire. A nested run in
+//     another mode holds the outer mode's timers.
+//  9  Adding and re-dating from another thread reach a sleeping loop without wakeUp; so does invalidating the last timer.
+//  6  nextFire set from another thread wakes and re-arms.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct TimerMembershipTests {
+    // MARK: 8
+
+    @Test func `an invalid timer is refused`() throws {
+        let outcome = try onSimulatedTime { loop, _ in
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in }
+            timer.invalidate()
+            return "added \(loop.add(timer)), in the mode \(loop.contains(timer)), \(loop.run(until: .ms(50)))"
+        }
+        #expect(outcome == "added false, in the mode false, finished")
+    }
+
+    @Test func `a timer added twice to a mode fires once a slot, and one removal takes it out`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
+            trace.add("\(loop.add(timer)) \(loop.add(timer));")
+            trace.add("-> \(loop.run(until: .ms(25)));")
+            loop.remove(timer)
+            trace.add("\(loop.contains(timer)) -> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "true true; 10 20 -> timedOut; false -> finished")
+    }
+
+    @Test func `a timer in several modes fires once a slot`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                trace.add("\(loop.currentMode!)@\(clock.ms)")
+            }
+            loop.add(timer, forMode: "a")
+            loop.add(timer, forMode: "b")
+            // Each mode runs from before a slot until after it, and again right away in the other mode.
+            _ = loop.run(mode: "a", until: .ms(12))
+            _ = loop.run(mode: "b", until: .ms(18))
+            _ = loop.run(mode: "b", until: .ms(22))
+            _ = loop.run(mode: "a", until: .ms(32))
+            return trace.description
+        }
+        #expect(trace == "a@10 b@20 a@30")
+    }
+
+    @Test func `membership goes by mode`() throws {
+        let outcome = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(loop.currentMode!)@\(clock.ms)") }
+            func note() {
+                let modes: [RunLoop.Mode] = [.default, "a", "b", "c"]
+                trace.add("\(modes.filter { loop.contains(timer, forMode: $0) });")
+            }
+            note()
+            loop.add(timer, forMode: "a")
+            loop.add(timer, forMode: "b")
+            note()
+            loop.remove(timer, forMode: "c")
+            loop.remove(timer, forMode: "a")
+            note()
+            trace.add("a \(loop.run(mode: "a", until: .ms(15)));")
+            trace.add("b \(loop.run(mode: "b", until: .ms(15)));")
+            timer.invalidate()
+            note()
+            return trace.description
+        }
+        #expect(outcome == "[]; [a, b]; [b]; a finished; b@10 b timedOut; []")
+    }
+
+    @Test func `a timer belongs to one loop until it has left its last mode there`() throws {
+        let outcome = try onFreshThread { loop in
+            let other = try RunLoopThread(name: "other")
+            defer {
+                other.stop()
+                other.join()
+            }
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+            loop.add(timer)
+            loop.add(timer, forMode: "second")
+            func tryOther() { trace.add("\(other.runLoop.add(timer)) \(other.runLoop.contains(timer));") }
+            tryOther()
+            loop.remove(timer)
+            tryOther()
+            loop.remove(timer, forMode: "second")
+            trace.add("valid \(timer.isValid);")
+            tryOther()
+            trace.add("back \(loop.add(timer)) \(loop.contains(timer))")
+            return trace.description
+        }
+        #expect(outcome == "false false; false false; valid true; true true; back false false")
+    }
+
+    @Test func `a timer moved to another loop fires there`() throws {
+        let fired = try onFreshThread { loop in
+            let other = try RunLoopThread(name: "other")
+            defer {
+                other.stop()
+                other.join()
+            }
+            let onOther = Box<Bool?>(nil)
+            let timer = RunLoop.Timer(fireAt: .distantPast) { _ in
+                onOther.value = other.runLoop.isCurrent
+                loop.stop()
+            }
+            loop.add(timer)
+            loop.remove(timer)
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            loop.add(RunLoop.Timer(after: .zero) { _ in other.runLoop.add(timer) })
+            return loop.run(for: patience) == .stopped ? onOther.value : nil
+        }
+        #expect(fired == true)
+    }
+
+    // MARK: 10
+
+    @Test func `a firing timer is skipped by nested runs in every mode, and others fire`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let nested = Box(false)
+            let outer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                trace.add("outer@\(clock.ms)")
+                guard !nested.value else { return }
+                nested.value = true
+                trace.add("[ \(loop.run(mode: .default, until: .ms(25))) \(loop.run(mode: "other", until: .ms(45))) ]")
+            }
+            let inner = RunLoop.Timer(fireAt: .ms(22), interval: .milliseconds(10)) { _ in trace.add("inner@\(clock.ms)") }
+            for timer in [outer, inner] {
+                loop.add(timer)
+                loop.add(timer, forMode: "other")
+            }
+            _ = loop.run(until: .ms(55))
+            return trace.description
+        }
+        #expect(trace == "outer@10 inner@22 inner@32 inner@42 [ timedOut timedOut ] outer@50 inner@52")
+    }
+
+    @Test func `a nested run in another mode holds the timers of the outer mode`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
+                trace.add("begin@\(clock.ms)")
+                _ = loop.run(mode: "other", until: .ms(40))
+                trace.add("end@\(clock.ms)")
+            })
+            loop.add(RunLoop.Timer(fireAt: .ms(15), interval: .milliseconds(15)) { _ in trace.add("held@\(clock.ms)") })
+            loop.add(RunLoop.Timer(fireAt: .ms(20), interval: .milliseconds(15)) { _ in trace.add("other@\(clock.ms)") }, forMode: "other")
+            _ = loop.run(until: .ms(50))
+            return trace.description
+        }
+        #expect(trace == "begin@10 other@20 other@35 end@40 held@40 held@45")
+    }
+
+    @Test func `a timer whose callout ran nested goes on with its grid after the callout's end`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let calls = Box(0)
+            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("\(clock.ms)")
+                if calls.increment() == 1 {
+                    _ = loop.run(until: .ms(33))
+                    trace.add("slot \(timer.nextFire.nanoseconds / 1_000_000)")
+                }
+            })
+            _ = loop.run(until: .ms(55))
+            return trace.description
+        }
+        #expect(trace == "10 slot 10 40 50")
+    }
+
+    // MARK: 9 and 6, from another thread
+
+    @Test func `a timer added by another thread reaches a sleeping loop`() throws {
+        let result = try onFreshThread { loop in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                return loop.add(RunLoop.Timer(fireAt: .now) { _ in loop.stop() })
+            }
+            let result = loop.run(for: patience)
+            return "\(try other.join()) \(result)"
+        }
+        #expect(result == "true stopped")
+    }
+
+    @Test func `a date brought forward by another thread reaches a sleeping loop`() throws {
+        let result = try onFreshThread { loop in
+            let timer = RunLoop.Timer(fireAt: .now + .seconds(600)) { _ in loop.stop() }
+            loop.add(timer)
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                timer.nextFire = .now
+            }
+            let result = loop.run(for: patience)
+            try other.join()
+            return result
+        }
+        #expect(result == .stopped)
+    }
+
+    @Test func `a timer put off by another thread does not fire at its old date`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire@\(clock.ms)") }
+            loop.add(timer)
+            let other = plainThread {
+                defer { loop.stop(sticky: true) }
+                try waitUntilAsleep(loop)
+                timer.nextFire = .ms(30)
+                clock.advance(by: .milliseconds(20))
+                try waitUntilAsleep(loop)
+                try loop.performAndWait { trace.add("asked@\(clock.ms)") }
+                clock.advance(by: .milliseconds(10))
+                try waitUntil { !timer.isValid }
+            }
+            trace.add("-> \(loop.run(until: .ms(1000)))")
+            try other.join()
+            return trace.description
+        }
+        #expect(trace == "asked@20 fire@30 -> finished")
+    }
+
+    @Test func `the last timer invalidated by another thread ends the run of a sleeping loop`() throws {
+        let result = try onFreshThread { loop in
+            let timer = RunLoop.Timer(fireAt: .now + .seconds(600)) { _ in }
+            loop.add(timer)
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                timer.invalidate()
+            }
+            let result = loop.run(for: patience)
+            try other.join()
+            return result
+        }
+        #expect(result == .finished)
+    }
+}

@@ -1,0 +1,337 @@
+// Several timers, and changing them (semantics 5):
+//  4  All that are due fire in one pass, by date, ties by insertion; `order` plays no part. Before each it is looked at again:
+//     an earlier timer's invalidation, removal or postponement of a later one is respected, also its removal from the running
+//     mode while it stands in another.
+//  5  A timer added in the pass, even with a past date, fires in the next pass.
+//  6  Setting nextFire: in the own callout any later date counts, and one in the past means now; the grid restarts from the new
+//     date. A one-shot cannot be rescued in its callout. Before being added it is just stored. On an invalid timer nothing happens.
+// 11  Invalidated in its own callout: no further fires. Removed in it: no further fires, but valid.
+// 13  The next date of a mode is its earliest timer's; none without timers.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct TimerSchedulingTests {
+    // MARK: 4
+
+    @Test func `all timers that are due fire in one pass, by date, ties by insertion, whatever their order`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            func timer(_ name: String, _ date: Int64, order: Int) -> RunLoop.Timer {
+                RunLoop.Timer(fireAt: .ms(date), order: order) { _ in trace.add(name) }
+            }
+            // Made in another order than added, so that it shows which of the two counts.
+            let (tie3, tie2, tie1) = (timer("tie3", 20, order: -9), timer("tie2", 20, order: 0), timer("tie1", 20, order: 9))
+            loop.add(timer("last", 30, order: -100))
+            loop.add(tie1)
+            loop.add(timer("first", 10, order: 100))
+            loop.add(tie2)
+            loop.add(tie3)
+            clock.advance(by: .milliseconds(40))
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A first tie1 tie2 tie3 last X -> finished")
+    }
+
+    @Test func `timers of different dates that are not due together fire in passes of their own`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("b@\(clock.ms)") })
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("a@\(clock.ms)") })
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A a@10 T S W A b@20 X -> finished")
+    }
+
+    /// Two timers are due in one pass; the first does something to the second.
+    private func firstDue(does change: @escaping @Sendable (RunLoop, RunLoop.Timer) -> Void) throws -> String {
+        try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let second = RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("second@\(clock.ms)") }
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
+                trace.add("first@\(clock.ms)")
+                change(loop, second)
+            })
+            loop.add(second)
+            loop.add(second, forMode: "other")
+            clock.advance(by: .milliseconds(30))
+            trace.add("-> \(loop.run(until: .ms(90))) \(second.isValid ? "valid" : "invalid")")
+            return trace.description
+        }
+    }
+
+    @Test func `a timer invalidated by an earlier one of the pass does not fire`() throws {
+        let trace = try firstDue { _, second in second.invalidate() }
+        #expect(trace == "E T S W A first@30 X -> finished invalid")
+    }
+
+    @Test func `a timer removed from every mode by an earlier one of the pass does not fire`() throws {
+        let trace = try firstDue { loop, second in
+            loop.remove(second)
+            loop.remove(second, forMode: "other")
+        }
+        #expect(trace == "E T S W A first@30 X -> finished valid")
+    }
+
+    @Test func `a timer removed from the running mode by an earlier one does not fire, though it stands in another mode`() throws {
+        let trace = try firstDue { loop, second in loop.remove(second) }
+        #expect(trace == "E T S W A first@30 X -> finished valid")
+    }
+
+    @Test func `a timer postponed by an earlier one of the pass fires at its new date only`() throws {
+        let trace = try firstDue { _, second in second.nextFire = .ms(50) }
+        #expect(trace == "E T S W A first@30 T S W A second@50 X -> finished invalid")
+    }
+
+    @Test func `a timer that has left the running mode fires when another of its modes runs`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire@\(clock.ms)") }
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            loop.add(timer)
+            loop.add(timer, forMode: "other")
+            loop.remove(timer)
+            trace.add("default \(loop.run(until: .ms(30)))")
+            trace.add("other \(loop.run(mode: "other", until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "default timedOut fire@30 other finished")
+    }
+
+    // MARK: 5
+
+    @Test func `a timer that a timer adds fires in the next pass, even with a past date`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
+                trace.add("a@\(clock.ms)")
+                loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("b@\(clock.ms)") })
+            })
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A a@10 T S W A b@10 X -> finished")
+    }
+
+    @Test func `a timer that adds another each time does not hold the pass`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            @Sendable func addAnother(_ number: Int) {
+                loop.add(RunLoop.Timer(fireAt: .distantPast) { _ in
+                    trace.add("\(number)")
+                    if number == 3 { loop.stop() } else { addAnother(number + 1) }
+                })
+            }
+            addAnother(1)
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A 1 T S W A 2 T S W A 3 X -> stopped")
+    }
+
+    // MARK: 6
+
+    /// A timer every 10 ms sets its next date in its first callout, at 10.
+    private func redated(in callout: @escaping @Sendable (RunLoop.Timer) -> Void, until limit: Int64) throws -> String {
+        try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let calls = Box(0)
+            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("\(clock.ms)")
+                if calls.increment() == 1 { callout(timer) }
+            })
+            _ = loop.run(until: .ms(limit))
+            return trace.description
+        }
+    }
+
+    @Test func `a date later than the next slot, set in the callout, restarts the grid there`() throws {
+        #expect(try redated(in: { $0.nextFire = .ms(35) }, until: 60) == "10 35 45 55")
+    }
+
+    @Test func `a date sooner than the next slot, set in the callout, restarts the grid there`() throws {
+        #expect(try redated(in: { $0.nextFire = .ms(13) }, until: 40) == "10 13 23 33")
+    }
+
+    @Test func `a past date set in the callout means now: the timer fires again in the next pass`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let calls = Box(0)
+            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("tick@\(clock.ms)")
+                if calls.increment() == 1 { timer.nextFire = .ms(0) }
+            })
+            trace.add("-> \(loop.run(until: .ms(25)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A tick@10 T S W A tick@10 T S W A tick@20 T S W A X -> timedOut")
+    }
+
+    @Test func `of several dates set in one callout the last counts`() throws {
+        let trace = try redated(in: { timer in
+            timer.nextFire = .ms(13)
+            timer.nextFire = .ms(35)
+            timer.nextFire = .ms(17)
+        }, until: 40)
+        #expect(trace == "10 17 27 37")
+    }
+
+    @Test func `a one-shot cannot be rescued in its callout`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { timer in
+                trace.add("fire@\(clock.ms)")
+                timer.nextFire = .ms(20)
+            }
+            loop.add(timer)
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            trace.add("valid \(timer.isValid), in the mode \(loop.contains(timer)), date none \(timer.nextFire == .distantFuture)")
+            return trace.description
+        }
+        #expect(trace == "fire@10 -> timedOut valid false, in the mode false, date none true")
+    }
+
+    @Test func `a date set before the timer is added is just stored`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
+            timer.nextFire = .ms(33)
+            trace.add("next \(timer.nextFire.nanoseconds / 1_000_000);")
+            loop.add(timer)
+            _ = loop.run(until: .ms(60))
+            return trace.description
+        }
+        #expect(trace == "next 33; 33 43 53")
+    }
+
+    @Test func `a waiting timer moves sooner and later, its grid with it`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let moved = RunLoop.Timer(fireAt: .ms(40), interval: .milliseconds(40)) { _ in trace.add("\(clock.ms)") }
+            loop.add(moved)
+            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in moved.nextFire = .ms(13) })  // sooner: 13, then 53
+            loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in moved.nextFire = .ms(70) })  // later: 70, then 110
+            _ = loop.run(until: .ms(120))
+            return trace.description
+        }
+        #expect(trace == "13 70 110")
+    }
+
+    @Test func `a timer moved later many times wakes nobody at the dates it gave up`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            trace.observe(loop)
+            let idle = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("idle@\(clock.ms)") }
+            loop.add(idle)
+            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
+                trace.add("move")
+                for date in 11...40 { idle.nextFire = .ms(Int64(date)) }
+            })
+            trace.add("-> \(loop.run(until: .ms(90)))")
+            return trace.description
+        }
+        #expect(trace == "E T S W A move T S W A idle@40 X -> finished")
+    }
+
+    @Test func `setting the date of an invalid timer does nothing`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("fire") }
+            loop.add(timer)
+            timer.invalidate()
+            timer.nextFire = .ms(20)
+            trace.add("none \(timer.nextFire == .distantFuture), valid \(timer.isValid) -> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "none true, valid false -> finished")
+    }
+
+    // MARK: 11
+
+    @Test func `a timer invalidated in its own callout fires no more`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("\(clock.ms)")
+                if clock.ms == 20 { timer.invalidate() }
+            }
+            loop.add(timer)
+            trace.add("-> \(loop.run(until: .ms(50))) valid \(timer.isValid)")
+            return trace.description
+        }
+        #expect(trace == "10 20 -> finished valid false")
+    }
+
+    @Test func `a timer removed in its own callout fires no more but stays valid, and can be added again`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                trace.add("\(clock.ms)")
+                if clock.ms == 20 { loop.remove(timer) }
+            }
+            loop.add(timer)
+            trace.add("-> \(loop.run(until: .ms(50))) valid \(timer.isValid), added \(loop.add(timer)),")
+            clock.advance(by: .milliseconds(25))
+            trace.add("-> \(loop.run(until: .ms(65)))")
+            return trace.description
+        }
+        // 20 was its last; at 45, when it is back, the slots it was away for make one late fire.
+        #expect(trace == "10 20 -> finished valid true, added true, 45 50 60 -> timedOut")
+    }
+
+    // MARK: 13
+
+    @Test func `the next fire of a mode is its earliest timer's, and none without timers`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            func note(_ mode: RunLoop.Mode) {
+                trace.add(loop.nextTimerFire(forMode: mode).map { "\($0.nanoseconds / 1_000_000)" } ?? "none")
+            }
+            note(.default)
+            note("nowhere")
+            let early = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("early") }
+            let late = RunLoop.Timer(fireAt: .ms(20), interval: .milliseconds(20)) { _ in trace.add("late") }
+            loop.add(late)
+            note(.default)
+            loop.add(early)
+            note(.default)
+            early.nextFire = .ms(30)
+            note(.default)
+            early.nextFire = .ms(15)
+            note(.default)
+            loop.remove(early)
+            note(.default)
+            _ = loop.run(until: .ms(25))
+            note(.default)
+            late.invalidate()
+            note(.default)
+            return trace.description + (loop.modes.contains("nowhere") ? " made" : "")
+        }
+        #expect(trace == "none none 20 10 20 15 20 late 40 none")
+    }
+
+    @Test func `asking for the next fire does not fire what is due`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire") })
+            clock.advance(by: .milliseconds(20))
+            trace.add("next \(loop.nextTimerFire()!.nanoseconds / 1_000_000)")
+            trace.add("next \(loop.nextTimerFire()!.nanoseconds / 1_000_000)")
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "next 10 next 10 fire -> finished")
+    }
+}
