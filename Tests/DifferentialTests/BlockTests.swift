@@ -160,7 +160,7 @@ internal import Testing
             s.observe()
             s.keepAlive()
             s.block("b1") { s.block("b2") { s.stop() } }
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 
@@ -168,7 +168,7 @@ internal import Testing
         try differ(cf: "E T S W A b X =timedOut", ours: "E T S W A b X =stopped", because: "6.3") { s in
             s.observe { if $0 == "W1" { s.block("b") { s.stop() } } }
             s.keepAlive()
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 

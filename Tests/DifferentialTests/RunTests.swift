@@ -188,7 +188,7 @@ internal import Testing
         try differ(cf: "E T S W A X =timedOut", ours: "E T S X =finished", because: "1.7 #3") { s in
             s.observe { if $0 == "S1" { s.remove("keeper-of-default") } }
             s.keepAlive()
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 
@@ -196,7 +196,7 @@ internal import Testing
         try differ(cf: "E T S W A X =timedOut", ours: "E T S W A X =finished", because: "1.7 #3") { s in
             s.observe { if $0 == "W1" { s.remove("keeper-of-default") } }
             s.keepAlive()
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 
@@ -204,7 +204,7 @@ internal import Testing
         try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "1.7 #3") { s in
             s.observe()
             s.block("b")
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 

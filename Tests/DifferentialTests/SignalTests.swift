@@ -124,7 +124,7 @@ internal import Testing
             }
             s.source("b", order: 1)
             s.signal("a", "b")
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 
@@ -235,7 +235,7 @@ internal import Testing
         try differ(cf: "E T S W A X =timedOut", ours: "E T S W A T S a X =stopped", because: "3.8") { s in
             s.observe { if $0 == "W1" { s.signal("a") } }
             s.source("a") { _ in s.stop() }
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 
@@ -284,7 +284,7 @@ internal import Testing
             s.source("a", in: []) { _ in s.stop() }
             s.signal("a")
             s.whenWaiting { s.add("a") }
-            s.run(limit: 200)
+            s.run(limit: 300)
         }
     }
 
@@ -305,7 +305,7 @@ internal import Testing
             s.observe()
             s.source("a")
             s.whenWaiting { s.remove("a") }
-            s.run(limit: 200)
+            s.run(limit: 300)
         }
     }
 

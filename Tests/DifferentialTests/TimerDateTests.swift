@@ -173,7 +173,7 @@ internal import Testing
             s.observe { if $0 == "S1" { s.remove("t") } }
             s.keepAlive()
             s.timer("t", in: 10)
-            s.run(limit: 100)
+            s.run(limit: 200)
         }
     }
 

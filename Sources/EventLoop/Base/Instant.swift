@@ -48,7 +48,9 @@ extension RunLoop {
         public static func + (lhs: Self, rhs: Swift.Duration) -> Self { lhs.advanced(by: rhs) }
         public static func - (lhs: Self, rhs: Swift.Duration) -> Self {
             if lhs.nanoseconds == .max || lhs.nanoseconds == .min { return lhs }
-            return Instant(nanoseconds: lhs.nanoseconds.subtractingSaturated(rhs.saturatedNanoseconds))
+            let nanoseconds = rhs.saturatedNanoseconds
+            if nanoseconds == .max { return .distantPast }
+            return Instant(nanoseconds: lhs.nanoseconds.subtractingSaturated(nanoseconds))
         }
         public static func - (lhs: Self, rhs: Self) -> Swift.Duration { rhs.duration(to: lhs) }
     }

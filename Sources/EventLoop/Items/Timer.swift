@@ -14,6 +14,8 @@ extension RunLoop {
         let intervalNanoseconds: Int64  // 0: fires once
         let site: CreationSite
         let isOnDemand: Bool
+        /// A delayed perform or a task's sleep: nothing without its loop, so it is invalid when that ends.
+        let endsWithLoop: Bool
         /// Ties on the grid of dates are broken by insertion, as in CFRunLoop; kept for those who read it back.
         public let order: Int
         public let label: String?
@@ -36,7 +38,8 @@ extension RunLoop {
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
 
         init(
-            date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, label: String?, site: CreationSite,
+            date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, endsWithLoop: Bool = false, label: String?,
+            site: CreationSite,
             handler: @escaping @Sendable (Timer) -> Void
         ) {
             self.date = Atomic(date)
@@ -44,6 +47,7 @@ extension RunLoop {
             toleranceNanoseconds = Atomic(Self.honoured(tolerance, interval: interval))
             self.order = order
             self.isOnDemand = isOnDemand
+            self.endsWithLoop = endsWithLoop
             self.label = label
             self.site = site
             self.handler = handler
@@ -97,9 +101,9 @@ extension RunLoop {
         /// The date after the slot `fired`, for a callout that ended at `now`: the first slot of the grid later than `now`.
         static func nextSlot(after fired: Int64, interval: Int64, now: Int64) -> Int64 {
             if now < fired { return fired.addingSaturated(interval) }
-            let elapsed = now.subtractingSaturated(fired)
-            let (offset, overflow) = (elapsed / interval + 1).multipliedReportingOverflow(by: interval)
-            return overflow ? .max : fired.addingSaturated(offset)
+            // The distance may be more than a signed word holds; modulo 2^64 it is right.
+            let sinceSlot = Int64(UInt64(bitPattern: now &- fired) % UInt64(interval))
+            return now.addingSaturated(interval - sinceSlot)
         }
     }
 }

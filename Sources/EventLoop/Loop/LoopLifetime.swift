@@ -113,11 +113,12 @@ extension RunLoop {
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
+        for token in released.delayed.values.joined() { token.cancel() }
         letGo(timers, observers)
         letGo(sources)
         for mode in owned.modes { mode.poller = nil }
         LoopRegistry.remove(id)
-        owned.manualClock?.leave(id)
+        owned.manualClock?.leave(self)
         finishItems()
         withExtendedLifetime(released) {}
     }
@@ -128,7 +129,10 @@ extension RunLoop {
     }
 
     private func letGo(_ timers: ContiguousArray<Timer>, _ observers: [Observer]) {
-        for timer in timers where timer.rundown.exit() { timer.finish() }
+        for timer in timers {
+            if timer.endsWithLoop { timer.invalidate() }
+            if timer.rundown.exit() { timer.finish() }
+        }
         for observer in observers where observer.rundown.exit() { observer.finish() }
     }
 

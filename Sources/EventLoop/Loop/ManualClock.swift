@@ -9,10 +9,14 @@ extension RunLoop {
     public final class ManualClock: Sendable {
         fileprivate struct State {
             var now: Int64
-            /// The loops that use the clock: `Int64.min` for one that does not wait, else what it waits for.
-            var waitingUntil: [UInt64: Int64] = [:]
+            /// The loops that use the clock, until they end.
+            var users: [User] = []
         }
-        private static let notWaiting = Int64.min
+        fileprivate struct User {
+            let loop: RunLoop
+            /// What it waits for; nil while it does not wait.
+            var limit: Int64?
+        }
 
         private let state: Mutex<State>
         private let autoAdvances: Bool
@@ -29,34 +33,33 @@ extension RunLoop {
         /// Moves the time and wakes the loops that wait for what has come. A negative duration is a precondition failure.
         public func advance(by duration: Swift.Duration) {
             precondition(duration >= .zero, "a clock does not go backwards")
-            let loops = state.withLock { state -> [UInt64] in
+            let loops = state.withLock { state -> [RunLoop] in
                 state.now = state.now.addingSaturated(duration.saturatedNanoseconds)
                 return state.dueLoops
             }
-            for id in loops { LoopRegistry.loop(id)?.notify(.wake) }
+            for loop in loops { loop.notify(.wake) }
         }
 
-        func join(_ id: UInt64) { state.withLock { $0.waitingUntil[id] = Self.notWaiting } }
+        func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
 
-        func leave(_ id: UInt64) { state.withLock { $0.waitingUntil[id] = nil } }
+        func leave(_ loop: RunLoop) { state.withLock { $0.users.removeAll { $0.loop === loop } } }
 
-        /// Notes that a loop waits. True when time has moved to its deadline, by this call or before it: then it must not sleep.
-        func beginWaiting(_ id: UInt64, until limit: Int64) -> Bool {
-            let (isDue, others) = state.withLock { state -> (Bool, [UInt64]) in
-                state.waitingUntil[id] = limit
-                var others: [UInt64] = []
-                let earliest = state.waitingUntil.values.min() ?? .max
-                if autoAdvances && limit > state.now && earliest != Self.notWaiting && earliest != .max && earliest > state.now {
+        /// Notes that a loop waits. True when time has come to its deadline, by this call or before it: then it must not sleep.
+        func beginWaiting(_ loop: RunLoop, until limit: Int64) -> Bool {
+            let (isDue, others) = state.withLock { state -> (Bool, [RunLoop]) in
+                state.setLimit(of: loop, limit)
+                var others: [RunLoop] = []
+                if autoAdvances, limit > state.now, let earliest = state.commonDeadline, earliest > state.now {
                     state.now = earliest
-                    others = state.dueLoops.filter { $0 != id }
+                    others = state.dueLoops.filter { $0 !== loop }
                 }
                 return (limit <= state.now, others)
             }
-            for other in others { LoopRegistry.loop(other)?.notify(.wake) }
+            for other in others { other.notify(.wake) }
             return isDue
         }
 
-        func endWaiting(_ id: UInt64) { state.withLock { $0.waitingUntil[id] = Self.notWaiting } }
+        func endWaiting(_ loop: RunLoop) { state.withLock { $0.setLimit(of: loop, nil) } }
     }
 
     /// Replaces this loop's time source. Owning thread, before anything is added.
@@ -64,8 +67,8 @@ extension RunLoop {
         preconditionOnLoop("use(_:)")
         let isUnused = shared.withLock { shared in shared.timers.isEmpty && shared.sources.isEmpty }
         precondition(isUnused && owned.depth == 0, "a loop takes a manual clock before anything is added to it and before it runs")
-        owned.manualClock?.leave(id)
-        clock.join(id)
+        owned.manualClock?.leave(self)
+        clock.join(self)
         owned.manualClock = clock
         manualClock.withLock { $0 = clock }
     }
@@ -74,13 +77,27 @@ extension RunLoop {
     func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.Outcome {
         let outcome = poller.poll()
         if !poller.ready.isEmpty || outcome.mainQueueIsReady || outcome.servedForeign { return outcome }
-        defer { clock.endWaiting(id) }
-        if clock.beginWaiting(id, until: limit) { return Poller.Outcome() }
+        defer { clock.endWaiting(self) }
+        if clock.beginWaiting(self, until: limit) { return Poller.Outcome() }
         return poller.wait(until: .max)
     }
 }
 
 extension RunLoop.ManualClock.State {
+    fileprivate mutating func setLimit(of loop: RunLoop, _ limit: Int64?) {
+        for index in users.indices where users[index].loop === loop { users[index].limit = limit }
+    }
+
     /// The loops whose deadlines have come.
-    fileprivate var dueLoops: [UInt64] { waitingUntil.filter { $0.value != Int64.min && $0.value <= now }.map(\.key) }
+    fileprivate var dueLoops: [RunLoop] { users.filter { $0.limit.map { $0 <= now } ?? false }.map(\.loop) }
+
+    /// The earliest deadline, when every loop waits and none has been woken; nil otherwise, and when none has a deadline.
+    fileprivate var commonDeadline: Int64? {
+        var earliest = Int64.max
+        for user in users {
+            guard let limit = user.limit, user.loop.sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep else { return nil }
+            earliest = min(earliest, limit)
+        }
+        return earliest == .max ? nil : earliest
+    }
 }

@@ -26,7 +26,10 @@ extension RunLoop {
             try Task.checkCancellation()
             let request = PerformRequest(perform: {})
             let perform = request.perform
-            let timer = Timer(fireAt: deadline, tolerance: tolerance ?? .zero, label: "sleep of a task") { _ in perform() }
+            let timer = Timer(
+                date: deadline.nanoseconds, interval: 0, tolerance: (tolerance ?? .zero).saturatedNanoseconds, order: 0,
+                endsWithLoop: true, label: "sleep of a task", site: CreationSite(#fileID, #line)
+            ) { _ in perform() }
             await withTaskCancellationHandler {
                 await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                     request.onCompletion { _ in continuation.resume() }

@@ -3,16 +3,21 @@
 import Synchronization
 
 extension RunLoop {
-    /// From now on performs, blocks and jobs are refused; what was accepted is performed by `performLastBatch`. Thread-safe.
-    func close() {
+    /// Ends every run in progress, however deep, after the pass in progress. From now on performs, blocks and jobs are refused; what was
+    /// accepted is performed by `performLastBatch`. Thread-safe.
+    func terminate() {
         shared.withLock { shared in
             if shared.phase == .open { shared.phase = .closing }
         }
+        isTerminating.store(true, ordering: .sequentiallyConsistent)
+        wakeUp()
     }
 
     /// Performs everything that was accepted and not performed, for whatever modes, in the order it was queued. Owning thread only.
     func performLastBatch() { /* DOES CALLOUT */
         assert(owned.depth == 0, "the last batch comes after the last run")
+        // What is performed here, and the teardown, may run the loop for purposes of their own.
+        isTerminating.store(false, ordering: .sequentiallyConsistent)
         var batch = owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
         shared.withLock { shared in
             for mode in shared.modes {

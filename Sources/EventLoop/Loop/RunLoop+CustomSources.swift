@@ -100,6 +100,7 @@ extension RunLoop {
         if membership.endsAfterCalls && membership.callsInProgress == 0 {
             membership.endsAfterCalls = false
             endUse(of: membership.source)
+            finishItems()
         }
     }
 }

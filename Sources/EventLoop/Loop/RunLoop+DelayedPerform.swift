@@ -15,7 +15,10 @@ extension RunLoop {
         preconditionNotForked()
         let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
         let start = timeForOthers()
-        let timer = Timer(fireAt: start.advanced(by: max(delay, .zero)), label: "delayed perform") { [weak token] _ in
+        let timer = Timer(
+            date: start.advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
+            label: "delayed perform", site: CreationSite(#fileID, #line)
+        ) { [weak token] _ in
             token?.forget()
             body()
         }

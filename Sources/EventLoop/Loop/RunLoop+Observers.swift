@@ -104,6 +104,7 @@ extension RunLoop {
             if observer.endsAfterCall {
                 observer.endsAfterCall = false
                 endUse(of: observer)
+                finishItems()
             }
         }
     }

@@ -49,11 +49,34 @@ extension RunLoop {
             let isOwn = !isCommon || mode.performing.firstSequence < owned.commonPerforming.firstSequence
             guard (isOwn ? mode.performing : owned.commonPerforming).firstSequence <= last else { break }
             let item = isOwn ? mode.performing.popFirst() : owned.commonPerforming.popFirst()
+            // Withdrawn after the owner took it: nothing is left of it.
+            if let waiter = item.waiter, !waiter.isWaiting { continue }
             isPerformed = true
             counters.sourcesHandled.increment()
             callOutToBlock(item.body)
         }
         return isPerformed
+    }
+
+    /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty. O(queued).
+    func dequeue(_ waiter: any WorkWaiter) {
+        shared.withLock { shared in
+            for mode in shared.modes {
+                if let place = mode.performs.firstIndex(where: { $0.waiter === waiter }) {
+                    mode.performs.remove(at: place)
+                    return mode.changePopulation(by: -1)
+                }
+            }
+            if let place = shared.performs.common.firstIndex(where: { $0.waiter === waiter }) {
+                shared.performs.common.remove(at: place)
+                commonPopulation.subtract(1, ordering: .acquiringAndReleasing)
+            } else if let place = shared.performs.mixed.firstIndex(where: { $0.item.waiter === waiter }) {
+                let mixed = shared.performs.mixed.remove(at: place)
+                mixed.modes.forEach { shared.modes[$0].changePopulation(by: -1) }
+                if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+            }
+        }
+        notifyIfElsewhere(.wake)
     }
 
     /// Moves what the mode may perform to the owner's queues. The last place that was given out so far.

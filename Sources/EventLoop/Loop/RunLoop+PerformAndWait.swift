@@ -38,7 +38,10 @@ extension RunLoop {
             }
             let deadline = timeout.map { RunLoop.Instant.now.advanced(by: $0) }
             if !gate.wait(until: deadline) {
-                if request.withdraw() { throw PerformTimedOut() }
+                if request.withdraw() {
+                    dequeue(request)
+                    throw PerformTimedOut()
+                }
                 // It has begun: it is waited for.
                 _ = gate.wait(until: nil)
             }
@@ -66,7 +69,7 @@ extension RunLoop {
                 if !enqueuePerform(modes, request.perform, waiter: request) { request.workWasDropped() }
             }
         } onCancel: {
-            request.cancel()
+            if request.cancel() { dequeue(request) }
         }
         if request.wasDropped { throw RunLoopEnded() }
         if request.wasCancelled { throw CancellationError() }
@@ -130,38 +133,41 @@ final class PerformRequest: WorkWaiter, Sendable {
         guard body != nil else { return }
         body!()
         body = nil
-        end(.done)
+        end(.done, from: .begun)
     }
 
     /// True when the closure had not begun, and will not.
     @discardableResult
     func withdraw() -> Bool {
-        content.withLock { content in
-            guard content.state == .waiting else { return false }
-            content.state = .cancelled
-            content.body = nil
-            content.completion = nil
-            return true
+        let released = content.withLock { content -> Content? in
+            guard content.state == .waiting else { return nil }
+            let released = content
+            content = Content(state: .cancelled)
+            return released
         }
+        // The closures are let go of outside the lock: what they hold is the user's.
+        return released != nil
     }
 
-    func cancel() { endIfWaiting(.cancelled) }
+    /// As `withdraw`, and tells the waiter.
+    @discardableResult
+    func cancel() -> Bool { end(.cancelled, from: .waiting) }
 
-    func workWasDropped() { endIfWaiting(.dropped) }
+    func workWasDropped() { end(.dropped, from: .waiting) }
 
-    private func endIfWaiting(_ state: State) {
-        let isWaiting = content.withLock { $0.state == .waiting }
-        if isWaiting { end(state, from: .waiting) }
-    }
+    var isWaiting: Bool { content.withLock { $0.state == .waiting } }
 
-    private func end(_ state: State, from expected: State = .begun) {
-        let completion = content.withLock { content -> (@Sendable (PerformRequest) -> Void)? in
-            guard content.state == expected else { return nil }
-            content.state = state
-            content.body = nil
-            defer { content.completion = nil }
-            return content.completion
+    /// False when the request was not in `expected`.
+    @discardableResult
+    private func end(_ state: State, from expected: State) -> Bool {
+        let (isEnded, released) = content.withLock { content -> (Bool, Content?) in
+            guard content.state == expected else { return (false, nil) }
+            let released = content
+            content = Content(state: state)
+            return (true, released)
         }
-        completion?(self)
+        // The closures are let go of outside the lock: what they hold is the user's.
+        released?.completion?(self)
+        return isEnded
     }
 }

@@ -85,7 +85,7 @@ extension RunLoop {
     }
 
     /// The descriptors of these were closed, and their numbers are other files' now.
-    private func failStale(_ owners: [UnsafeRawPointer]) {
+    func failStale(_ owners: [UnsafeRawPointer]) {
         for owner in owners {
             // The membership is alive: its loop or the change that will unregister it holds it.
             let membership = Unmanaged<SourceMembership>.fromOpaque(owner).takeUnretainedValue()

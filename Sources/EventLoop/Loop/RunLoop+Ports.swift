@@ -9,6 +9,7 @@ extension RunLoop {
     /// finds it without sleeping.
     func handleReady(_ ready: Ready, in run: Activation) -> Bool { /* DOES CALLOUT */
         let mode = run.mode!  // a run has a mode
+        if ready.servedForeign { counters.sourcesHandled.increment() }
         let dueBy = mode.timers.isEmpty ? nil : now().nanoseconds
         var kind = mode.lastServed
         for _ in 0..<3 {
@@ -39,8 +40,9 @@ extension RunLoop {
         let (batch, stamp) = poller.takeBatch(onlyOne: run.returnsAfterSource)
         let generation = removals.load(ordering: .acquiring)
         var isHandled = false
+        var stale: [UnsafeRawPointer] = []
         for entry in batch {
-            guard let readiness = poller.redeem(entry, takenAt: stamp) else { continue }
+            guard let readiness = poller.redeem(entry, takenAt: stamp, stale: &stale) else { continue }
             // Its owner is alive while the registration is: the poller buries them together.
             let membership = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)
             let served = membership._withUnsafeGuaranteedRef { membership in
@@ -49,6 +51,7 @@ extension RunLoop {
             }
             if served { isHandled = true }
         }
+        if !stale.isEmpty { failStale(stale) }
         poller.endBatch(batch)
         return isHandled
     }

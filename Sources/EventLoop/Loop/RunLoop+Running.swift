@@ -40,7 +40,7 @@ extension RunLoop {
     }
 
     private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
-        if owned.depth == 1 && takePendingStop() { return .stopped }
+        if owned.depth == 1 && takePendingStop() || isTerminating.load(ordering: .acquiring) { return .stopped }
         guard let mode = modeToRun(name), !isEmpty(mode) else { return .finished }
         if let poller = mode.poller { precondition(!poller.isInside, Poller.nestedUnderForeign) }
         run.mode = mode

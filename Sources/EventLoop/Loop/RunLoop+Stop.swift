@@ -82,6 +82,7 @@ extension RunLoop {
 
     /// Takes the stop of `run`, if there is one.
     func takeStop(_ run: Activation) -> Bool {
+        if isTerminating.load(ordering: .acquiring) { return true }
         if run.stopWord.load(ordering: .sequentiallyConsistent) == StopWord.running { return false }
         return run.stopWord.exchange(StopWord.running, ordering: .sequentiallyConsistent) != StopWord.running
     }

@@ -34,6 +34,8 @@ public final class RunLoop: Sendable {
     /// Counts whatever left a mode: a snapshot taken at the same count is still good.
     let removals = Atomic<UInt64>(0)
     let hasEnded = Atomic<Bool>(false)
+    /// The loop's `RunLoopThread` was told to stop: every run ends, however deep.
+    let isTerminating = Atomic<Bool>(false)
     let counters = Counters()
 
     // MARK: Guarded by the lock

@@ -12,6 +12,9 @@ struct WorkItem: Sendable {
 
 /// Somebody who waits for a queued closure.
 protocol WorkWaiter: AnyObject, Sendable {
+    /// False once the closure was withdrawn: it is passed over.
+    var isWaiting: Bool { get }
+
     /// The loop has ended; the closure will not be performed.
     func workWasDropped()
 }

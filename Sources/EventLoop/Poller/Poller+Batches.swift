@@ -38,14 +38,34 @@ extension Poller {
 
     /// What `entry` is still ready for; nil when its source has left, was changed, or was served by a nested run meanwhile. A source
     /// that is not nil here must be served now.
-    func redeem(_ entry: ReadyEntry, takenAt stamp: UInt64) -> Readiness? {
+    ///
+    /// `stale` gets the owner when the descriptor's number turns out to be another file's; it is watched no longer then, and must be
+    /// failed by the caller.
+    func redeem(_ entry: ReadyEntry, takenAt stamp: UInt64, stale: inout [UnsafeRawPointer]) -> Readiness? {
         let registration = entry.registration
         guard registration.pointee.isLive, registration.pointee.epoch == entry.epoch, registration.pointee.servedAt <= stamp else {
             return nil
         }
         lastServing += 1
         registration.pointee.servedAt = lastServing
+        registration.pointee.servings &+= 1
+        if Self.isTimeToCompare(registration.pointee.servings), !isStillItself(registration) {
+            stale.append(registration.pointee.owner)
+            disconnect(registration)
+            // A duplicate keeps the old file in the kernel's set, under a number that leads to another file.
+            base.rebuild()
+            return nil
+        }
         return entry.readiness
+    }
+
+    /// Whether to look what the number stands for: a system call, so ever more rarely, but never not at all.
+    private static func isTimeToCompare(_ servings: UInt32) -> Bool {
+        servings & (servings &- 1) == 0 || servings & 1023 == 0
+    }
+
+    private func isStillItself(_ registration: RegistrationPointer) -> Bool {
+        FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
     func endBatch(_ batch: consuming ReadyBatch) {

@@ -20,6 +20,8 @@ struct Registration {
     var isLive = true
     /// Counts the times that the event was taken off: what was collected before is void.
     var epoch: UInt32 = 0
+    /// How often it was served.
+    var servings: UInt32 = 0
     /// When the registration was served last, in the poller's count of servings.
     var servedAt: UInt64 = 0
 }

@@ -42,8 +42,7 @@ public final class RunLoopThread: Sendable {
     /// batch before `teardown`; nothing more is accepted. Thread-safe. (`runLoop.stop()` ends a run only; the thread runs again.)
     public func stop() {
         life.isStopping.store(true, ordering: .sequentiallyConsistent)
-        runLoop.close()
-        runLoop.stop(sticky: true)
+        runLoop.terminate()
     }
 
     /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition
@@ -114,7 +113,7 @@ private final class ThreadLife: Sendable {
             return begin(.failure(error))
         }
         begin(.success(loop))
-        while !isStopping.load(ordering: .sequentiallyConsistent) {  // ends: with stop(), whose sticky stop ends the run in progress or the next
+        while !isStopping.load(ordering: .sequentiallyConsistent) {  // ends: with stop(), which ends the runs in progress
             _ = loop.run(.default, limit: .max, returnsAfterSource: false)
         }
         loop.performLastBatch()

@@ -72,7 +72,9 @@ final class RandomPlay: Sendable {
             for _ in 0...draw(2) { add(name) }
         }
         for (index, name) in observers.enumerated() {
-            let mask = String("ETSWAX".filter { _ in draw(2) == 0 })
+            // A run nested in an afterWaiting observer sleeps, in CF, over the timers that ended the outer's sleep (1.12).
+            let letters = cast.timers && cast.sleeps ? "ETSWX" : "ETSWAX"
+            let mask = String(letters.filter { _ in draw(2) == 0 })
             // Distinct orders: CF adds the items of a mode that joins the common ones in the order of a set.
             stage.observer(name, mask, repeats: draw(3) > 0, order: index - 1, in: []) { [self] _ in callout(.observer) }
             add(name)
@@ -160,7 +162,7 @@ final class RandomPlay: Sendable {
         if !polls && cast.timers { addEnder(to: mode) }
         letTimersBeSeen()
         state.withLock { $0.runs.append(mode) }
-        if polls && cast.stops {
+        if polls && (cast.stops || cast.timers && cast.sleeps) {
             // A stop wins over a limit of zero in ours, and loses in CF (1.6).
             stage.run(mode, limit: 0, returnAfterSource: draw(2) == 0, hidesStops: true)
         } else if polls {

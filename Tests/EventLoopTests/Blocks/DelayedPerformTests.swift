@@ -143,6 +143,16 @@ private final class Target: Sendable {}
         }
     }
 
+    @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
+    func `whose modes are the same, or overlap, is done once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+        try inManualTime { loop, _, trace in
+            loop.perform(after: .seconds(1), inModes: modes) { trace.add("perform") }
+            #expect(loop.run(for: .seconds(5)) == .finished)
+            #expect(trace.take() == "perform")
+            #expect(loop.run(mode: "other", for: .seconds(1)) == .finished)
+        }
+    }
+
     @Test func `with no modes is never performed`() throws {
         try inManualTime { loop, clock, trace in
             loop.perform(after: .zero, inModes: []) { trace.add("perform") }
@@ -188,9 +198,9 @@ private final class Target: Sendable {}
             let token = Slot<RunLoop.DelayedPerform?>(nil)
             try callout.arrange(loop, clock, trace) { token.value!.cancel() }
             // After the callout's own timer, so that this one goes first.
-            token.value = loop.perform(after: callout == .port ? .milliseconds(1) : .zero) { trace.add("perform") }
+            token.value = loop.perform(after: callout == .port ? .milliseconds(1) : .zero) { trace.add("delayed") }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(!trace.list.contains("perform"))
+            #expect(!trace.list.contains("delayed"))
             #expect(!token.value!.isValid)
             token.value = nil
         }

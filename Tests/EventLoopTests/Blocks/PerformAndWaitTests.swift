@@ -208,7 +208,9 @@ private func performInNoMode(of loop: RunLoop) {
 
     @Test func `that was withdrawn keeps no mode from being empty`() throws {
         let (asked, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let trace = Trace()
         let thread = joinableThread { loop in
+            trace.observe(loop)
             published.value = loop
             ready.open()
             asked.wait()
@@ -218,6 +220,7 @@ private func performInNoMode(of loop: RunLoop) {
         #expect(throws: PerformTimedOut.self) { try published.value!.performAndWait(timeout: .zero) {} }
         asked.open()
         #expect(try thread.join() == .finished)
+        #expect(trace.take() == "")
     }
 
     @Test func `with a timeout that passes while the body runs waits for it`() throws {

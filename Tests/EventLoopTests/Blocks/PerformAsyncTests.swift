@@ -118,10 +118,14 @@ private final class HeldLoop: Sendable {
             loop.addIdleSource()
             return [loop.run(for: .zero, returnAfterSourceHandled: true)]
         }
-        let task = Task { try await held.loop.performAsync { trace.add("performed") } }
-        task.cancel()
-        await #expect(throws: CancellationError.self) { try await task.value }
-        // Nothing of it is left: no source was handled.
+        // Some are cancelled while they are queued, some before.
+        for round in 0..<200 {
+            let task = Task { try await held.loop.performAsync { trace.add("performed") } }
+            for _ in 0..<round { await Task.yield() }
+            task.cancel()
+            await #expect(throws: CancellationError.self) { try await task.value }
+        }
+        // Nothing of them is left: no source was handled.
         #expect(try held.end() == [.timedOut])
         #expect(trace.take() == "")
     }

@@ -74,6 +74,19 @@ import Testing
         }
     }
 
+    @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
+    func `whose modes are the same, or overlap, runs once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.performBlock(inModes: modes) { trace.add("block") }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S block X")
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(loop.run(mode: "other", for: .seconds(1)) == .finished)
+            #expect(trace.take() == "")
+        }
+    }
+
     @Test func `is no handled source`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()

@@ -118,6 +118,44 @@ private final class Note {
         }
     }
 
+    @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
+    func `whose modes are the same, or overlap, is done once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.perform(inModes: modes) { trace.add("perform") }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S perform X")
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(loop.run(mode: "other", for: .seconds(1)) == .finished)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `that runs the loop lets the nested run do the rest, once`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.perform {
+                trace.add("(")
+                #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
+                trace.add(")")
+            }
+            for name in ["1", "2"] { loop.perform { trace.add(name) } }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "( 1 2 )")
+        }
+    }
+
+    @Test func `that stops the loop lets the rest of its pass be done`() throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            loop.addIdleSource()
+            loop.perform { loop.stop() }
+            for name in ["1", "2"] { loop.perform { trace.add(name) } }
+            #expect(loop.run(for: .seconds(1)) == .stopped)
+            #expect(trace.take() == "E T S 1 2 X")
+        }
+    }
+
     @Test func `that is held keeps its place`() throws {
         try inManualTime { loop, _, trace in
             for (name, modes) in [("1a", ["a"]), ("2b", ["b"]), ("3ab", ["a", "b"]), ("4b", ["b"]), ("5a", ["a"])] as [(String, [RunLoop.Mode])] {

@@ -92,6 +92,12 @@ import Testing
         }
     }
 
+    @Test func `the common modes cannot be one of themselves`() async {
+        await #expect(processExitsWith: .failure) {
+            try onFreshThread { $0.addCommonMode(.common) }
+        }
+    }
+
     @Test func `the common modes belong to one loop`() throws {
         try onFreshThread { loop in
             loop.addCommonMode("mine")

@@ -51,6 +51,14 @@ private func handling<R>(_ loop: RunLoop, with handler: @convention(c) (Int32) -
     return try body()
 }
 
+/// Threads inherit the mask of the thread that makes them, and a pool's threads block signals.
+private func unblockTestSignal() {
+    var set = sigset_t()
+    sigemptyset(&set)
+    sigaddset(&set, testSignal)
+    pthread_sigmask(SIG_UNBLOCK, &set, nil)
+}
+
 private func send(to thread: UInt) {
     #if canImport(Glibc)
     pthread_kill(pthread_t(thread), testSignal)
@@ -61,7 +69,7 @@ private func send(to thread: UInt) {
 
 @Suite(.serialized) struct `A stop in a signal handler` {
     @Test func `ends the sleep of the thread it interrupts`() throws {
-        let running = RunningLoop()
+        let running = RunningLoop { _ in unblockTestSignal() }
         let result = try handling(running.loop, with: stopHandler) {
             waitForSleep(of: running.loop)
             send(to: running.threadID)
@@ -73,6 +81,7 @@ private func send(to thread: UInt) {
 
     @Test func `ends the run whose callout it interrupts`() throws {
         let result = try onFreshThread { loop in
+            unblockTestSignal()
             loop.addSource(signaled: true) { _ in
                 send(to: currentThread())
                 spin("the signal did not come") { handled.load(ordering: .sequentiallyConsistent) == 1 }
@@ -86,6 +95,7 @@ private func send(to thread: UInt) {
     /// opencflite #26: the handler interrupts the thread while it holds the loop's lock, and waits for it for ever.
     @Test func `never deadlocks with what it interrupts`() throws {
         let running = RunningLoop { loop in
+            unblockTestSignal()
             // Works under the loop's lock nearly all of the time.
             let idle = RunLoop.CustomSource {}
             loop.addSource(signaled: true) { source in

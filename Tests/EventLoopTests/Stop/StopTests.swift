@@ -169,6 +169,26 @@ import Testing
         }
     }
 
+    @Test func `that is sticky and comes too late for its run ends the next`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            loop.atFirst(.exit) { loop.stop(sticky: true) }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(loop.run(for: .seconds(1)) == .stopped)
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `that a handled source outranks is kept if it is sticky:`(_ sticky: Bool) throws {
+        try inManualTime { loop, _, trace in
+            loop.addSource(signaled: true) { _ in loop.stop(sticky: sticky) }
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
+            #expect(loop.run(for: .seconds(1)) == (sticky ? .stopped : .timedOut))
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+        }
+    }
+
     // MARK: Nested
 
     @Test(arguments: [false, true], [RunLoop.Mode.default, "nested"])

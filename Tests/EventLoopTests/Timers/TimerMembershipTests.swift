@@ -74,7 +74,7 @@ import Testing
             note()
             return trace.description
         }
-        #expect(outcome == "[]; [a, b]; [b]; a finished; b@10 b timedOut; []")
+        #expect(outcome == "[]; [a, b]; [b]; a finished; b@10 b timedOut; [];")
     }
 
     @Test func `a timer belongs to one loop until it has left its last mode there`() throws {
