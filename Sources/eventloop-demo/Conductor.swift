@@ -20,9 +20,10 @@ final class Conductor {
     /// For how many ticks the last answers have been awaited.
     private var ticksSinceFinish = 0
 
+    /// How many requests of others have been shown.
+    private var visitorsShown: UInt64 = 0
     /// What the server loops have handed over: requests by loop number, and how long the way took.
     private var answeredByHost: [Int: UInt64] = [:]
-    private var requestsThisSecond: UInt64 = 0
     private var batchesThisSecond = 0
     private var batches = 0
     private var handOver = Latency()
@@ -116,10 +117,11 @@ final class Conductor {
         recorder.handling(.timer)
         if isDriving, let load {
             tickWhileDriving(load)
-        } else if requestsThisSecond > 0 {
-            narrator.answered(requestsThisSecond, of: answeredByHost.values.reduce(0, +))
+        } else if visitors > visitorsShown {
+            narrator.visited(visitors - visitorsShown, of: visitors)
+            visitorsShown = visitors
         }
-        (requestsThisSecond, batchesThisSecond) = (0, 0)
+        batchesThisSecond = 0
         if narrator.terminal.isBroken { main.stop(sticky: true) }
     }
 
@@ -140,13 +142,19 @@ final class Conductor {
         }
     }
 
+    /// Requests that were not the demo's own: curl's, from another terminal.
+    private var visitors: UInt64 {
+        let answered = answeredByHost.values.reduce(0, +)
+        // The last batches of our own may still be on their way.
+        return answered - min(answered, load?.answers ?? 0)
+    }
+
     /// The inbox's handler: what other threads have handed over since the last time.
     private func take(_ batches: [Inbox.Batch]) {
         recorder.performing(.batches(batches.count))
         let now = RunLoop.Instant.now
         for batch in batches {
             answeredByHost[batch.host, default: 0] += batch.requests
-            requestsThisSecond += batch.requests
             handOver.record(Format.nanoseconds(of: batch.handedOverAt.duration(to: now)))
         }
         self.batches += batches.count
@@ -172,7 +180,7 @@ final class Conductor {
         narrator.stopped("inbox", "\(Format.count(batches, "batch", plural: "batches")) from other threads, \(way)")
         tickTimer?.invalidate()
         narrator.stopped("main", "timer, observer and sources gone")
-        narrator.settle(answeredByHost: answeredByHost, received: load?.answers)
+        narrator.settle(answeredByHost: answeredByHost, received: load?.answers, visitors: visitors)
         if let load, load.failures > 0 {
             let reason = load.firstFailure ?? ""
             throw DemoError(sentence: "\(Format.count(load.failures, "request")) failed; the first: \(reason)")

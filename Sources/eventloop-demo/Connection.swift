@@ -1,6 +1,6 @@
 // One client: a keep-alive connection that asks, waits for the answer, and asks again.
 //
-// Lifecycle of the descriptor: `open` makes it, the source watches it, and `onInvalidation` closes it, since
+// Lifecycle of the descriptor: `init` makes it, the source watches it, and `onInvalidation` closes it, since
 // only then has the kernel let go of it. Everything here happens on the loop of the load.
 
 import EventLoop
@@ -56,7 +56,7 @@ final class Connection {
             self.source = source
         } catch {
             Sockets.release(descriptor)
-            throw DemoError(sentence: "client \(number) cannot be watched: \(error)")
+            throw DemoError(sentence: "client \(number) cannot be watched: \(Sockets.describe(error))")
         }
     }
 

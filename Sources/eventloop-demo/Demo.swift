@@ -1,7 +1,8 @@
 // The entry point: options in, exit code out. What happens in between is in Conductor.swift, in order.
 //
-// A type with `main()` instead of top-level code: closures in top-level code are isolated to the main
-// actor, and a handler written there would trap on the first other thread that calls it.
+// Nothing here but a call: top-level code, and the `main()` of an `@main` type as well, is isolated to the
+// main actor, and so is a closure written in it. As a handler it would trap on the first other thread that
+// calls it.
 
 @main
 struct Demo {

@@ -55,7 +55,7 @@ struct Narrator {
         for line in Report.statistics(of: loops, palette: palette) { terminal.line(line) }
         terminal.line()
         // A C library's callbacks run inside the wait (see `withEventBase`), so the http loops look idler than they are.
-        terminal.line(palette.dim("  libevent gives the answers inside a wait: they count there, not as sources."))
+        terminal.line(palette.dim("  libevent gives its answers inside the wait, so their time counts as waiting."))
         terminal.line()
         terminal.flush()
     }
@@ -66,9 +66,9 @@ struct Narrator {
         terminal.flush()
     }
 
-    func answered(_ count: UInt64, of all: UInt64) {
+    func visited(_ count: UInt64, of all: UInt64) {
         let (count, all) = (Format.grouped(count), Format.grouped(all))
-        terminal.line("  +\(count)" + palette.dim(" answered, ") + all + palette.dim(" in all"))
+        terminal.line("  +\(count)" + palette.dim(" for other clients, \(all) in all"))
         terminal.flush()
     }
 
@@ -84,14 +84,17 @@ struct Narrator {
     }
 
     /// Every answer counted twice, once at each end; `received` is nil when the demo asked for none itself.
-    func settle(answeredByHost: [Int: UInt64], received: UInt64?) {
+    func settle(answeredByHost: [Int: UInt64], received: UInt64?, visitors: UInt64) {
         terminal.line()
         let answered = "  answered \(Format.grouped(answeredByHost.values.reduce(0, +)))  "
         let shares = answeredByHost.sorted { $0.key < $1.key }
             .map { "http-\($0.key) \(Format.grouped($0.value))" }.joined(separator: ", ")
         // With many loops the table above has to do.
         terminal.line(answered + (answered.count + shares.count <= 79 ? palette.dim(shares) : ""))
-        if let received { terminal.line("  received \(Format.grouped(received))") }
+        if let received {
+            let others = visitors == 0 ? "" : palette.dim("  and \(Format.grouped(visitors)) by other clients")
+            terminal.line("  received \(Format.grouped(received))" + others)
+        }
         terminal.line()
         terminal.flush()
     }

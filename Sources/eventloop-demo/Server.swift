@@ -27,7 +27,8 @@ final class Server: Sendable {
                 teardown: { loop in roster.close(on: loop) })
         } catch {
             roster.closeUnusedListeners()
-            throw error as? DemoError ?? DemoError(sentence: "cannot start \(count) server loops: \(error)")
+            throw error as? DemoError
+                ?? DemoError(sentence: "cannot start \(Format.count(count, "server loop")): \(Sockets.describe(error))")
         }
     }
 

@@ -3,6 +3,7 @@
 // A descriptor made here is non-blocking and close-on-exec, and belongs to the caller.
 
 import CLibevent
+import EventLoop
 
 #if canImport(Glibc)
     import Glibc
@@ -60,6 +61,12 @@ enum Sockets {
     /// EINTR included, the descriptor is gone afterwards.
     static func release(_ descriptor: Int32) {
         _ = close(descriptor)
+    }
+
+    /// What an error of the library comes to, in words.
+    static func describe(_ error: any Error) -> String {
+        guard case .system(let operation, let code) = error as? RunLoop.SourceError else { return "\(error)" }
+        return "\(operation): \(String(cString: strerror(code)))"
     }
 
     static func systemError() -> String { String(cString: strerror(errno)) }

@@ -11,6 +11,8 @@ extension RunLoop {
     public final class CustomSource: Source, @unchecked Sendable {
         public let order: Int
         let signaled = Atomic<Bool>(false)
+        private let stamp = Atomic<UInt64>(0)
+        private static let lastStamp = Atomic<UInt64>(0)
 
         // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         private var handlers: Handlers?
@@ -43,6 +45,13 @@ extension RunLoop {
 
         /// Whether a signal is pending. Thread-safe.
         public var isSignaled: Bool { signaled.load(ordering: .acquiring) }
+
+        /// When the pending signal was given, among all signals of the process.
+        var signalStamp: UInt64 { stamp.load(ordering: .relaxed) }
+
+        func stampSignal() {
+            stamp.store(Self.lastStamp.wrappingAdd(1, ordering: .relaxed).newValue, ordering: .relaxed)
+        }
 
         func callPerform() { /* DOES CALLOUT */
             handlers?.perform()

@@ -24,10 +24,8 @@ extension RunLoop {
         @exclusivity(unchecked) nonisolated(unsafe) var modes = ModeSet()
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
-        // SAFETY: touched only on the thread of the loop that the observer is in, by the loop's notification.
-        @exclusivity(unchecked) nonisolated(unsafe) var isFiring = false
-        // SAFETY: as `isFiring`. The observer has left the loop, and the loop's use of it ends when the call has returned.
-        @exclusivity(unchecked) nonisolated(unsafe) var endsAfterCall = false
+        /// The handler is running: nested runs, and another loop that the handler has handed the observer to, skip it.
+        let isFiring = Atomic<Bool>(false)
         // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         nonisolated(unsafe) private var handler: (@Sendable (Observer, Activity) -> Void)?
 

@@ -15,8 +15,11 @@ extension RunLoop {
         let isWatched: Bool
         let rundown = Rundown()
         let state = Mutex(SourceState())
-        /// More than one loop has had the source at a time; never taken back.
-        let isInSeveralLoops = Atomic<Bool>(false)
+        /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
+        let servingLoop = Atomic<UInt64>(0)
+        let hasWaiters = Atomic<Bool>(false)
+        /// How many calls of the handler are inside one another. Touched by the thread of `servingLoop` only.
+        final var servingDepth = 0
 
         init(isWatched: Bool, label: String?, site: CreationSite) {
             self.isWatched = isWatched
@@ -97,9 +100,7 @@ struct SourceState: Sendable {
     var onInvalidation: [@Sendable () -> Void] = []
     var failure: RunLoop.SourceError?
     var isFinished = false
-    /// The loop whose thread is in the handler, and how many calls deep; told apart only when the source is in several loops.
-    var servingLoopID: UInt64 = 0
-    var servingDepth = 0
+    /// Loops that found the handler running on another thread.
     var waitingToServe: [SourceMembership] = []
 }
 
@@ -117,8 +118,6 @@ final class SourceMembership: @unchecked Sendable {
     @exclusivity(unchecked) var isDead = false
     /// The modes whose list of signaled sources has it (custom sources).
     @exclusivity(unchecked) var queuedModes = ModeSet()
-    /// When the pending signal was given, among the loop's signals.
-    @exclusivity(unchecked) var signalStamp: UInt64 = 0
     /// Where the loop's list of sources holds it.
     @exclusivity(unchecked) var index = 0
 

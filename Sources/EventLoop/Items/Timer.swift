@@ -24,6 +24,8 @@ extension RunLoop {
 
         let rundown = Rundown()
         let date: Atomic<Int64>
+        /// Counts the times that the date was set from outside.
+        let dateVersion = Atomic<UInt32>(0)
         let toleranceNanoseconds: Atomic<Int64>
         /// Which loop the timer is in, and where its queue files it: see `TimerPlace`.
         let place = Atomic<UInt64>(0)
@@ -111,10 +113,8 @@ extension RunLoop {
 extension RunLoop.Timer {
     enum Flag {
         static let firing: UInt8 = 1
-        /// The date was set while the handler ran: it stands, instead of the next slot.
-        static let redated: UInt8 = 2
         /// The owner has been asked to file the timer anew.
-        static let redateQueued: UInt8 = 4
+        static let redateQueued: UInt8 = 2
     }
 
     var isFiring: Bool { flags.load(ordering: .acquiring) & Flag.firing != 0 }

@@ -111,6 +111,8 @@ extension RunLoop {
         // Nothing is let go of under the lock: a deinit may be the user's.
         let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
+        // What other threads queued until then.
+        applyChanges()
         for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
         for token in released.delayed.values.joined() { token.cancel() }

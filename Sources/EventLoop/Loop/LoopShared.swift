@@ -25,7 +25,6 @@ struct LoopShared: Sendable {
     var blocks = WorkQueues()
     var performs = WorkQueues()
     var lastWork: UInt64 = 0
-    var lastSignal: UInt64 = 0
     /// Tasks that sleep on a timer of this loop, to be told when it ends.
     var sleeps: [ObjectIdentifier: PerformRequest] = [:]
     /// Delayed performs by their targets.
@@ -81,6 +80,11 @@ final class LoopOwned {
     /// Performs for the common modes that were taken from under the lock and have not run yet.
     @exclusivity(unchecked) var commonPerforming = WorkFIFO()
     @exclusivity(unchecked) var manualClock: RunLoop.ManualClock?
+    @exclusivity(unchecked) var isApplyingChanges = false
+    /// Sources that turned out not to be watchable while changes were applied.
+    @exclusivity(unchecked) var failures: [(RunLoop.Source, RunLoop.SourceError)] = []
+    /// Observers that have left the loop in their own call.
+    @exclusivity(unchecked) var observersToEnd: [RunLoop.Observer] = []
     /// Items whose last use has ended; their last callouts are made at the next safe point.
     @exclusivity(unchecked) var finishing: ContiguousArray<FinishedItem> = []
     @exclusivity(unchecked) var isDrainingMainQueue = false
@@ -137,6 +141,11 @@ final class Activation: Sendable {
     /// The due timers of the pass in progress, from `nextTimer` on.
     @exclusivity(unchecked) nonisolated(unsafe) var timers: ContiguousArray<RunLoop.Timer> = []  // SAFETY: owning thread
     @exclusivity(unchecked) nonisolated(unsafe) var nextTimer = 0  // SAFETY: owning thread
+    /// The ready sources of the pass in progress, from `nextPort` on.
+    @exclusivity(unchecked) nonisolated(unsafe) var ports: ReadyBatch = []  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) var nextPort = 0  // SAFETY: owning thread
+    /// The run further out had been woken when this one began.
+    @exclusivity(unchecked) nonisolated(unsafe) var outerWasWoken = false  // SAFETY: owning thread
 }
 
 enum StopWord {

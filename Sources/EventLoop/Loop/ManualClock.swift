@@ -42,17 +42,28 @@ extension RunLoop {
 
         func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
 
-        func leave(_ loop: RunLoop) { state.withLock { $0.users.removeAll { $0.loop === loop } } }
+        func leave(_ loop: RunLoop) {
+            let (gone, others) = state.withLock { state -> ([User], [RunLoop]) in
+                let gone = state.users.filter { $0.loop === loop }
+                state.users.removeAll { $0.loop === loop }
+                return (gone, advanceIfAllWait(&state))
+            }
+            withExtendedLifetime(gone) {}  // not let go of under the lock
+            for other in others { other.notify(.wake) }
+        }
+
+        /// Jumps to the earliest deadline when every loop waits. The loops whose deadlines have come by that.
+        private func advanceIfAllWait(_ state: inout State) -> [RunLoop] {
+            guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return [] }
+            state.now = earliest
+            return state.dueLoops
+        }
 
         /// Notes that a loop waits. True when time has come to its deadline, by this call or before it: then it must not sleep.
         func beginWaiting(_ loop: RunLoop, until limit: Int64) -> Bool {
             let (isDue, others) = state.withLock { state -> (Bool, [RunLoop]) in
                 state.setLimit(of: loop, limit)
-                var others: [RunLoop] = []
-                if autoAdvances, limit > state.now, let earliest = state.commonDeadline, earliest > state.now {
-                    state.now = earliest
-                    others = state.dueLoops.filter { $0 !== loop }
-                }
+                let others = limit > state.now ? advanceIfAllWait(&state).filter { $0 !== loop } : []
                 return (limit <= state.now, others)
             }
             for other in others { other.notify(.wake) }

@@ -3,18 +3,31 @@
 import Synchronization
 
 extension RunLoop {
-    /// Carries out what was queued. Calls nobody out: items that end here wait in `owned.finishing` for a safe point.
+    /// Carries out what was queued. Calls nobody out while it does: items that end here wait in `owned.finishing` for a safe point, and
+    /// sources that fail are failed at the end.
     func applyChanges() {
-        owned.pending.remove(.changes)
+        if owned.isApplyingChanges { return }  // the call further out goes on until nothing is queued
+        owned.isApplyingChanges = true
         var changes = owned.spareChanges
         owned.spareChanges = []
-        shared.withLock { shared in
-            swap(&changes, &shared.changes)
-            if owned.modes.count != shared.modes.count { owned.modes = shared.modes }
-        }
-        for change in changes { apply(change) }
-        changes.removeAll(keepingCapacity: true)
+        repeat {  // ends: applying queues nothing by itself
+            owned.pending.remove(.changes)
+            changes.removeAll(keepingCapacity: true)
+            shared.withLock { shared in
+                swap(&changes, &shared.changes)
+                if owned.modes.count != shared.modes.count { owned.modes = shared.modes }
+            }
+            for change in changes { apply(change) }
+        } while !changes.isEmpty
         owned.spareChanges = changes
+        owned.isApplyingChanges = false
+        if !owned.failures.isEmpty { failSources() }
+    }
+
+    private func failSources() { /* DOES CALLOUT */
+        let failures = owned.failures
+        owned.failures = []
+        for (source, error) in failures { fail(source, error) }
     }
 
     /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.
@@ -25,6 +38,7 @@ extension RunLoop {
 
     @discardableResult
     func submit(_ changes: [LoopChange]) -> Bool {
+        preconditionNotForked()
         let isAccepted = shared.withLock { shared in
             if shared.phase == .ended { return false }
             shared.changes.append(contentsOf: changes)
@@ -54,7 +68,7 @@ extension RunLoop {
             while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }  // ends: one goes a turn
             if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
         case .timerJoined(let timer, let membership):
-            let isMember = shared.withLock { _ in isTimer(timer, in: membership.modeIndex) }
+            let isMember = shared.withLock { _ in isTimer(timer, filedAs: membership) }
             if isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
             owned.modes[membership.modeIndex].timers.remove(membership.slot)
@@ -63,9 +77,12 @@ extension RunLoop {
             timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
             fileAgain(timer)
         case .timerDied(let timer):
-            if timer.rundown.exit() { defer { owned.pending.insert(.finishing) }; owned.finishing.append(.timer(timer)) }
+            if timer.rundown.exit() {
+                owned.finishing.append(.timer(timer))
+                owned.pending.insert(.finishing)
+            }
         case .observerDied(let observer):
-            if observer.isFiring { observer.endsAfterCall = true } else { endUse(of: observer) }
+            if observer.isFiring.load(ordering: .relaxed) { owned.observersToEnd.append(observer) } else { endUse(of: observer) }
         }
     }
 
@@ -86,21 +103,21 @@ extension RunLoop {
     /// Makes the last callouts of items that have ended, and lets go of their handlers.
     func finishItems() { /* DOES CALLOUT */
         owned.pending.remove(.finishing)
-        while let item = owned.finishing.popFirst() {  // ends: an item goes a turn, and each ends once
-            switch item {
-            case .source(let source): source.finish()
-            case .timer(let timer): timer.finish()
-            case .observer(let observer): observer.finish()
+        while !owned.finishing.isEmpty {  // ends: each item ends once
+            let items = owned.finishing
+            owned.finishing = []
+            for item in items {
+                switch item {
+                case .source(let source): source.finish()
+                case .timer(let timer): timer.finish()
+                case .observer(let observer): observer.finish()
+                }
             }
         }
     }
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
     func finishItemsIfSafe() { /* DOES CALLOUT */
-        if sleepState.load(ordering: .relaxed) == SleepState.working { finishItems() }
+        if sleepState.load(ordering: .relaxed) == SleepState.working && !owned.isApplyingChanges { finishItems() }
     }
-}
-
-extension ContiguousArray {
-    fileprivate mutating func popFirst() -> Element? { isEmpty ? nil : removeFirst() }
 }

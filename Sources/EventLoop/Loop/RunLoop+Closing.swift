@@ -7,9 +7,11 @@ extension RunLoop {
     /// accepted is performed by `performLastBatch`. Thread-safe.
     func terminate() {
         shared.withLock { shared in
-            if shared.phase == .open { shared.phase = .closing }
+            // Once: the thread takes it back before its last batch.
+            guard shared.phase == .open else { return }
+            shared.phase = .closing
+            isTerminating.store(true, ordering: .sequentiallyConsistent)
         }
-        isTerminating.store(true, ordering: .sequentiallyConsistent)
         wakeUp()
     }
 
@@ -18,6 +20,7 @@ extension RunLoop {
         assert(owned.depth == 0, "the last batch comes after the last run")
         // What is performed here, and the teardown, may run the loop for purposes of their own.
         isTerminating.store(false, ordering: .sequentiallyConsistent)
+        _ = takePendingStop()
         var batch = owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
         shared.withLock { shared in
             for mode in shared.modes {

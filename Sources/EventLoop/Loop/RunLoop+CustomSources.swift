@@ -10,6 +10,7 @@ extension RunLoop.CustomSource {
     public func signal() {
         guard isValid, !signaled.exchange(true, ordering: .sequentiallyConsistent) else { return }
         if !isValid { return signaled.store(false, ordering: .sequentiallyConsistent) }
+        stampSignal()
         for membership in state.withLock({ $0.memberships }) { membership.loop.noteSignal(membership) }
     }
 }
@@ -18,8 +19,6 @@ extension RunLoop {
     fileprivate func noteSignal(_ membership: SourceMembership) {
         shared.withLock { shared in
             if membership.isDead { return }
-            shared.lastSignal += 1
-            membership.signalStamp = shared.lastSignal
             membership.modes.forEach { shared.queue(membership, in: shared.modes[$0]) }
         }
         mark(.signals)
@@ -36,8 +35,9 @@ extension RunLoop {
 
     private func performSignaled(_ run: Activation) -> Bool { /* DOES CALLOUT */
         takeAttention(run.mode)
-        guard owned.pending.contains(.signals), takeSignaled(run) else { return false }
+        guard owned.pending.contains(.signals) else { return false }
         let stamp = removals.load(ordering: .acquiring)
+        guard takeSignaled(run) else { return false }
         var isHandled = false
         while run.nextSignal < run.signals.count {  // ends: the batch is fixed, and the index rises
             let membership = run.signals[run.nextSignal]
@@ -62,7 +62,7 @@ extension RunLoop {
             for membership in run.signals { membership.queuedModes.remove(mode.index) }
             run.signals.removeAll { $0.isDead || !$0.modes.contains(mode.index) || !$0.custom.isSignaled }
             if run.signals.count > 1 {
-                run.signals.sort { ($0.custom.order, $0.signalStamp) < ($1.custom.order, $1.signalStamp) }
+                run.signals.sort { ($0.custom.order, $0.custom.signalStamp) < ($1.custom.order, $1.custom.signalStamp) }
             }
         }
         run.nextSignal = 0

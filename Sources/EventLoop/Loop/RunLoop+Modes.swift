@@ -15,7 +15,13 @@ extension RunLoop {
         preconditionNotForked()
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
         let gained = shared.withLock { $0.addCommonMode(mode) }
-        for (membership, state) in gained { afterJoining(membership, [state]) }
+        for (membership, state) in gained {
+            // Held until the callouts have returned; of an invalid source nobody need be told.
+            let source = membership.source
+            guard source.rundown.enter() else { continue }
+            afterJoining(membership, [state])
+            if source.rundown.exit() { source.finish() }
+        }
         // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
         if isCurrent { applyChanges() } else { notify(.queues) }
         mark(.queues)

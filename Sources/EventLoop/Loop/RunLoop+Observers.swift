@@ -56,6 +56,7 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
+        preconditionNotForked()
         let isDead = shared.withLock { shared in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             taking(&shared)
@@ -94,19 +95,23 @@ extension RunLoop {
         // A snapshot: what is added meanwhile is told from the next notification on.
         let observers = shared.withLock { _ in mode.observers }
         for observer in observers where !observer.activities.isDisjoint(with: activity) {
-            if observer.isFiring { continue }
+            if observer.isFiring.load(ordering: .relaxed) { continue }
             if removals.load(ordering: .acquiring) != stamp && !isMember(observer, of: mode) { continue }
             if !observer.isValid { continue }
-            observer.isFiring = true
+            observer.isFiring.store(true, ordering: .relaxed)
             callOutToObserver(observer, activity)
-            observer.isFiring = false
+            observer.isFiring.store(false, ordering: .relaxed)
             if !observer.repeats { observer.invalidate() }
-            if observer.endsAfterCall {
-                observer.endsAfterCall = false
-                endUse(of: observer)
-                finishItems()
-            }
+            if !owned.observersToEnd.isEmpty { endObserver(observer) }
         }
+    }
+
+    /// Ends the loop's use of an observer that has left the loop in its own call.
+    private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
+        guard let place = owned.observersToEnd.firstIndex(where: { $0 === observer }) else { return }
+        owned.observersToEnd.remove(at: place)
+        endUse(of: observer)
+        finishItems()
     }
 
     private func isMember(_ observer: Observer, of mode: ModeState) -> Bool {

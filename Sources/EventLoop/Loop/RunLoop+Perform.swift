@@ -43,12 +43,19 @@ extension RunLoop {
         guard owned.pending.contains(.performs) else { return false }
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        let last = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        let (last, hasMixed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later place
             let isOwn = !isCommon || mode.performing.firstSequence < owned.commonPerforming.firstSequence
-            guard (isOwn ? mode.performing : owned.commonPerforming).firstSequence <= last else { break }
-            let item = isOwn ? mode.performing.popFirst() : owned.commonPerforming.popFirst()
+            let next = isOwn ? mode.performing.firstSequence : owned.commonPerforming.firstSequence
+            let item: WorkItem
+            if hasMixed, let mixed = takeMixedPerform(mode, before: min(next, last + 1)) {
+                item = mixed
+            } else if next <= last {
+                item = isOwn ? mode.performing.popFirst() : owned.commonPerforming.popFirst()
+            } else {
+                break
+            }
             // Withdrawn after the owner took it: nothing is left of it.
             if let waiter = item.waiter, !waiter.isWaiting { continue }
             isPerformed = true
@@ -79,8 +86,23 @@ extension RunLoop {
         notifyIfElsewhere(.wake)
     }
 
-    /// Moves what the mode may perform to the owner's queues. The last place that was given out so far.
-    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> UInt64 {
+    /// The first closure for several modes that may be performed in this one. They stay under the lock until their turn, where a run
+    /// nested in another of their modes finds them.
+    private func takeMixedPerform(_ mode: ModeState, before sequence: UInt64) -> WorkItem? {
+        shared.withLock { shared in
+            guard let place = shared.performs.mixed.firstIndex(where: { $0.item.sequence < sequence && $0.isEligible(in: mode) }) else {
+                return nil
+            }
+            let mixed = shared.performs.mixed.remove(at: place)
+            mixed.modes.forEach { shared.modes[$0].changePopulation(by: -1) }
+            if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+            return mixed.item
+        }
+    }
+
+    /// Moves what the mode may perform to the owner's queues. The last place that was given out so far, and whether there are closures for
+    /// several modes.
+    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, hasMixed: Bool) {
         if !mode.performs.isEmpty {
             mode.changePopulation(by: -mode.performs.count)
             mode.performing.takeAll(from: &mode.performs)
@@ -89,8 +111,7 @@ extension RunLoop {
             commonPopulation.subtract(shared.performs.common.count, ordering: .acquiringAndReleasing)
             owned.commonPerforming.takeAll(from: &shared.performs.common)
         }
-        if !shared.performs.mixed.isEmpty { mode.performing.merge(takeMixedLocked(&shared.performs, mode, shared.modes)) }
-        return shared.lastWork
+        return (shared.lastWork, !shared.performs.mixed.isEmpty)
     }
 }
 

@@ -60,10 +60,13 @@ extension RunLoop {
     func updateRegistrations(_ membership: SourceMembership) {
         guard let watch = membership.source.watch, membership.source.isValid else { return }
         var stale: [UnsafeRawPointer] = []
+        var failure: SourceError?
         for (modeIndex, registration) in membership.registrations {
             guard let poller = owned.modes[modeIndex].poller else { continue }
-            if let error = poller.update(registration, watch, stale: &stale) { fail(membership.source, error) }
+            if let error = poller.update(registration, watch, stale: &stale) { failure = error }
         }
+        // Failing a source takes its registrations away, so it comes after the walk.
+        if let failure { fail(membership.source, failure) }
         failStale(stale)
     }
 
@@ -86,15 +89,19 @@ extension RunLoop {
 
     /// The descriptors of these were closed, and their numbers are other files' now.
     func failStale(_ owners: [UnsafeRawPointer]) {
-        for owner in owners {
-            // The membership is alive: its loop or the change that will unregister it holds it.
-            let membership = Unmanaged<SourceMembership>.fromOpaque(owner).takeUnretainedValue()
+        // Held from here on: each is alive now, but the end of one may be the end of another.
+        let memberships = owners.map { Unmanaged<SourceMembership>.fromOpaque($0).takeUnretainedValue() }
+        for membership in memberships {
             fail(membership.source, membership.source.watch.map { .badDescriptor($0.descriptor) } ?? .badDescriptor(-1))
         }
     }
 
     /// Ends a source that cannot go on, with the reason for its `failure`.
-    private func fail(_ source: Source, _ error: SourceError) {
+    func fail(_ source: Source, _ error: SourceError) {
+        if owned.isApplyingChanges {
+            owned.failures.append((source, error))
+            return
+        }
         source.state.withLock { state in
             if state.failure == nil { state.failure = error }
         }

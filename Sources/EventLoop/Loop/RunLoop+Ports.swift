@@ -37,11 +37,17 @@ extension RunLoop {
     private func servePorts(_ run: Activation) -> Bool { /* DOES CALLOUT */
         let mode = run.mode!  // a run has a mode
         let poller = mode.poller!  // what is ready was collected by it
-        let (batch, stamp) = poller.takeBatch(onlyOne: run.returnsAfterSource)
         let generation = removals.load(ordering: .acquiring)
+        // What was removed before the generation was read is unregistered here; what is removed after it changes the generation.
+        takeAttention(mode)
+        if owned.pending.contains(.changes) { applyChanges() }
+        let stamp = poller.takeBatch(into: &run.ports, onlyOne: run.returnsAfterSource)
+        run.nextPort = 0
         var isHandled = false
         var stale: [UnsafeRawPointer] = []
-        for entry in batch {
+        while run.nextPort < run.ports.count {  // ends: the batch is fixed, and the index rises
+            let entry = run.ports[run.nextPort]
+            run.nextPort += 1
             guard let readiness = poller.redeem(entry, takenAt: stamp, stale: &stale) else { continue }
             // Its owner is alive while the registration is: the poller buries them together.
             let membership = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)
@@ -52,7 +58,9 @@ extension RunLoop {
             if served { isHandled = true }
         }
         if !stale.isEmpty { failStale(stale) }
-        poller.endBatch(batch)
+        run.ports.removeAll(keepingCapacity: true)
+        run.nextPort = 0
+        poller.endBatch()
         return isHandled
     }
 
@@ -63,7 +71,12 @@ extension RunLoop {
         let isHandled = callOutToPort(source, readiness)
         endCall(membership)
         source.endServing(on: membership)
-        if isHandled { counters.sourcesHandled.increment() }
+        if isHandled {
+            counters.sourcesHandled.increment()
+        } else {
+            // A one-shot that found nothing to do is off the base and has not had its shot.
+            updateRegistrations(membership)
+        }
         return isHandled
     }
 }
@@ -73,28 +86,45 @@ extension RunLoop {
 extension RunLoop.Source {
     /// Whether this loop's thread may call the handler now. False when another thread is in it: then this loop hears no more of the
     /// source until that call has returned.
+    ///
+    /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
     fileprivate func beginServing(on membership: SourceMembership) -> Bool {
-        if !isInSeveralLoops.load(ordering: .acquiring) { return true }
-        let isFree = state.withLock { state in
-            if state.servingLoopID == 0 || state.servingLoopID == membership.loop.id {
-                state.servingLoopID = membership.loop.id
-                state.servingDepth += 1
+        while true {  // ends: with a claim, or with a place among those who wait
+            if claimServing(for: membership.loop.id) { return true }
+            let waits = state.withLock { state in
+                // The one who serves looks for waiters after it has let go.
+                if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { return false }
+                state.waitingToServe.append(membership)
+                hasWaiters.store(true, ordering: .sequentiallyConsistent)
                 return true
             }
-            state.waitingToServe.append(membership)
-            return false
+            if waits {
+                membership.loop.suspendRegistrations(membership)
+                // It may have let go before it could see the waiter.
+                if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { wakeWaiters() }
+                return false
+            }
         }
-        if !isFree { membership.loop.suspendRegistrations(membership) }
-        return isFree
+    }
+
+    private func claimServing(for id: UInt64) -> Bool {
+        let (isClaimed, owner) = servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
+        // A nested run of the same thread may call the handler again.
+        guard isClaimed || owner == id else { return false }
+        servingDepth += 1
+        return true
     }
 
     fileprivate func endServing(on membership: SourceMembership) {
-        if !isInSeveralLoops.load(ordering: .acquiring) { return }
+        servingDepth -= 1
+        if servingDepth > 0 { return }
+        servingLoop.store(0, ordering: .sequentiallyConsistent)
+        if hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters() }
+    }
+
+    private func wakeWaiters() {
         let waiting = state.withLock { state -> [SourceMembership] in
-            guard state.servingLoopID == membership.loop.id else { return [] }
-            state.servingDepth -= 1
-            if state.servingDepth > 0 { return [] }
-            state.servingLoopID = 0
+            hasWaiters.store(false, ordering: .sequentiallyConsistent)
             defer { state.waitingToServe = [] }
             return state.waitingToServe
         }

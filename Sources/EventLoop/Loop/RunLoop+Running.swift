@@ -81,6 +81,9 @@ extension RunLoop {
         let run = owned.activations[owned.depth]
         owned.depth += 1
         depth.store(owned.depth, ordering: .releasing)
+        // A wake-up that the run further out has not noticed yet is not this one's to drop.
+        if attention.load(ordering: .relaxed) & Attention.wake.rawValue != 0 { owned.pending.insert(.wake) }
+        run.outerWasWoken = owned.depth > 1 && owned.pending.contains(.wake)
         // In this order: whoever finds the activation innermost finds it running.
         run.stopWord.store(StopWord.running, ordering: .sequentiallyConsistent)
         innermost.store(address(of: run), ordering: .sequentiallyConsistent)
@@ -93,13 +96,20 @@ extension RunLoop {
         innermost.store(owned.depth == 0 ? 0 : address(of: owned.activations[owned.depth - 1]), ordering: .sequentiallyConsistent)
         let word = run.stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent)
         // A sticky stop that came too late to end this run ends the next one; an ordinary one dies with its run.
-        if word & StopWord.isSticky != 0 && owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) }
+        if word & StopWord.isSticky != 0 {
+            if owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) } else { stop(sticky: true) }
+        }
+        if run.outerWasWoken { owned.pending.insert(.wake) }
     }
 
     private func address(of run: Activation) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(run).toOpaque()) }
 
     private func returnUnserved(_ outer: Activation) {
         if outer.nextSignal < outer.signals.count { requeue(outer.signals[outer.nextSignal...], in: outer.mode) }
+        if outer.nextPort < outer.ports.count {
+            outer.mode.poller?.returnToReady(outer.ports[outer.nextPort...])
+            outer.nextPort = outer.ports.count
+        }
         for timer in outer.timers[min(outer.nextTimer, outer.timers.count)...] { fileAgain(timer) }
     }
 

@@ -45,7 +45,12 @@ extension RunLoop {
             let outcome = wait(poller, until: limit)
             let wasWoken = sleepState.exchange(SleepState.working, ordering: .sequentiallyConsistent) == SleepState.woken
             let ready = ready(after: outcome, poller)
-            if wasWoken { counters.wakeUps.increment() }
+            if wasWoken {
+                counters.wakeUps.increment()
+                // A timer that another thread has added may be due at step 9.
+                takeAttention(mode)
+                if owned.pending.contains(.changes) { applyChanges() }
+            }
             if wasWoken || ready.hasPort || (limit != .max && limit <= now().nanoseconds) { return ready }
         }
         // Callouts again.
@@ -76,6 +81,8 @@ extension RunLoop {
     /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.
     func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
         if let poller = mode.poller {
+            // The mode may have become a common one after its base was made.
+            if isMainLoop && servesMainQueue(in: mode) { watchMainQueue(poller) }
             if mayStayWithout && !poller.watchesAnything { return nil }
             return poller
         }

@@ -36,6 +36,9 @@ extension RunLoop {
     /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
+        // Held until the callouts have returned. An invalid source is being taken out of every mode by whoever invalidated it.
+        guard source.rundown.enter() else { return }
+        defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
         let (lost, isDead) = shared.withLock { $0.leave(membership, mode) }
         afterLeaving(membership, lost, isDead: isDead)
@@ -193,7 +196,6 @@ extension RunLoop.Source {
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
             state.memberships.append(membership)
-            if state.memberships.count > 1 { isInSeveralLoops.store(true, ordering: .releasing) }
             return membership
         }
     }

@@ -50,6 +50,8 @@ extension RunLoop {
     /// Tells the owner what to look at, and wakes it if it sleeps.
     @inline(__always)
     func notify(_ bits: Attention) {
+        // In a child of fork the channel is the parent's.
+        if belongsToParentProcess { return }
         mark(bits)
         wakeIfAsleep()
     }

@@ -66,6 +66,7 @@ extension RunLoop {
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMemberships.Membership]) {
+        preconditionNotForked()
         let hasLeft = shared.withLock { shared -> Bool in
             guard isHereLocked(timer) else { return false }
             let lost = taking(&shared)
@@ -108,6 +109,8 @@ extension RunLoop {
             timer.place.store(0, ordering: .sequentiallyConsistent)
             return false
         }
+        // A change that another loop has queued is no concern of this one.
+        timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
         timer.memberships = TimerMemberships()
         timer.memberships.index = shared.timers.count
         shared.timers.append(timer)
@@ -118,7 +121,12 @@ extension RunLoop {
         TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID == id
     }
 
-    func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.memberships.contains(modeIndex) }
+    private func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.memberships.contains(modeIndex) }
+
+    /// Under the lock. The slot counts: a timer that left a mode and came back has another one.
+    func isTimer(_ timer: Timer, filedAs membership: TimerMemberships.Membership) -> Bool {
+        isHereLocked(timer) && timer.memberships.all.contains { $0.modeIndex == membership.modeIndex && $0.slot == membership.slot }
+    }
 
     private func rememberPlaceLocked(_ timer: Timer) {
         timer.place.store(TimerPlace(loopID: id, memberships: timer.memberships).word, ordering: .releasing)
@@ -139,7 +147,10 @@ extension RunLoop {
 
     /// Files a timer under its present date and tolerance in every mode it is in. Owning thread only.
     func fileAgain(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] }) { file(timer, membership) }
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
+        where membership.modeIndex < owned.modes.count {
+            file(timer, membership)
+        }
     }
 
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
@@ -185,9 +196,10 @@ extension RunLoop {
         let date = timer.date.load(ordering: .acquiring)
         guard date <= dueBy, isInMode(timer, mode), timer.rundown.enter() else { return reschedule(timer) }
         timer.flags.bitwiseOr(Timer.Flag.firing, ordering: .acquiringAndReleasing)
+        let version = timer.dateVersion.load(ordering: .acquiring)
         counters.timersFired.increment()
         callOutToTimer(timer)
-        afterFiring(timer, date)
+        afterFiring(timer, date, version)
         if timer.rundown.exit() { timer.finish() }
     }
 
@@ -199,21 +211,26 @@ extension RunLoop {
     }
 
     /// Gives a timer its next date, or ends it.
-    private func afterFiring(_ timer: Timer, _ fired: Int64) {
-        let flags = timer.flags.bitwiseAnd(~(Timer.Flag.firing | Timer.Flag.redated), ordering: .acquiringAndReleasing).oldValue
-        let isRedated = flags & Timer.Flag.redated != 0
+    private func afterFiring(_ timer: Timer, _ fired: Int64, _ version: UInt32) {
+        timer.flags.bitwiseAnd(~Timer.Flag.firing, ordering: .acquiringAndReleasing)
         if !timer.repeats && !timer.isOnDemand { return timer.invalidate() }
-        if !isRedated {
+        if timer.dateVersion.load(ordering: .acquiring) == version {
             let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
-            // Somebody may have set the date since the flag was read: theirs stands.
+            // Somebody may have set the date since the version was read: theirs stands.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }
-        reschedule(timer)
+        let loopID = TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID
+        if loopID == id {
+            reschedule(timer)
+        } else if loopID != 0 {
+            // The handler has moved it to another loop, which left it alone while the handler ran.
+            timer.tellLoop(loopID)
+        }
     }
 
     // MARK: Asking
 
-    /// When the next timer of a mode is due; nil when no timer of it has a date. O(1) on the owning thread, O(n) elsewhere. Thread-safe.
+    /// When the next timer of a mode is due; nil when no timer of it has a date. O(n) in the loop's timers. Thread-safe.
     /// See `CFRunLoopGetNextTimerFireDate`.
     public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
         let earliest = shared.withLock { shared -> Int64 in

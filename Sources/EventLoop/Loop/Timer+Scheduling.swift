@@ -70,8 +70,8 @@ extension RunLoop.Timer {
         get { isValid ? RunLoop.Instant(nanoseconds: date.load(ordering: .acquiring)) : .distantFuture }
         set {
             guard isValid else { return }
-            if isFiring { flags.bitwiseOr(Flag.redated, ordering: .acquiringAndReleasing) }
             date.store(newValue.nanoseconds, ordering: .sequentiallyConsistent)
+            dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
             let loopID = TimerPlace(word: place.load(ordering: .acquiring)).loopID
             if loopID == 0 { return }
             if loopID == LoopID.current { LoopLifetime.unsafeCurrent.reschedule(self) } else { tellLoop(loopID) }
@@ -91,7 +91,7 @@ extension RunLoop.Timer {
         }
     }
 
-    private func tellLoop(_ loopID: UInt64) {
+    func tellLoop(_ loopID: UInt64) {
         let isQueued = flags.bitwiseOr(Flag.redateQueued, ordering: .acquiringAndReleasing).oldValue & Flag.redateQueued != 0
         if isQueued { return }
         if LoopRegistry.loop(loopID)?.submit(.timerChanged(self)) != true {

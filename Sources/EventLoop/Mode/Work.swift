@@ -56,13 +56,6 @@ struct WorkFIFO: Sendable {
         }
     }
 
-    /// Puts `others` in, each in its place by sequence.
-    mutating func merge(_ others: [WorkItem]) {
-        if others.isEmpty { return }
-        items = ContiguousArray((items[head...] + others).sorted { $0.sequence < $1.sequence })
-        head = 0
-    }
-
     mutating func popFirst() -> WorkItem {
         defer { head += 1 }
         let item = items[head]

@@ -1,6 +1,7 @@
 // The one deadline that a base is armed for.
 //
-// Lifecycle: the timer descriptor and its event are made with the poller and freed with it, on the loop's thread.
+// Lifecycle: the timer descriptor and its event are made with the poller. `disconnect` takes the event off and frees it while the base
+// still lives; the descriptor is closed by deinit. All on the loop's thread.
 
 internal import CPlatform
 
@@ -37,19 +38,28 @@ struct DeadlineTimer: ~Copyable {
         let level = RunLoop.Priority.default.level
         if descriptor < 0 {
             event.assign(base, -1, [.timeout], level: level, callback, record)
-            if isRefused { return nil }
+            if isRefused {
+                EventRecord.free(record)
+                return nil
+            }
             return
         }
         // An edge needs no read: each arming that comes due is a new one.
         event.assign(base, descriptor, base.reportsEdges ? [.read, .persist, .edge] : [.read, .persist], level: level, callback, record)
-        // What has been made is freed by deinit.
-        if event.add() != 0 { return nil }
+        if event.add() != 0 {
+            EventRecord.free(record)
+            return nil
+        }
     }
 
     deinit {
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// Before the base is freed; the last call.
+    func disconnect() {
         EventRecord.event(record).delete()
         EventRecord.free(record)
-        if descriptor >= 0 { close(descriptor) }
     }
 
     /// How many events of the base are the timer's.

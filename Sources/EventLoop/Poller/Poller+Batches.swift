@@ -11,29 +11,30 @@ typealias ReadyBatch = ContiguousArray<ReadyEntry>
 
 extension Poller {
     /// Takes the collected sources of the most urgent level; with `onlyOne`, the one of them that was served least recently. The
-    /// others stay ready. The batch must be given back to `endBatch`.
-    func takeBatch(onlyOne: Bool) -> (batch: ReadyBatch, stamp: UInt64) {
+    /// others stay ready. `endBatch` must follow.
+    ///
+    /// Returns what `redeem` wants to know.
+    func takeBatch(into batch: inout ReadyBatch, onlyOne: Bool) -> UInt64 {
         beginBatch()
-        var batch = spareBatches.popLast() ?? []
         let level = mostUrgentLevel
         if onlyOne {
             if let chosen = leastRecentlyServed(level) {
                 batch.append(take(chosen))
                 ready.removeAll { $0 == chosen }
             }
-            return (batch, lastServing)
+            return lastServing
         }
         if unusualLevels == 0 {
             for index in 0..<ready.count { batch.append(take(ready[index])) }
             ready.removeAll()
-            return (batch, lastServing)
+            return lastServing
         }
         ready.removeAll { registration in
             if registration.pointee.watch.priority.level != level { return false }
             batch.append(take(registration))
             return true
         }
-        return (batch, lastServing)
+        return lastServing
     }
 
     /// What `entry` is still ready for; nil when its source has left, was changed, or was served by a nested run meanwhile. A source
@@ -68,11 +69,15 @@ extension Poller {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
-    func endBatch(_ batch: consuming ReadyBatch) {
-        var batch = batch
-        batch.removeAll(keepingCapacity: true)
-        spareBatches.append(batch)
-        endBatch()
+    /// Gives back entries of a batch whose serving has been interrupted by a nested run. What a level tells is asked of the kernel again.
+    func returnToReady(_ entries: ArraySlice<ReadyEntry>) {
+        for entry in entries {
+            let registration = entry.registration
+            guard registration.pointee.isLive, registration.pointee.epoch == entry.epoch, registration.pointee.watch.trigger != .level
+            else { continue }
+            if registration.pointee.pending.isEmpty { ready.append(registration) }
+            registration.pointee.pending.formUnion(entry.readiness)
+        }
     }
 
     private func take(_ registration: RegistrationPointer) -> ReadyEntry {

@@ -34,7 +34,8 @@ extension Poller {
     /// Watches for something else, or arms a one-shot anew.
     func update(_ registration: RegistrationPointer, _ watch: Watch, stale: inout [UnsafeRawPointer]) -> RunLoop.SourceError? {
         let isUnchanged = registration.pointee.watch.wanted == watch.wanted
-        if isUnchanged && (registration.pointee.isAdded || watch.wanted.isEmpty) { return nil }
+        let isInPlace = (registration.pointee.isAdded && !registration.pointee.isSpent) || watch.wanted.isEmpty
+        if isUnchanged && isInPlace { return nil }
         if let error = checkNumber(watch, stale: &stale) { return error }
         disconnect(registration)
         registration.pointee.watch = watch
@@ -120,6 +121,7 @@ extension Poller {
     /// Deletes the event and closes the gate. What was collected is forgotten.
     func disconnect(_ registration: RegistrationPointer) {
         registration.pointee.epoch &+= 1
+        registration.pointee.isSpent = false
         if registration.pointee.isAdded {
             EventRecord.event(registration).delete()
             registration.pointee.isAdded = false

@@ -40,8 +40,6 @@ final class Poller {
     @exclusivity(unchecked) var lastServing: UInt64 = 0
 
     @exclusivity(unchecked) var batchesInProgress = 0
-    /// Emptied batches, kept for their memory.
-    @exclusivity(unchecked) var spareBatches: [ReadyBatch] = []
     /// Unregistered while a batch is being served; freed after it.
     @exclusivity(unchecked) var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
 
@@ -81,6 +79,7 @@ final class Poller {
 
     deinit {
         assert(!isInside && batchesInProgress == 0, "a poller ends outside its wait")
+        deadline.disconnect()
         for record in internals + sentinels {
             EventRecord.event(record).delete()
             Internal.free(record)
@@ -122,7 +121,7 @@ final class Poller {
         isInside = false
         if deadline.takeFired() { collected += 1 }
         var outcome = Outcome(mainQueueIsReady: mainQueueIsReady)
-        if hostsForeignEvents { outcome.servedForeign = base.takeMostActiveEvents() > collected }
+        if hostsForeignEvents { outcome.servedForeign = base.takeMostActiveEvents() > collected + base.activeEvents }
         if !sentinels.isEmpty { settleSentinels() }
         return outcome
     }
@@ -194,6 +193,7 @@ final class Poller {
             registration.pointee.isAdded = false
             ownEvents -= 1
         }
+        if registration.pointee.gate >= 0 && registration.pointee.watch.trigger == .oneShot { registration.pointee.isSpent = true }
         if unusualLevels > 0 || hostsForeignEvents { stopAtLevel(registration.pointee.watch.priority.level) }
         let seen = readiness(of: registration, what)
         if seen.isEmpty { return }

@@ -16,6 +16,8 @@ struct Registration {
     var gate: Int32 = -1
     /// libevent holds the event.
     var isAdded = false
+    /// The only shot of a one-shot behind a gate has been fired.
+    var isSpent = false
     /// False once unregistered.
     var isLive = true
     /// Counts the times that the event was taken off: what was collected before is void.

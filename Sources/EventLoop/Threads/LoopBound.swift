@@ -28,7 +28,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     deinit {
-        if loop.isCurrent { return }
+        if loop.belongsToParentProcess || loop.isCurrent { return }
         let box = box
         loop.perform { _ = box }
     }

@@ -41,8 +41,10 @@ public final class RunLoopThread: Sendable {
     /// Ends the thread after the pass in progress; never lost, however early. What was accepted before is still performed, in one last
     /// batch before `teardown`; nothing more is accepted. Thread-safe. (`runLoop.stop()` ends a run only; the thread runs again.)
     public func stop() {
-        life.isStopping.store(true, ordering: .sequentiallyConsistent)
+        // In this order: a thread that finds itself stopping has a loop that takes nothing more.
         runLoop.terminate()
+        life.isStopping.store(true, ordering: .sequentiallyConsistent)
+        runLoop.stop(sticky: true)
     }
 
     /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition

@@ -277,24 +277,27 @@ private func performInNoMode(of loop: RunLoop) {
 
     @Test(arguments: [nil, generously])
     func `is released when the loop's thread ends first`(_ timeout: Duration?) throws {
-        let (leave, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
-        let performed = Counter()
-        let thread = joinableThread { loop in
-            published.value = loop
-            ready.open()
-            leave.wait()
-        }
-        ready.wait()
-        let loop = published.value!
-        let waiters = (1...3).map { _ in
-            plainThread {
-                #expect(throws: RunLoopEnded.self) { try loop.performAndWait(timeout: timeout) { _ = performed.increment() } }
+        // Many times: the closure must be let go of before the waiter leaves, and both happen at once.
+        for _ in 1...100 {
+            let (leave, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+            let performed = Counter()
+            let thread = joinableThread { loop in
+                published.value = loop
+                ready.open()
+                leave.wait()
             }
+            ready.wait()
+            let loop = published.value!
+            let waiters = (1...3).map { _ in
+                plainThread {
+                    #expect(throws: RunLoopEnded.self) { try loop.performAndWait(timeout: timeout) { _ = performed.increment() } }
+                }
+            }
+            leave.open()
+            for waiter in waiters { try waiter.join() }
+            try thread.join()
+            #expect(performed.value == 0)
         }
-        leave.open()
-        for waiter in waiters { try waiter.join() }
-        try thread.join()
-        #expect(performed.value == 0)
     }
 
     @Test func `with no modes traps`() async {

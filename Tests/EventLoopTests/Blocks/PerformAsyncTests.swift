@@ -104,7 +104,7 @@ private final class HeldLoop: Sendable {
         let running = RunningLoop()
         for _ in 1...50 {
             let released = Counter()
-            try await performWithWitness(running.loop) { released.increment() }
+            try await performWithWitness(running.loop, onRelease: { released.increment() })
             #expect(released.value == 1)
         }
         try running.end()
@@ -183,17 +183,35 @@ private final class HeldLoop: Sendable {
         await #expect(throws: RunLoopEnded.self) { try await loop.performAsync {} }
     }
 
-    @Test func `is released when the loop's thread ends first`() async throws {
+    @Test func `is released when the loop's thread ends first, and its body with it`() async throws {
         let performed = Counter()
-        let held = HeldLoop { _ in [] }
-        let tasks = (1...3).map { _ in Task { try await held.loop.performAsync { _ = performed.increment() } } }
-        #expect(try held.end() == [])
-        for task in tasks { await #expect(throws: RunLoopEnded.self) { try await task.value } }
+        for _ in 1...50 {
+            let held = HeldLoop { _ in [] }
+            let tasks = (1...3).map { _ in
+                Task {
+                    let released = Counter()
+                    do {
+                        try await performWithWitness(held.loop, onRelease: { released.increment() }, also: { performed.increment() })
+                        Issue.record("performed by a loop that never ran")
+                    } catch {
+                        #expect(error is RunLoopEnded)
+                    }
+                    #expect(released.value == 1)
+                }
+            }
+            #expect(try held.end() == [])
+            for task in tasks { await task.value }
+        }
         #expect(performed.value == 0)
     }
 }
 
-private func performWithWitness(_ loop: RunLoop, onRelease: @escaping @Sendable () -> Void) async throws {
+private func performWithWitness(
+    _ loop: RunLoop, onRelease: @escaping @Sendable () -> Void, also body: @escaping @Sendable () -> Void = {}
+) async throws {
     let witness = Witness(onRelease: onRelease)
-    try await loop.performAsync { witness.testify() }
+    try await loop.performAsync {
+        witness.testify()
+        body()
+    }
 }
