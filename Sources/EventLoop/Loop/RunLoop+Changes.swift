@@ -44,14 +44,19 @@ extension RunLoop {
             shared.changes.append(contentsOf: changes)
             return true
         }
-        guard isAccepted else { return false }
+        if isAccepted { carryOutChanges() }
+        return isAccepted
+    }
+
+    /// Carries out what was queued, on the owning thread; elsewhere tells the owner.
+    func carryOutChanges() {
+        preconditionNotForked()
         if isCurrent {
             applyChanges()
             finishItemsIfSafe()
         } else {
             notify(.changes)
         }
-        return true
     }
 
     private func apply(_ change: LoopChange) {

@@ -24,6 +24,12 @@ extension RunLoop {
         mark(.signals)
     }
 
+    /// Notes a signal again that another loop's thread was in the way of.
+    func noteSignalAgain(_ membership: SourceMembership) {
+        noteSignal(membership)
+        notify(.signals)
+    }
+
     /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
     /// when something was performed. When the run returns after a source, the walk ends with the first.
     func performCustomSources(_ run: Activation) -> Bool { /* DOES CALLOUT */
@@ -72,6 +78,8 @@ extension RunLoop {
     private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
         let source = membership.custom
         // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
+        guard source.isSignaled, source.beginServing(on: membership) else { return false }
+        defer { source.endServing(on: membership) }
         guard source.signaled.exchange(false, ordering: .sequentiallyConsistent) else { return false }
         counters.sourcesHandled.increment()
         membership.callsInProgress += 1

@@ -160,14 +160,17 @@ final class PerformRequest: WorkWaiter, Sendable {
     /// False when the request was not in `expected`.
     @discardableResult
     private func end(_ state: State, from expected: State) -> Bool {
-        let (isEnded, released) = content.withLock { content -> (Bool, Content?) in
-            guard content.state == expected else { return (false, nil) }
+        var released = content.withLock { content -> Content? in
+            guard content.state == expected else { return nil }
             let released = content
             content = Content(state: state)
-            return (true, released)
+            return released
         }
-        // The closures are let go of outside the lock: what they hold is the user's.
-        released?.completion?(self)
-        return isEnded
+        guard released != nil else { return false }
+        let completion = released?.completion
+        // Outside the lock, because what the closure holds is the user's; before the waiter is told, because the closure may live on its stack.
+        released = nil
+        completion?(self)
+        return true
     }
 }

@@ -88,7 +88,7 @@ extension RunLoop.Source {
     /// source until that call has returned.
     ///
     /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
-    fileprivate func beginServing(on membership: SourceMembership) -> Bool {
+    func beginServing(on membership: SourceMembership) -> Bool {
         while true {  // ends: with a claim, or with a place among those who wait
             if claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
@@ -115,7 +115,7 @@ extension RunLoop.Source {
         return true
     }
 
-    fileprivate func endServing(on membership: SourceMembership) {
+    func endServing(on membership: SourceMembership) {
         servingDepth -= 1
         if servingDepth > 0 { return }
         servingLoop.store(0, ordering: .sequentiallyConsistent)
@@ -128,7 +128,9 @@ extension RunLoop.Source {
             defer { state.waitingToServe = [] }
             return state.waitingToServe
         }
-        for waiting in waiting { waiting.loop.submit(.sourceChanged(waiting)) }
+        for waiting in waiting {
+            if isWatched { waiting.loop.submit(.sourceChanged(waiting)) } else { waiting.loop.noteSignalAgain(waiting) }
+        }
     }
 }
 

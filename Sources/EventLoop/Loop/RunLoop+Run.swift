@@ -37,7 +37,8 @@ extension RunLoop {
     }
 
     /// Why the run ends with this pass; nil when it goes on. A stop that is not the reason stays for the exit.
-    private func endOfPass(_ run: Activation, handledSource: Bool) -> RunResult? {
+    private func endOfPass(_ run: Activation, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
+        settleEnds(run.mode)
         if handledSource && run.returnsAfterSource { return .handledSource }
         if takeStop(run) { return .stopped }
         if run.pollsOnly || limitHasPassed(run) { return .timedOut }

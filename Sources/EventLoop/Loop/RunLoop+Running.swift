@@ -151,6 +151,14 @@ extension RunLoop {
         return work
     }
 
+    /// Carries out what other threads ended meanwhile, so that a run does not finish with an item's last callout outstanding.
+    @inline(__always)
+    func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
+        takeAttention(mode)
+        if owned.pending.contains(.changes) { applyChanges() }
+        if owned.pending.contains(.finishing) { finishItems() }
+    }
+
     func limitHasPassed(_ run: Activation) -> Bool {
         run.limit != .max && run.limit <= now().nanoseconds
     }

@@ -76,11 +76,11 @@ extension RunLoop {
     func afterLeaving(_ membership: SourceMembership, _ lost: [ModeState], isDead: Bool) { /* DOES CALLOUT */
         if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
         for mode in lost { membership.source.didLeave(self, mode.name) }
-        if isDead {
-            membership.source.forget(membership)
-            if !submit(.sourceDied(membership)) && membership.source.rundown.exit() { membership.source.finish() }
-        } else if membership.source.isWatched {
-            submit(lost.map { .sourceLeft(membership, modeIndex: $0.index) })
+        if isDead { membership.source.forget(membership) }
+        if membership.source.isWatched {
+            carryOutChanges()
+        } else if isDead && !submit(.sourceDied(membership)) && membership.source.rundown.exit() {
+            membership.source.finish()
         }
         // The mode may be empty now.
         if !lost.isEmpty { notifyIfElsewhere(.wake) }
@@ -142,7 +142,7 @@ extension LoopShared {
         } else if let mode = mode(name), takeOut(membership, of: mode) {
             lost.append(mode)
         }
-        return (lost, endIfUnused(membership))
+        return (lost, endIfUnused(membership, lost))
     }
 
     mutating func expel(_ membership: SourceMembership) -> (lost: [ModeState], isDead: Bool) {
@@ -150,7 +150,7 @@ extension LoopShared {
         membership.isCommon = false
         var lost: [ModeState] = []
         for mode in modes where takeOut(membership, of: mode) { lost.append(mode) }
-        return (lost, endIfUnused(membership))
+        return (lost, endIfUnused(membership, lost))
     }
 
     private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
@@ -161,8 +161,16 @@ extension LoopShared {
         return true
     }
 
-    private mutating func endIfUnused(_ membership: SourceMembership) -> Bool {
-        guard membership.modes.isEmpty && !membership.isCommon else { return false }
+    /// Ends a membership that has lost its last mode. What the kernel must be told of is queued with it, so that no run finishes between
+    /// the two; a custom source's `cancel` comes before.
+    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: [ModeState]) -> Bool {
+        guard membership.modes.isEmpty && !membership.isCommon else {
+            if membership.source.isWatched {
+                for mode in lost { changes.append(.sourceLeft(membership, modeIndex: mode.index)) }
+            }
+            return false
+        }
+        if membership.source.isWatched { changes.append(.sourceDied(membership)) }
         membership.isDead = true
         if membership.index < sources.count, sources[membership.index] === membership {
             let last = sources.removeLast()

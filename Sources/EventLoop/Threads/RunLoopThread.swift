@@ -33,7 +33,10 @@ public final class RunLoopThread: Sendable {
         life = ThreadLife(name: name, setup: setup, teardown: teardown)
         try life.start(stackSize: stackSize)
         _ = life.started.wait(until: nil)
-        let outcome = life.outcome.withLock { $0! }  // the gate opens when there is an outcome
+        let outcome = life.outcome.withLock { outcome in
+            defer { outcome = nil }
+            return outcome!  // the gate opens when there is one
+        }
         if case .failure = outcome { _ = life.ended.wait(until: nil) }
         runLoop = try outcome.get()
     }

@@ -273,6 +273,6 @@ import Testing
             }
         }
         let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
-        #expect(errors.contains("mode") && errors.contains("withEventBase"), "\(errors)")
+        #expect(errors.contains("libevent callback of the same mode"), "\(errors)")
     }
 }
