@@ -195,7 +195,7 @@ import Testing
                 trace.add("block1")
                 loop.performBlock { trace.add("block2") }
             }
-            #expect(loop.run(until: .distantFuture) == .finished)
+            #expect(loop.run(for: .seconds(1_000_000)) == .finished)
             #expect(trace.take() == "E T S block1 W A block2 X")
             #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
         }
@@ -229,7 +229,7 @@ import Testing
             loop.addIdleSource()
             loop.atFirst(.beforeTimers) {
                 loop.performBlock(inModes: ["nested"]) { trace.add("block") }
-                trace.add("\(loop.run(mode: "nested", until: .distantFuture))")
+                trace.add("\(loop.run(mode: "nested", for: .seconds(1_000_000)))")
             }
             #expect(loop.run(for: .zero) == .timedOut)
             #expect(trace.take() == "block finished")

@@ -39,7 +39,7 @@ import Testing
             trace.observe(loop)
             loop.addIdleSource()
             let result = Slot<RunLoop.RunResult?>(nil)
-            try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: "empty", until: .distantFuture) }
+            try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: "empty", for: .seconds(1_000_000)) }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(result.value == .finished)
             #expect(!loop.modes.contains("empty"))
@@ -53,7 +53,7 @@ import Testing
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: .common)
             let result = Slot<RunLoop.RunResult?>(nil)
-            try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: .common, until: .distantFuture) }
+            try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: .common, for: .seconds(1_000_000)) }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(result.value == .finished)
         }

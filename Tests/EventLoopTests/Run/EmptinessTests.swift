@@ -40,7 +40,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             #expect(loop.run(for: .seconds(1)) == .finished)
-            #expect(loop.run(until: .distantFuture) == .finished)
+            #expect(loop.run(for: .seconds(1_000_000)) == .finished)
             #expect(loop.run(for: .zero) == .finished)
             #expect(loop.run() == .finished)
             #expect(trace.take() == "")
@@ -132,7 +132,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.performBlock { trace.add("block") }
-            #expect(loop.run(until: .distantFuture) == .finished)
+            #expect(loop.run(for: .seconds(1_000_000)) == .finished)
             #expect(trace.take() == "E T S block X")
             #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
         }
@@ -160,7 +160,8 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
 /// How the last thing goes from a mode.
 enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
-    case removeSource, invalidateSource, removeTimer, invalidateTimer, cancelDelayedPerform, cancelKeepAlive, releaseKeepAlive
+    case removeSource, removeSourceKeptElsewhere, invalidateSource, removeTimer, removeTimerKeptElsewhere, invalidateTimer
+    case cancelDelayedPerform, cancelKeepAlive, releaseKeepAlive
     var testDescription: String { rawValue }
 
     /// Puts something into the default mode and returns what takes it out.
@@ -169,11 +170,19 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case .removeSource:
             let source = loop.addIdleSource()
             return { loop.remove(source) }
+        case .removeSourceKeptElsewhere:
+            let source = loop.addIdleSource()
+            loop.add(source, forMode: "elsewhere")
+            return { loop.remove(source) }
         case .invalidateSource:
             let source = loop.addIdleSource()
             return { source.invalidate() }
         case .removeTimer:
             let timer = loop.addTimer(at: date) { _ in }
+            return { loop.remove(timer) }
+        case .removeTimerKeptElsewhere:
+            let timer = loop.addTimer(at: date) { _ in }
+            loop.add(timer, forMode: "elsewhere")
             return { loop.remove(timer) }
         case .invalidateTimer:
             let timer = loop.addTimer(at: date) { _ in }
@@ -198,7 +207,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
             trace.observe(loop)
             let empty = way.prepare(loop, far: clock.now + .seconds(1_000))
             try callout.arrange(loop, clock, trace, leaving: true, body: empty)
-            #expect(loop.run(until: .distantFuture) == .finished)
+            #expect(loop.run(for: .seconds(1_000_000)) == .finished)
             let expected = switch callout {
             // Found empty after step 4, before there is a sleep to tell of.
             case .entry, .beforeTimers, .beforeSources: "E T S X"

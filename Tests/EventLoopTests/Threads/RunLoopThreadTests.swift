@@ -411,15 +411,16 @@ private func useUpDescriptors() {
     precondition(setrlimit(resource, &limit) == 0)
 }
 
-/// How many descriptors this process has open.
-func openDescriptors() -> Int {
-    #if os(Linux)
-    let directory = opendir("/proc/self/fd")!
-    #else
-    let directory = opendir("/dev/fd")!
-    #endif
-    defer { closedir(directory) }
-    var count = 0
-    while readdir(directory) != nil { count += 1 }
-    return count
+/// What this process has open, one word for each descriptor.
+func openDescriptors() -> [String] {
+    (0..<Int32(1024)).filter { fcntl($0, F_GETFD) >= 0 }.map { descriptor in
+        #if os(Linux)
+        var name = [CChar](repeating: 0, count: 256)
+        readlink("/proc/self/fd/\(descriptor)", &name, name.count - 1)
+        if let f = fopen("/proc/self/fdinfo/\(descriptor)", "r") { var line = [CChar](repeating: 0, count: 200); while fgets(&line, 200, f) != nil { let t = String(cString: line); if t.hasPrefix("clockid") || t.hasPrefix("settime") || t.hasPrefix("it_") { name.withUnsafeMutableBufferPointer { b in _ = strncat(b.baseAddress!, t, 100) } } }; fclose(f) } //DBG
+        return "\(descriptor):\(String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self))"
+        #else
+        return "\(descriptor)"
+        #endif
+    }
 }

@@ -184,8 +184,14 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
     }
 }
 
+/// Makes `handler` the action of SIGUSR1, and lets the signal through to this thread and those it makes: the threads that run tests
+/// block signals.
 private func install(on loop: RunLoop, _ handler: @escaping @convention(c) (Int32) -> Void) {
     signalledLoop = loop
+    var signals = sigset_t()
+    sigemptyset(&signals)
+    sigaddset(&signals, SIGUSR1)
+    precondition(pthread_sigmask(SIG_UNBLOCK, &signals, nil) == 0)
     var action = sigaction()
     #if canImport(Glibc)
     action.__sigaction_handler = .init(sa_handler: handler)
