@@ -3,22 +3,22 @@
 import EventLoop
 
 #if canImport(Glibc)
-    import Glibc
+import Glibc
 #elseif canImport(Musl)
-    import Musl
+import Musl
 #else
-    import Darwin
+import Darwin
 #endif
 
 #if canImport(Glibc)
-    let streamSocket = Int32(SOCK_STREAM.rawValue)
-    let sendWithoutSignal = Int32(MSG_NOSIGNAL)
+let streamSocket = Int32(SOCK_STREAM.rawValue)
+let sendWithoutSignal = Int32(MSG_NOSIGNAL)
 #elseif canImport(Musl)
-    let streamSocket = SOCK_STREAM
-    let sendWithoutSignal = MSG_NOSIGNAL
+let streamSocket = SOCK_STREAM
+let sendWithoutSignal = MSG_NOSIGNAL
 #else
-    let streamSocket = SOCK_STREAM
-    let sendWithoutSignal: Int32 = 0  // Process.ignoreBrokenPipes() covers it
+let streamSocket = SOCK_STREAM
+let sendWithoutSignal: Int32 = 0  // Process.ignoreBrokenPipes() covers it
 #endif
 
 enum Process {
@@ -41,9 +41,9 @@ enum Process {
         _ = RunLoop.main  // made now: making it is more than a signal handler may do
         var action = sigaction()
         #if canImport(Darwin)
-            action.__sigaction_u.__sa_handler = { _ in RunLoop.main.stop(sticky: true) }
+        action.__sigaction_u.__sa_handler = { _ in RunLoop.main.stop(sticky: true) }
         #else
-            action.__sigaction_handler.sa_handler = { _ in RunLoop.main.stop(sticky: true) }
+        action.__sigaction_handler.sa_handler = { _ in RunLoop.main.stop(sticky: true) }
         #endif
         action.sa_flags = Int32(bitPattern: UInt32(truncatingIfNeeded: SA_RESETHAND)) | SA_RESTART
         sigaction(SIGINT, &action, nil)

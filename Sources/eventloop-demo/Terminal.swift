@@ -1,11 +1,11 @@
 // Standard output: one buffer, written with write(2) when a section is complete.
 
 #if canImport(Glibc)
-    import Glibc
+import Glibc
 #elseif canImport(Musl)
-    import Musl
+import Musl
 #else
-    import Darwin
+import Darwin
 #endif
 
 final class Terminal {

@@ -270,15 +270,16 @@ final class MainRunLoopTests: XCTestCase {
     func testANestedRunFromATimerServesTheMainQueue() {
         let trace = Trace()
         let loop = loop
-        loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in
-            trace.add("timer(")
-            DispatchQueue.main.async {
-                trace.add("block")
+        loop.add(
+            RunLoop.Timer(after: .milliseconds(1)) { _ in
+                trace.add("timer(")
+                DispatchQueue.main.async {
+                    trace.add("block")
+                    loop.stop()
+                }
+                trace.add("\(loop.run(for: patience)) )")
                 loop.stop()
-            }
-            trace.add("\(loop.run(for: patience)) )")
-            loop.stop()
-        })
+            })
         runUntilStopped()
         XCTAssertEqual(trace.description, "timer( block stopped )")
     }

@@ -60,12 +60,20 @@ private final class ThreadStart: Sendable {
         let context = Unmanaged.passRetained(self).toOpaque()
         #if canImport(Glibc)
         var handle = pthread_t()
-        let code = pthread_create(&handle, nil, { Unmanaged<ThreadStart>.fromOpaque($0!).takeRetainedValue().body(); return nil }, context)
+        let code = pthread_create(
+            &handle, nil,
+            {
+                Unmanaged<ThreadStart>.fromOpaque($0!).takeRetainedValue().body(); return nil
+            }, context)
         precondition(code == 0, "pthread_create: \(code)")
         return UInt(handle)
         #else
         var handle: pthread_t?
-        let code = pthread_create(&handle, nil, { Unmanaged<ThreadStart>.fromOpaque($0).takeRetainedValue().body(); return nil }, context)
+        let code = pthread_create(
+            &handle, nil,
+            {
+                Unmanaged<ThreadStart>.fromOpaque($0).takeRetainedValue().body(); return nil
+            }, context)
         precondition(code == 0, "pthread_create: \(code)")
         return UInt(bitPattern: handle!)
         #endif

@@ -32,6 +32,15 @@ void cplatform_count_forks(void);
 // Shows in `top -H` and in debuggers; cut to what the platform takes (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
 
+// MARK: Locking
+
+// A lock of one word, all zero when free. Synchronization.Mutex does the same at the same speed, but its slow path lies in a library
+// without instrumentation, so that ThreadSanitizer reports races where there are none as soon as two threads meet (Swift 6.3). When it
+// does not any more, `Guarded` can go back to it.
+struct cplatform_lock { uint32_t word; };
+void cplatform_lock(struct cplatform_lock *lock);
+void cplatform_unlock(struct cplatform_lock *lock);
+
 // MARK: Descriptors. All made here are non-blocking and close-on-exec; a failure is -1 with errno.
 
 // A descriptor to wake a sleeper with: `ends[0]` is watched, `ends[1]` is written (the same one where there is eventfd).

@@ -14,7 +14,7 @@ extension RunLoop {
         /// The kernel is asked to watch something for this source; false for one that threads signal by hand.
         let isWatched: Bool
         let rundown = Rundown()
-        let state = Mutex(SourceState())
+        let state = Guarded(SourceState())
         /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
         let servingLoop = Atomic<UInt64>(0)
         let hasWaiters = Atomic<Bool>(false)
@@ -63,10 +63,10 @@ extension RunLoop {
         }
 
         /// Called after the source has gained a mode of a loop.
-        func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ }
+        func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
         /// Called after the source has lost a mode of a loop.
-        func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */ }
+        func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
         /// Lets go of the handlers.
         func releaseHandlers() {}

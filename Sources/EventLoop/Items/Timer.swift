@@ -40,7 +40,8 @@ extension RunLoop {
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
 
         init(
-            date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, endsWithLoop: Bool = false, label: String?,
+            date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, endsWithLoop: Bool = false,
+            label: String?,
             site: CreationSite,
             handler: @escaping @Sendable (Timer) -> Void
         ) {

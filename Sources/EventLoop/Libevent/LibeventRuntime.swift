@@ -12,7 +12,7 @@ import Darwin
 #endif
 
 enum LibeventRuntime {
-    private static let logHandler = Mutex<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
+    private static let logHandler = Guarded<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
 
     private static let prepared: Bool = {
         // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a

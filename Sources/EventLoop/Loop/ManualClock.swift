@@ -18,13 +18,13 @@ extension RunLoop {
             var limit: Int64?
         }
 
-        private let state: Mutex<State>
+        private let state: Guarded<State>
         private let autoAdvances: Bool
 
         /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
         /// jump together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
-            state = Mutex(State(now: start.nanoseconds))
+            state = Guarded(State(now: start.nanoseconds))
             autoAdvances = autoAdvance
         }
 
@@ -106,7 +106,9 @@ extension RunLoop.ManualClock.State {
     fileprivate var commonDeadline: Int64? {
         var earliest = Int64.max
         for user in users {
-            guard let limit = user.limit, user.loop.sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep else { return nil }
+            guard let limit = user.limit, user.loop.sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep else {
+                return nil
+            }
             earliest = min(earliest, limit)
         }
         return earliest == .max ? nil : earliest

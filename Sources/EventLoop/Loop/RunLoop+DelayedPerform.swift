@@ -43,14 +43,14 @@ extension RunLoop {
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
         /// Kept alive until the perform; never used otherwise.
-        private let target: Mutex<Retained?>
+        private let target: Guarded<Retained?>
         private let targetID: ObjectIdentifier?
-        let timer = Mutex<Timer?>(nil)
+        let timer = Guarded<Timer?>(nil)
 
         init(loop: RunLoop, target: Retained?) {
             self.loop = loop
             targetID = target.map { ObjectIdentifier($0.object) }
-            self.target = Mutex(target)
+            self.target = Guarded(target)
         }
 
         /// False once performed, cancelled, or refused by an ended loop. Thread-safe.

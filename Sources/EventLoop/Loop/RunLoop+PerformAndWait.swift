@@ -19,7 +19,8 @@ extension RunLoop {
     public func performAndWait<R>(
         inModes modes: [Mode] = Mode.onlyCommon, timeout: Duration? = nil, _ body: @Sendable () throws -> sending R
     ) throws -> sending R { /* DOES CALLOUT */
-        precondition(!modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
+        precondition(
+            !modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
         preconditionNotForked()
         if isCurrent {
             if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
@@ -57,7 +58,8 @@ extension RunLoop {
     public func performAsync<R>(
         inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () throws -> sending R
     ) async throws -> sending R { /* DOES CALLOUT */
-        precondition(!modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
+        precondition(
+            !modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
         preconditionNotForked()
         try Task.checkCancellation()
         if isCurrent && !hasEnded.load(ordering: .relaxed) { return try body() }
@@ -102,10 +104,10 @@ final class PerformRequest: WorkWaiter, Sendable {
         var body: (@Sendable () -> Void)?
         var completion: (@Sendable (PerformRequest) -> Void)?
     }
-    private let content: Mutex<Content>
+    private let content: Guarded<Content>
 
     init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable (PerformRequest) -> Void)? = nil) {
-        content = Mutex(Content(body: body, completion: completion))
+        content = Guarded(Content(body: body, completion: completion))
     }
 
     var wasDropped: Bool { content.withLock { $0.state == .dropped } }

@@ -16,7 +16,8 @@ extension RunLoop {
     /// `.finished` at once, without telling observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
     /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
     @available(*, noasync)
-    public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
+    public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult
+    { /* DOES CALLOUT */
         run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled)
     }
 
@@ -39,7 +40,8 @@ extension RunLoop {
         return result
     }
 
-    private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
+    private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    { /* DOES CALLOUT */
         if owned.depth == 1 && takePendingStop() || isTerminating.load(ordering: .acquiring) { return .stopped }
         guard let mode = modeToRun(name), !isEmpty(mode) else { return .finished }
         if let poller = mode.poller { precondition(!poller.isInside, Poller.nestedUnderForeign) }

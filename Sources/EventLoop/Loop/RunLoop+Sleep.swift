@@ -70,7 +70,11 @@ extension RunLoop {
 
     /// Whether there is something to do in this mode now. On the owning thread, after `takeAttention`.
     private func isReasonToStayAwake(_ run: Activation) -> Bool {
-        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || owned.pending.contains(.wake) || isEmpty(run.mode) || !run.mode.poller!.ready.isEmpty { return true }
+        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || owned.pending.contains(.wake) || isEmpty(run.mode)
+            || !run.mode.poller!.ready.isEmpty
+        {
+            return true
+        }
         if owned.pending.isDisjoint(with: .queues) { return false }
         // What was told of may be for other modes; whoever adds to it tells again, and a run of another mode looks anew.
         owned.pending.subtract(.queues)

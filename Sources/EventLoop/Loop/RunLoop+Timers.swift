@@ -235,7 +235,9 @@ extension RunLoop {
     public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
         let earliest = shared.withLock { shared -> Int64 in
             if mode == .common {
-                return shared.timers.reduce(.max) { $1.memberships.isCommon && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0 }
+                return shared.timers.reduce(.max) {
+                    $1.memberships.isCommon && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0
+                }
             }
             guard let state = shared.mode(mode) else { return .max }
             return shared.timers.reduce(.max) {

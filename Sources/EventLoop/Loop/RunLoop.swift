@@ -40,9 +40,9 @@ public final class RunLoop: Sendable {
 
     // MARK: Guarded by the lock
 
-    let shared = Mutex(LoopShared())
+    let shared = Guarded(LoopShared())
     /// The manual clock, for threads that ask the time of this loop; `owned` has it too.
-    let manualClock = Mutex<ManualClock?>(nil)
+    let manualClock = Guarded<ManualClock?>(nil)
 
     // MARK: Owned by the loop's thread
 

@@ -151,7 +151,8 @@ extension Poller {
         var next = registrations[watch.descriptor]
         while let other = next {  // ends: the chain has an end
             next = other.pointee.nextOnDescriptor
-            if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (other.pointee.watch.trigger == .edge) != isEdge {
+            if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (other.pointee.watch.trigger == .edge) != isEdge
+            {
                 return true
             }
         }

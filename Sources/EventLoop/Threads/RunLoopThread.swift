@@ -68,14 +68,14 @@ private final class ThreadLife: Sendable {
     let started = Gate()
     let ended = Gate()
     let isStopping = Atomic<Bool>(false)
-    let outcome = Mutex<Result<RunLoop, any Error>?>(nil)
-    private let setup: Mutex<(@Sendable (RunLoop) throws -> Void)?>
-    private let teardown: Mutex<(@Sendable (RunLoop) -> Void)?>
+    let outcome = Guarded<Result<RunLoop, any Error>?>(nil)
+    private let setup: Guarded<(@Sendable (RunLoop) throws -> Void)?>
+    private let teardown: Guarded<(@Sendable (RunLoop) -> Void)?>
 
     init(name: String, setup: (@Sendable (RunLoop) throws -> Void)?, teardown: (@Sendable (RunLoop) -> Void)?) {
         self.name = name
-        self.setup = Mutex(setup)
-        self.teardown = Mutex(teardown)
+        self.setup = Guarded(setup)
+        self.teardown = Guarded(teardown)
     }
 
     func start(stackSize: Int?) throws {
@@ -131,7 +131,7 @@ private final class ThreadLife: Sendable {
         started.open()
     }
 
-    private func take<Closure: Sendable>(_ closure: borrowing Mutex<Closure?>) -> Closure? {
+    private func take<Closure: Sendable>(_ closure: borrowing Guarded<Closure?>) -> Closure? {
         closure.withLock { closure in
             defer { closure = nil }
             return closure
@@ -143,14 +143,22 @@ private final class ThreadLife: Sendable {
 
 private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
     var handle: pthread_t?
-    return pthread_create(&handle, attributes, { Unmanaged<ThreadLife>.fromOpaque($0).takeRetainedValue().live(); return nil }, context)
+    return pthread_create(
+        &handle, attributes,
+        {
+            Unmanaged<ThreadLife>.fromOpaque($0).takeRetainedValue().live(); return nil
+        }, context)
 }
 
 #else
 
 private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
     var handle = pthread_t()
-    return pthread_create(&handle, attributes, { Unmanaged<ThreadLife>.fromOpaque($0!).takeRetainedValue().live(); return nil }, context)
+    return pthread_create(
+        &handle, attributes,
+        {
+            Unmanaged<ThreadLife>.fromOpaque($0!).takeRetainedValue().live(); return nil
+        }, context)
 }
 
 #endif

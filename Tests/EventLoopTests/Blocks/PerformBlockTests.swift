@@ -122,16 +122,17 @@ import Testing
                 loop.performBlock { trace.add("queued \(clock.now.nanoseconds)") }
             }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
-            let expected = switch callout {
-            case .entry, .beforeTimers, .beforeSources: "E T S queued 0 W A X"
-            case .source: "E T S source queued 0 T S W A X"
-            case .perform: "E T S perform queued 0 T S W A X"
-            case .port: "E T S port queued 0 T S W A X"
-            case .beforeWaiting, .afterWaiting: "E T S W A queued 0 T S W A X"
-            case .timer: "E T S W A timer queued 0 T S W A X"
-            // The next point is the end of the pass; the sleep before it is told of, and not slept.
-            case .block: "E T S block W A queued 0 T S W A X"
-            }
+            let expected =
+                switch callout {
+                case .entry, .beforeTimers, .beforeSources: "E T S queued 0 W A X"
+                case .source: "E T S source queued 0 T S W A X"
+                case .perform: "E T S perform queued 0 T S W A X"
+                case .port: "E T S port queued 0 T S W A X"
+                case .beforeWaiting, .afterWaiting: "E T S W A queued 0 T S W A X"
+                case .timer: "E T S W A timer queued 0 T S W A X"
+                // The next point is the end of the pass; the sleep before it is told of, and not slept.
+                case .block: "E T S block W A queued 0 T S W A X"
+                }
             #expect(trace.take() == expected)
         }
     }

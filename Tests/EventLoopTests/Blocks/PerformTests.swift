@@ -158,7 +158,9 @@ private final class Note {
 
     @Test func `that is held keeps its place`() throws {
         try inManualTime { loop, _, trace in
-            for (name, modes) in [("1a", ["a"]), ("2b", ["b"]), ("3ab", ["a", "b"]), ("4b", ["b"]), ("5a", ["a"])] as [(String, [RunLoop.Mode])] {
+            for (name, modes) in [("1a", ["a"]), ("2b", ["b"]), ("3ab", ["a", "b"]), ("4b", ["b"]), ("5a", ["a"])]
+                as [(String, [RunLoop.Mode])]
+            {
                 loop.perform(inModes: modes) { trace.add(name) }
             }
             _ = loop.run(mode: "a", for: .zero)
@@ -198,11 +200,12 @@ private final class Note {
         let running = RunningLoop()
         let note = Note("hello")
         note.text += " there"
-        #expect(running.loop.perform(sending: note) { note in
-            note.text += ", \(running.loop.isCurrent)"
-            trace.add(note.text)
-            received.open()
-        })
+        #expect(
+            running.loop.perform(sending: note) { note in
+                note.text += ", \(running.loop.isCurrent)"
+                trace.add(note.text)
+                received.open()
+            })
         received.wait()
         try running.end()
         #expect(trace.take() == "hello there, true")

@@ -85,10 +85,11 @@ import Testing
             let early = Box<[String]>([])
             for microseconds in [0, 1, 10, 100, 500, 999, 1_000, 1_001, 2_500, 5_000, 9_999, 20_000] {
                 let date = RunLoop.Instant.now + .microseconds(microseconds)
-                loop.add(RunLoop.Timer(fireAt: date) { _ in
-                    let now = RunLoop.Instant.now
-                    if now < date { early.change { $0.append("\(microseconds) µs: early by \(date - now)") } }
-                })
+                loop.add(
+                    RunLoop.Timer(fireAt: date) { _ in
+                        let now = RunLoop.Instant.now
+                        if now < date { early.change { $0.append("\(microseconds) µs: early by \(date - now)") } }
+                    })
             }
             let result = loop.run(for: patience)
             return early.value + (result == .finished ? [] : ["\(result)"])
@@ -102,12 +103,13 @@ import Testing
             let offGrid = Box(0)
             let count = Box(0)
             let start = RunLoop.Instant.now + .milliseconds(2)
-            loop.add(RunLoop.Timer(fireAt: start, interval: .milliseconds(2)) { timer in
-                let slot = timer.nextFire
-                if RunLoop.Instant.now < slot { early.increment() }
-                if (slot.nanoseconds - start.nanoseconds) % 2_000_000 != 0 { offGrid.increment() }
-                if count.increment() == 10 { loop.stop() }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: start, interval: .milliseconds(2)) { timer in
+                    let slot = timer.nextFire
+                    if RunLoop.Instant.now < slot { early.increment() }
+                    if (slot.nanoseconds - start.nanoseconds) % 2_000_000 != 0 { offGrid.increment() }
+                    if count.increment() == 10 { loop.stop() }
+                })
             _ = loop.run(for: patience)
             return (early.value, offGrid.value, count.value)
         }

@@ -47,10 +47,11 @@ import Testing
             loop.use(clock)
             let trace = Trace()
             let fired = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
-                trace.add("tick@\(clock.ms)")
-                fired.increment()
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                    trace.add("tick@\(clock.ms)")
+                    fired.increment()
+                })
             let other = plainThread {
                 defer { loop.stop(sticky: true) }
                 for count in 1...3 {
@@ -125,10 +126,11 @@ import Testing
             let pipe = Pipe()
             pipe.write()
             let calls = Box(0)
-            loop.add(try readSource(pipe) { _ in
-                trace.add("read@\(clock.ms)")
-                if calls.increment() == 3 { pipe.readAll() }
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("read@\(clock.ms)")
+                    if calls.increment() == 3 { pipe.readAll() }
+                })
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("timer@\(clock.ms)") })
             _ = loop.run(until: .ms(50))
             return trace.description
@@ -151,10 +153,11 @@ import Testing
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
             let pipe = Pipe()
-            loop.add(try readSource(pipe) { _ in
-                trace.add("read:\(pipe.readAll())@\(clock.ms)")
-                loop.stop()
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("read:\(pipe.readAll())@\(clock.ms)")
+                    loop.stop()
+                })
             let other = plainThread {
                 try waitUntilAsleep(loop)
                 pipe.write("ab")
@@ -193,17 +196,21 @@ import Testing
                 trace.observe(loop)
                 let pipes = (0..<3).map { _ in Pipe() }
                 for (index, pipe) in pipes.enumerated() {
-                    loop.add(try readSource(pipe, priority: index == 0 ? .high : .low) { _ in trace.add("p\(index):\(pipe.readAll())@\(clock.ms)") })
+                    loop.add(
+                        try readSource(pipe, priority: index == 0 ? .high : .low) { _ in
+                            trace.add("p\(index):\(pipe.readAll())@\(clock.ms)")
+                        })
                 }
                 let source = RunLoop.CustomSource(perform: { trace.add("c@\(clock.ms)") })
                 loop.add(source)
                 for (index, interval) in [7, 11, 13].enumerated() {
-                    loop.add(RunLoop.Timer(fireAt: .ms(Int64(interval)), interval: .milliseconds(interval)) { _ in
-                        trace.add("t\(index)@\(clock.ms)")
-                        pipes[index].write("\(index)")
-                        if clock.ms % 2 == 0 { source.signal() }
-                        if clock.ms % 3 == 0 { loop.perform { trace.add("f@\(clock.ms)") } }
-                    })
+                    loop.add(
+                        RunLoop.Timer(fireAt: .ms(Int64(interval)), interval: .milliseconds(interval)) { _ in
+                            trace.add("t\(index)@\(clock.ms)")
+                            pipes[index].write("\(index)")
+                            if clock.ms % 2 == 0 { source.signal() }
+                            if clock.ms % 3 == 0 { loop.perform { trace.add("f@\(clock.ms)") } }
+                        })
                 }
                 trace.add("-> \(loop.run(until: .ms(200)))")
                 return trace.description

@@ -53,20 +53,24 @@ import Darwin
 
     @Test func `a loop that works holds time for the others`() throws {
         let trace = Trace()
-        let results = try Self.share(until: 100, [
-            { loop, clock, _ in
-                loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                    for _ in 0..<1_000 { sched_yield() }
-                    trace.add("worked@\(clock.ms)")
-                })
-            },
-            { loop, clock, _ in
-                loop.add(RunLoop.Timer(fireAt: .ms(11), interval: .milliseconds(1)) { timer in
-                    trace.add("tick@\(clock.ms)")
-                    if clock.ms == 12 { timer.invalidate() }
-                })
-            },
-        ])
+        let results = try Self.share(
+            until: 100,
+            [
+                { loop, clock, _ in
+                    loop.add(
+                        RunLoop.Timer(fireAt: .ms(10)) { _ in
+                            for _ in 0..<1_000 { sched_yield() }
+                            trace.add("worked@\(clock.ms)")
+                        })
+                },
+                { loop, clock, _ in
+                    loop.add(
+                        RunLoop.Timer(fireAt: .ms(11), interval: .milliseconds(1)) { timer in
+                            trace.add("tick@\(clock.ms)")
+                            if clock.ms == 12 { timer.invalidate() }
+                        })
+                },
+            ])
         #expect(trace.description == "worked@10 tick@11 tick@12")
         #expect(results == [.timedOut, .timedOut])
     }
@@ -80,19 +84,22 @@ import Darwin
                 if hops.increment() < 6 { hop(clock, loops, 1 - index) }
             }
         }
-        let results = try Self.share(until: 100, [
-            { loop, clock, loops in
-                loops.change { $0.append(loop) }
-                loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                    let first = loops.value.firstIndex { $0 === loop }!
-                    trace.add("start@\(clock.ms)")
-                    hop(clock, first == 0 ? loops.value.reversed() : loops.value, 0)
-                })
-                // Would come between the hops if time did not wait for them.
-                loop.add(RunLoop.Timer(fireAt: .ms(11)) { _ in trace.add("later@\(clock.ms)") })
-            },
-            { loop, _, loops in loops.change { $0.append(loop) } },
-        ])
+        let results = try Self.share(
+            until: 100,
+            [
+                { loop, clock, loops in
+                    loops.change { $0.append(loop) }
+                    loop.add(
+                        RunLoop.Timer(fireAt: .ms(10)) { _ in
+                            let first = loops.value.firstIndex { $0 === loop }!
+                            trace.add("start@\(clock.ms)")
+                            hop(clock, first == 0 ? loops.value.reversed() : loops.value, 0)
+                        })
+                    // Would come between the hops if time did not wait for them.
+                    loop.add(RunLoop.Timer(fireAt: .ms(11)) { _ in trace.add("later@\(clock.ms)") })
+                },
+                { loop, _, loops in loops.change { $0.append(loop) } },
+            ])
         #expect(trace.description == "start@10 ping@10 pong@10 ping@10 pong@10 ping@10 pong@10 later@11")
         #expect(results == [.timedOut, .timedOut])
     }
@@ -118,10 +125,12 @@ import Darwin
         let clock = RunLoop.ManualClock()
         let trace = Trace()
         let threads = try (0..<3).map { index in
-            try RunLoopThread(name: "sharing", setup: { loop in
-                loop.use(clock)
-                loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("\(index)@\(clock.ms)") })
-            })
+            try RunLoopThread(
+                name: "sharing",
+                setup: { loop in
+                    loop.use(clock)
+                    loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("\(index)@\(clock.ms)") })
+                })
         }
         for thread in threads { try waitUntilAsleep(thread.runLoop) }
         clock.advance(by: .milliseconds(10))

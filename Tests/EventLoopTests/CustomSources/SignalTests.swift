@@ -69,18 +69,19 @@ import Testing
             try callout.arrange(loop, clock, trace) { source.signal() }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             let rest = "signaled 0 T S W A X"
-            let expected = switch callout {
-            // Before step 4: in this pass.
-            case .entry, .beforeTimers, .beforeSources: "E T S \(rest)"
-            case .block: "E T S block \(rest)"
-            // A perform is served at step 4: in this pass or in the next.
-            case .perform: "E T S perform T S \(rest)"
-            // After its snapshot: in the next pass, and no sleep is between.
-            case .source: "E T S source T S \(rest)"
-            case .port: "E T S port T S \(rest)"
-            case .beforeWaiting, .afterWaiting: "E T S W A T S \(rest)"
-            case .timer: "E T S W A timer T S \(rest)"
-            }
+            let expected =
+                switch callout {
+                // Before step 4: in this pass.
+                case .entry, .beforeTimers, .beforeSources: "E T S \(rest)"
+                case .block: "E T S block \(rest)"
+                // A perform is served at step 4: in this pass or in the next.
+                case .perform: "E T S perform T S \(rest)"
+                // After its snapshot: in the next pass, and no sleep is between.
+                case .source: "E T S source T S \(rest)"
+                case .port: "E T S port T S \(rest)"
+                case .beforeWaiting, .afterWaiting: "E T S W A T S \(rest)"
+                case .timer: "E T S W A timer T S \(rest)"
+                }
             let seen = trace.take()
             if callout == .perform {
                 #expect(seen == expected || seen == "E T S perform \(rest)")

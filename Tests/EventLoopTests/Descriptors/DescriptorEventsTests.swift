@@ -47,17 +47,18 @@ import Testing
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let pair = SocketPair()
-            loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: .write) { source, events in
-                trace.add(describe(events))
-                if events.contains(.write) {
-                    source.events = .read
-                    pair.sendFromFar("answer")
-                } else {
-                    trace.add(drain(pair.near))
-                    source.events = .write
-                }
-                if trace.list.count == 7 { loop.stop() }
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .write) { source, events in
+                    trace.add(describe(events))
+                    if events.contains(.write) {
+                        source.events = .read
+                        pair.sendFromFar("answer")
+                    } else {
+                        trace.add(drain(pair.near))
+                        source.events = .write
+                    }
+                    if trace.list.count == 7 { loop.stop() }
+                })
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
         }

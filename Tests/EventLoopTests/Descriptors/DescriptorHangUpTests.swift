@@ -19,10 +19,11 @@ import Darwin
 
     /// A source of `events` on the near end of `pair` that records what it is told, one call a run.
     private static func record(_ events: RunLoop.DescriptorSource.Events, on pair: SocketPair, in trace: Trace, _ loop: RunLoop) throws {
-        loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: events) { _, ready in
-            withExtendedLifetime(pair) { trace.add(describe(ready)) }
-            loop.stop()
-        })
+        loop.add(
+            try RunLoop.DescriptorSource(descriptor: pair.near, events: events) { _, ready in
+                withExtendedLifetime(pair) { trace.add(describe(ready)) }
+                loop.stop()
+            })
     }
 
     @Test(arguments: [Events.read, .write, [.read, .write], .closed, [.read, .closed], [.write, .closed], [.read, .write, .closed]])
@@ -43,11 +44,12 @@ import Darwin
             let trace = Trace()
             trace.observe(loop)
             let ends = RawPipe()
-            loop.add(try RunLoop.DescriptorSource(descriptor: ends.readEnd, events: .read) { source, _ in
-                var byte: UInt8 = 0
-                trace.add("read \(read(ends.readEnd, &byte, 1))")
-                source.invalidate()
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: ends.readEnd, events: .read) { source, _ in
+                    var byte: UInt8 = 0
+                    trace.add("read \(read(ends.readEnd, &byte, 1))")
+                    source.invalidate()
+                })
             ends.closeWriteEnd()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -62,10 +64,11 @@ import Darwin
             // Full, so that it is the error that makes it ready and not room.
             let block = [UInt8](repeating: 0, count: 65_536)
             while write(ends.writeEnd, block, block.count) > 0 {}
-            loop.add(try RunLoop.DescriptorSource(descriptor: ends.writeEnd, events: .write) { _, events in
-                withExtendedLifetime(ends) { trace.add(describe(events)) }
-                loop.stop()
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: ends.writeEnd, events: .write) { _, events in
+                    withExtendedLifetime(ends) { trace.add(describe(events)) }
+                    loop.stop()
+                })
             trace.add("full \(loop.run(until: .ms(10)));")
             ends.closeReadEnd()
             trace.add("broken \(loop.run(until: .ms(50)))")
@@ -115,10 +118,11 @@ import Darwin
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let ends = RawPipe()
-            loop.add(try RunLoop.DescriptorSource(descriptor: ends.readEnd, events: .closed) { source, events in
-                withExtendedLifetime(ends) { trace.add(describe(events)) }
-                source.invalidate()
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: ends.readEnd, events: .closed) { source, events in
+                    withExtendedLifetime(ends) { trace.add(describe(events)) }
+                    source.invalidate()
+                })
             trace.add("open \(loop.run(until: .ms(10)));")
             ends.closeWriteEnd()
             trace.add("\(loop.run(until: .ms(50)))")
@@ -172,15 +176,17 @@ import Darwin
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let pair = SocketPair()
-            loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed) { source, events in
-                trace.add("watcher:\(describe(events))")
-                source.invalidate()
-            })
-            loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: .read) { source, events in
-                let text = drain(pair.near)
-                trace.add("reader:\(text)")
-                if text.isEmpty { source.invalidate() }
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed) { source, events in
+                    trace.add("watcher:\(describe(events))")
+                    source.invalidate()
+                })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .read) { source, events in
+                    let text = drain(pair.near)
+                    trace.add("reader:\(text)")
+                    if text.isEmpty { source.invalidate() }
+                })
             pair.sendFromFar("data")
             trace.add("\(loop.run(until: .ms(10)));")
             pair.closeFar()
@@ -194,9 +200,10 @@ import Darwin
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let pair = SocketPair()
-            loop.add(try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed, trigger: .oneShot) { _, events in
-                withExtendedLifetime(pair) { trace.add(describe(events)) }
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed, trigger: .oneShot) { _, events in
+                    withExtendedLifetime(pair) { trace.add(describe(events)) }
+                })
             pair.closeFar()
             trace.observe(loop)
             trace.add("-> \(loop.run(until: .ms(50)))")
@@ -212,10 +219,11 @@ import Darwin
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let connection = try ResetConnection()
-            loop.add(try RunLoop.DescriptorSource(descriptor: connection.near, events: asked) { _, events in
-                withExtendedLifetime(connection) { trace.add(describe(events)) }
-                loop.stop()
-            })
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: connection.near, events: asked) { _, events in
+                    withExtendedLifetime(connection) { trace.add(describe(events)) }
+                    loop.stop()
+                })
             trace.add("-> \(loop.run(for: patience))")
             return trace.description
         }

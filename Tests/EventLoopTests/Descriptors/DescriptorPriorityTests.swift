@@ -23,13 +23,15 @@ import Testing
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             trace.observe(loop)
-            for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high), ("low", .low), ("high", .high)] {
+            for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high), ("low", .low), ("high", .high)]
+            {
                 let pipe = Pipe()
                 pipe.write()
-                loop.add(try readSource(pipe, priority: priority) { _ in
-                    pipe.readAll()
-                    trace.add(name)
-                })
+                loop.add(
+                    try readSource(pipe, priority: priority) { _ in
+                        pipe.readAll()
+                        trace.add(name)
+                    })
             }
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -41,19 +43,22 @@ import Testing
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let (high, middle, low) = (Pipe(), Pipe(), Pipe())
-            loop.add(try readSource(low, priority: .low) { _ in
-                low.readAll()
-                trace.add("low")
-            })
-            loop.add(try readSource(middle) { _ in
-                middle.readAll()
-                trace.add("default")
-                high.write()
-            })
-            loop.add(try readSource(high, priority: .high) { _ in
-                high.readAll()
-                trace.add("high")
-            })
+            loop.add(
+                try readSource(low, priority: .low) { _ in
+                    low.readAll()
+                    trace.add("low")
+                })
+            loop.add(
+                try readSource(middle) { _ in
+                    middle.readAll()
+                    trace.add("default")
+                    high.write()
+                })
+            loop.add(
+                try readSource(high, priority: .high) { _ in
+                    high.readAll()
+                    trace.add("high")
+                })
             low.write()
             middle.write()
             _ = loop.run(until: .ms(50))
@@ -68,10 +73,11 @@ import Testing
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high)] {
                 let pipe = Pipe()
                 pipe.write()
-                loop.add(try readSource(pipe, priority: priority) { _ in
-                    pipe.readAll()
-                    trace.add(name)
-                })
+                loop.add(
+                    try readSource(pipe, priority: priority) { _ in
+                        pipe.readAll()
+                        trace.add(name)
+                    })
             }
             for _ in 0..<4 { trace.add("\(loop.run(for: .milliseconds(1), returnAfterSourceHandled: true))") }
             return trace.description
@@ -84,10 +90,11 @@ import Testing
             let trace = Trace()
             let (high, low) = (Pipe(), Pipe())
             let calls = Box(0)
-            loop.add(try readSource(high, priority: .high) { _ in
-                trace.add("high")
-                if calls.increment() == 3 { high.readAll() }
-            })
+            loop.add(
+                try readSource(high, priority: .high) { _ in
+                    trace.add("high")
+                    if calls.increment() == 3 { high.readAll() }
+                })
             loop.add(try readSource(low, trigger: .edge, priority: .low) { _ in trace.add("low") })
             high.write()
             low.write()
@@ -103,10 +110,11 @@ import Testing
             trace.observe(loop)
             let (high, low) = (Pipe(), Pipe())
             let calls = Box(0)
-            loop.add(try readSource(high, priority: .high) { _ in
-                trace.add("high")
-                if calls.increment() == 4 { high.readAll() }
-            })
+            loop.add(
+                try readSource(high, priority: .high) { _ in
+                    trace.add("high")
+                    if calls.increment() == 4 { high.readAll() }
+                })
             loop.add(try readSource(low, priority: .low) { _ in trace.add("low:\(low.readAll())") })
             high.write()
             low.write()
@@ -172,14 +180,16 @@ import Testing
             try Self.addBusySource(loop) { clock.advance(by: .milliseconds(1)) }
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
             loop.add(source)
-            loop.add(RunLoop.Timer(fireAt: .ms(3)) { _ in
-                trace.add("timer")
-                source.signal()
-            })
-            loop.add(RunLoop.Timer(fireAt: .ms(6)) { _ in
-                trace.add("timer")
-                loop.perform { trace.add("perform") }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(3)) { _ in
+                    trace.add("timer")
+                    source.signal()
+                })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(6)) { _ in
+                    trace.add("timer")
+                    loop.perform { trace.add("perform") }
+                })
             trace.add("-> \(loop.run(until: .ms(20)))")
             return trace.description
         }

@@ -66,10 +66,11 @@ func readSource(
             let trace = Trace()
             trace.observe(loop)
             let pipe = Pipe()
-            loop.add(try readSource(pipe) { _ in
-                trace.add("read:\(pipe.readAll())")
-                loop.stop()
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("read:\(pipe.readAll())")
+                    loop.stop()
+                })
             let other = plainThread {
                 try waitUntilAsleep(loop)
                 pipe.write("ab")
@@ -149,21 +150,23 @@ func readSource(
             for number in 0..<3 {
                 let pipe = Pipe()
                 pipe.write()
-                loop.add(try readSource(pipe) { _ in
-                    pipe.readAll()
-                    served.change { _ = $0.insert(number) }
-                    trace.add("read")
-                })
+                loop.add(
+                    try readSource(pipe) { _ in
+                        pipe.readAll()
+                        served.change { _ = $0.insert(number) }
+                        trace.add("read")
+                    })
             }
             for _ in 0..<4 {
                 trace.add("-> \(loop.run(for: .milliseconds(10), returnAfterSourceHandled: true)) \(served.value.count);")
             }
             return trace.description
         }
-        #expect(trace == """
-            E T S read X -> handledSource 1; E T S read X -> handledSource 2; E T S read X -> handledSource 3; \
-            E T S W A X -> timedOut 3;
-            """)
+        #expect(
+            trace == """
+                E T S read X -> handledSource 1; E T S read X -> handledSource 2; E T S read X -> handledSource 3; \
+                E T S W A X -> timedOut 3;
+                """)
     }
 
     // MARK: 4.2
@@ -172,10 +175,11 @@ func readSource(
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
             let pipe = Pipe()
-            loop.add(try readSource(pipe) { _ in
-                trace.add(pipe.readAll())
-                loop.stop()
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add(pipe.readAll())
+                    loop.stop()
+                })
             pipe.write("12345678 and the rest")
             _ = loop.run(until: .ms(50))
             return trace.description
@@ -189,10 +193,11 @@ func readSource(
             trace.observe(loop)
             let pipe = Pipe()
             let calls = Box(0)
-            loop.add(try readSource(pipe) { _ in
-                trace.add("call")
-                if calls.increment() == 3 { pipe.readAll() }
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("call")
+                    if calls.increment() == 3 { pipe.readAll() }
+                })
             pipe.write()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -273,10 +278,12 @@ func readSource(
             @Sendable func serve(_ source: RunLoop.DescriptorSource, _ pipe: Pipe) {
                 pipe.readAll()
                 trace.add("served")
-                guard let other = sources.change({ list in
-                    defer { list = [] }
-                    return list.first { $0 !== source }
-                }) else { return }
+                guard
+                    let other = sources.change({ list in
+                        defer { list = [] }
+                        return list.first { $0 !== source }
+                    })
+                else { return }
                 change(loop, other)
                 sources.value = [other]
             }
@@ -394,12 +401,13 @@ func readSource(
             for _ in 0..<3 {
                 let pipe = Pipe()
                 pipe.write()
-                loop.add(try readSource(pipe) { _ in
-                    pipe.readAll()
-                    trace.add("begin")
-                    if depth.increment() == 1 { _ = loop.run(for: .milliseconds(5)) }
-                    trace.add("end")
-                })
+                loop.add(
+                    try readSource(pipe) { _ in
+                        pipe.readAll()
+                        trace.add("begin")
+                        if depth.increment() == 1 { _ = loop.run(for: .milliseconds(5)) }
+                        trace.add("end")
+                    })
             }
             trace.add("-> \(loop.run(for: .milliseconds(10)))")
             return trace.description

@@ -27,7 +27,9 @@ import Darwin
         /// Another number for the old file, where one is wanted.
         let duplicate: Int32
 
-        init(_ loop: RunLoop, trigger: RunLoop.DescriptorSource.Trigger = .level, keepingDuplicate: Bool = false, watched: Bool = true) throws {
+        init(_ loop: RunLoop, trigger: RunLoop.DescriptorSource.Trigger = .level, keepingDuplicate: Bool = false, watched: Bool = true)
+            throws
+        {
             self.loop = loop
             let (trace, old) = (trace, old)
             duplicate = keepingDuplicate ? fcntl(old.readEnd, F_DUPFD_CLOEXEC, 0) : -1
@@ -43,9 +45,10 @@ import Darwin
 
         func addNewSource(mode: RunLoop.Mode = .default) throws {
             let (trace, new) = (trace, new)
-            loop.add(try RunLoop.DescriptorSource(descriptor: old.readEnd, events: .read) { [old] _, _ in
-                withExtendedLifetime(old) { trace.add("new:\(new.readAll())") }
-            }, forMode: mode)
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: old.readEnd, events: .read) { [old] _, _ in
+                    withExtendedLifetime(old) { trace.add("new:\(new.readAll())") }
+                }, forMode: mode)
         }
 
         func poll(_ count: Int = 3, mode: RunLoop.Mode = .default) {

@@ -70,10 +70,11 @@ import Testing
             trace.add("-> \(loop.run(until: .ms(150)))")
             return trace.description
         }
-        #expect(trace == """
-            E T S once T S W A X -> timedOut valid true, in the mode true; E T S W A X -> timedOut; \
-            E T S once T S W A X -> timedOut
-            """)
+        #expect(
+            trace == """
+                E T S once T S W A X -> timedOut valid true, in the mode true; E T S W A X -> timedOut; \
+                E T S once T S W A X -> timedOut
+                """)
     }
 
     @Test func `a one-shot source rearmed in its handler is called again while there is data`() throws {
@@ -82,11 +83,12 @@ import Testing
             trace.observe(loop)
             let pipe = Pipe()
             let calls = Box(0)
-            loop.add(try readSource(pipe, trigger: .oneShot) { source in
-                trace.add("once")
-                if calls.increment() == 3 { pipe.readAll() }
-                source.rearm()
-            })
+            loop.add(
+                try readSource(pipe, trigger: .oneShot) { source in
+                    trace.add("once")
+                    if calls.increment() == 3 { pipe.readAll() }
+                    source.rearm()
+                })
             pipe.write()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -205,13 +207,15 @@ import Testing
             let trace = Trace()
             trace.observe(loop)
             let pipe = Pipe()
-            loop.add(try readSource(pipe, priority: .low) { source in
-                trace.add("low:\(pipe.readAll())")
-            })
-            loop.add(try readSource(pipe, priority: .high) { source in
-                trace.add("high")
-                source.invalidate()
-            })
+            loop.add(
+                try readSource(pipe, priority: .low) { source in
+                    trace.add("low:\(pipe.readAll())")
+                })
+            loop.add(
+                try readSource(pipe, priority: .high) { source in
+                    trace.add("high")
+                    source.invalidate()
+                })
             pipe.write("ab")
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -253,10 +257,11 @@ import Testing
             note("drained")
             return trace.description
         }
-        #expect(trace == """
-            quiet: level 0 edge 0 one-shot 0; data in three passes: level 3 edge 1 one-shot 1; \
-            more data: level 3 edge 1 one-shot 0; drained: level 0 edge 0 one-shot 0;
-            """)
+        #expect(
+            trace == """
+                quiet: level 0 edge 0 one-shot 0; data in three passes: level 3 edge 1 one-shot 1; \
+                more data: level 3 edge 1 one-shot 0; drained: level 0 edge 0 one-shot 0;
+                """)
     }
 
     @Test(arguments: orders)
@@ -285,10 +290,11 @@ import Testing
             let trace = Trace()
             let pipe = Pipe()
             let calls = Box(0)
-            loop.add(try readSource(pipe) { _ in
-                trace.add("level")
-                if calls.increment() == 4 { loop.stop() }
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("level")
+                    if calls.increment() == 4 { loop.stop() }
+                })
             loop.add(try readSource(pipe, trigger: .edge) { _ in trace.add("edge") })
             pipe.write()
             _ = loop.run(until: .ms(50))
@@ -358,10 +364,11 @@ import Testing
             for _ in 0..<4 { trace.add("-> \(loop.run(for: .milliseconds(10), returnAfterSourceHandled: true));") }
             return trace.description
         }
-        #expect(trace == """
-            E T S called X -> handledSource; E T S called X -> handledSource; E T S called X -> handledSource; \
-            E T S W A X -> timedOut;
-            """)
+        #expect(
+            trace == """
+                E T S called X -> handledSource; E T S called X -> handledSource; E T S called X -> handledSource; \
+                E T S W A X -> timedOut;
+                """)
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])

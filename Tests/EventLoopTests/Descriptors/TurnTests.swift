@@ -34,10 +34,11 @@ import Testing
             let pipe = Pipe()
             pipe.write()
             loop.add(try readSource(pipe) { _ in call("port") })
-            loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
-                call("timer")
-                timer.nextFire = clock.now
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
+                    call("timer")
+                    timer.nextFire = clock.now
+                })
             _ = loop.run(for: .seconds(1))
             return trace
         }
@@ -68,10 +69,11 @@ import Testing
             for _ in 0..<3 {
                 let pipe = Pipe()
                 pipe.write()
-                loop.add(try readSource(pipe) { _ in
-                    pipe.readAll()
-                    trace.add("port")
-                })
+                loop.add(
+                    try readSource(pipe) { _ in
+                        pipe.readAll()
+                        trace.add("port")
+                    })
             }
             for date in [3, 1, 2] { loop.add(RunLoop.Timer(fireAt: .ms(Int64(date))) { _ in trace.add("timer\(date)") }) }
             clock.advance(by: .milliseconds(10))
@@ -99,16 +101,18 @@ import Testing
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
             let pipe = Pipe()
-            loop.add(try readSource(pipe) { _ in
-                trace.add("port:\(pipe.readAll())")
-                loop.stop()
-            })
+            loop.add(
+                try readSource(pipe) { _ in
+                    trace.add("port:\(pipe.readAll())")
+                    loop.stop()
+                })
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
-                timer.nextFire = clock.now
-                if calls.increment() == 5 { pipe.write() }
-                if calls.value == 8 { loop.stop() }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
+                    timer.nextFire = clock.now
+                    if calls.increment() == 5 { pipe.write() }
+                    if calls.value == 8 { loop.stop() }
+                })
             _ = loop.run(until: .ms(50))
             return "\(trace) after \(calls.value)"
         }
@@ -121,10 +125,11 @@ import Testing
             pipe.write()
             loop.add(try readSource(pipe) { _ in })
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
-                timer.nextFire = clock.now
-                if calls.increment() == 5 { loop.stop() }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
+                    timer.nextFire = clock.now
+                    if calls.increment() == 5 { loop.stop() }
+                })
             return loop.run(until: .ms(50), returnAfterSourceHandled: true)
         }
         #expect(result == .handledSource)
@@ -136,10 +141,11 @@ import Testing
             let pipe = Pipe()
             pipe.write()
             loop.add(try readSource(pipe) { _ in trace.add("port") })
-            loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
-                trace.add("timer")
-                timer.nextFire = clock.now
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
+                    trace.add("timer")
+                    timer.nextFire = clock.now
+                })
             for _ in 0..<10 { _ = loop.run(for: .zero) }
             return trace.list
         }
@@ -181,11 +187,12 @@ import Testing
             pipe.write()
             loop.add(try readSource(pipe) { _ in trace.add("port") })
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
-                trace.add("timer")
-                timer.nextFire = clock.now
-                if calls.increment() == 5 { loop.stop() }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(0), interval: .seconds(1)) { timer in
+                    trace.add("timer")
+                    timer.nextFire = clock.now
+                    if calls.increment() == 5 { loop.stop() }
+                })
             source.signal()
             _ = loop.run(until: .ms(50))
             itself.value = nil

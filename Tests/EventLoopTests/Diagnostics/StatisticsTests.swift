@@ -22,22 +22,24 @@ import Testing
             loop.add(source)
             let pipe = Pipe()
             loop.add(try readSource(pipe) { _ in trace.add("port:\(pipe.readAll())") })
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
-                trace.add("timer@\(clock.ms)")
-                if clock.ms == 20 {
-                    timer.invalidate()
-                    source.signal()
-                    pipe.write("ab")
-                }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    trace.add("timer@\(clock.ms)")
+                    if clock.ms == 20 {
+                        timer.invalidate()
+                        source.signal()
+                        pipe.write("ab")
+                    }
+                })
             loop.performBlock { trace.add("block") }
             loop.performBlock { trace.add("block") }
             trace.add("-> \(loop.run(until: .ms(50)))")
             return (trace, loop.statistics)
         }
-        #expect(trace.description == """
-            E T S block block W A timer@10 T S W A timer@20 T S custom port:ab T S W A X -> timedOut
-            """)
+        #expect(
+            trace.description == """
+                E T S block block W A timer@10 T S W A timer@20 T S custom port:ab T S W A X -> timedOut
+                """)
         #expect(statistics.passes == 4)
         #expect(statistics.waits == 3)
         #expect(statistics.wakeUps == 0)
@@ -109,10 +111,11 @@ import Testing
 
     @Test func `time is counted as waiting or as working`() throws {
         let statistics = try onFreshThread { loop in
-            loop.add(RunLoop.Timer(after: .milliseconds(20)) { _ in
-                let start = ContinuousClock.now
-                while start.duration(to: .now) < .milliseconds(10) {}  // ends: with real time
-            })
+            loop.add(
+                RunLoop.Timer(after: .milliseconds(20)) { _ in
+                    let start = ContinuousClock.now
+                    while start.duration(to: .now) < .milliseconds(10) {}  // ends: with real time
+                })
             _ = loop.run(for: patience)
             return loop.statistics
         }

@@ -15,10 +15,12 @@ final class ForeignEvent: @unchecked Sendable {
     init(_ base: OpaquePointer, _ descriptor: Int32 = -1, _ what: Int32 = 0, _ body: @escaping (ForeignEvent) -> Void) {
         self.base = base
         self.body = body
-        event = event_new(base, descriptor, Int16(what), { _, _, context in
-            let event = Unmanaged<ForeignEvent>.fromOpaque(context!).takeUnretainedValue()
-            event.body(event)
-        }, Unmanaged.passRetained(self).toOpaque())
+        event = event_new(
+            base, descriptor, Int16(what),
+            { _, _, context in
+                let event = Unmanaged<ForeignEvent>.fromOpaque(context!).takeUnretainedValue()
+                event.body(event)
+            }, Unmanaged.passRetained(self).toOpaque())
         precondition(event != nil, "event_new")
     }
 

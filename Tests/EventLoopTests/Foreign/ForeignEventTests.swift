@@ -206,10 +206,11 @@ import Testing
                 pipe.readAll()
                 trace.add("foreign")
                 loop.perform { trace.add("perform") }
-                loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
-                    trace.add("timer@\(clock.ms)")
-                    loop.stop()
-                })
+                loop.add(
+                    RunLoop.Timer(fireAt: .ms(5)) { _ in
+                        trace.add("timer@\(clock.ms)")
+                        loop.stop()
+                    })
             }
             trace.add("-> \(loop.run(until: .ms(50)))")
             event.free()

@@ -15,7 +15,9 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     @Test(arguments: 0..<64)
     func `hears the activities of its mask, one at a time:`(_ choice: Int) throws {
         try inManualTime { loop, _, trace in
-            let mask = everyActivity.enumerated().filter { choice & (1 << $0.offset) != 0 }.reduce(RunLoop.Activity()) { $0.union($1.element) }
+            let mask = everyActivity.enumerated().filter { choice & (1 << $0.offset) != 0 }.reduce(RunLoop.Activity()) {
+                $0.union($1.element)
+            }
             let observer = RunLoop.Observer(activities: mask) { _, activity in trace.add(letter(of: activity)) }
             #expect(observer.activities == mask)
             loop.add(observer)
@@ -74,7 +76,9 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
 
     @Test func `in several modes hears each`() throws {
         try inManualTime { loop, _, trace in
-            let observer = RunLoop.Observer(activities: [.entry, .exit]) { _, activity in trace.add("\(letter(of: activity)):\(loop.currentMode!)") }
+            let observer = RunLoop.Observer(activities: [.entry, .exit]) { _, activity in
+                trace.add("\(letter(of: activity)):\(loop.currentMode!)")
+            }
             for mode in [RunLoop.Mode.default, "a", "b"] {
                 loop.addIdleSource(forMode: mode)
                 if mode != "b" { loop.add(observer, forMode: mode) }
@@ -142,16 +146,17 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
             let later = RunLoop.Observer(activities: .all, order: 2) { _, activity in trace.add(letter(of: activity)) }
             loop.add(later, forMode: way == "remove from common" ? .common : .default)
             let replacement = RunLoop.Observer(activities: .all, order: 2) { _, activity in trace.add("r" + letter(of: activity)) }
-            loop.add(RunLoop.Observer(activities: everyActivity[index], order: 1) { _, _ in
-                switch way {
-                case "invalidate": later.invalidate()
-                case "remove": loop.remove(later)
-                case "remove from common": loop.remove(later, forMode: .common)
-                default:
-                    loop.remove(later)
-                    loop.add(replacement)
-                }
-            })
+            loop.add(
+                RunLoop.Observer(activities: everyActivity[index], order: 1) { _, _ in
+                    switch way {
+                    case "invalidate": later.invalidate()
+                    case "remove": loop.remove(later)
+                    case "remove from common": loop.remove(later, forMode: .common)
+                    default:
+                        loop.remove(later)
+                        loop.add(replacement)
+                    }
+                })
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             var expected = everyActivity[..<index].map(letter(of:))
             if way == "replace" { expected += everyActivity[(index + 1)...].map { "r" + letter(of: $0) } }
@@ -247,13 +252,14 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let once = Once()
-            loop.add(RunLoop.Observer(activities: .all, order: 1) { _, activity in
-                trace.add(letter(of: activity))
-                guard activity == everyActivity[index], once.isFirst() else { return }
-                trace.add("(")
-                #expect(loop.run(for: .zero) == .timedOut)
-                trace.add(")")
-            })
+            loop.add(
+                RunLoop.Observer(activities: .all, order: 1) { _, activity in
+                    trace.add(letter(of: activity))
+                    guard activity == everyActivity[index], once.isFirst() else { return }
+                    trace.add("(")
+                    #expect(loop.run(for: .zero) == .timedOut)
+                    trace.add(")")
+                })
             loop.add(RunLoop.Observer(activities: [.entry, .exit], order: 2) { _, activity in trace.add("other" + letter(of: activity)) })
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             var expected = ""
@@ -283,13 +289,14 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     @Test func `invalidated in a nested run from its own callout hears no more`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
-            loop.add(RunLoop.Observer(activities: .all) { observer, activity in
-                trace.add(letter(of: activity))
-                guard activity == .beforeTimers else { return }
-                loop.performBlock { observer.invalidate() }
-                _ = loop.run(for: .zero)
-                trace.add("\(observer.isValid)")
-            })
+            loop.add(
+                RunLoop.Observer(activities: .all) { observer, activity in
+                    trace.add(letter(of: activity))
+                    guard activity == .beforeTimers else { return }
+                    loop.performBlock { observer.invalidate() }
+                    _ = loop.run(for: .zero)
+                    trace.add("\(observer.isValid)")
+                })
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(trace.take() == "E T false")
         }
@@ -300,13 +307,14 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
             loop.addIdleSource()
             let later = RunLoop.Observer(activities: .beforeSources, order: 2) { _, _ in trace.add("later") }
             loop.add(later)
-            loop.add(RunLoop.Observer(activities: .beforeSources, repeats: false, order: 1) { _, _ in
-                loop.atFirst(.entry) {
-                    trace.add("nested")
-                    loop.remove(later)
-                }
-                _ = loop.run(for: .zero)
-            })
+            loop.add(
+                RunLoop.Observer(activities: .beforeSources, repeats: false, order: 1) { _, _ in
+                    loop.atFirst(.entry) {
+                        trace.add("nested")
+                        loop.remove(later)
+                    }
+                    _ = loop.run(for: .zero)
+                })
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(trace.take() == "nested")
         }

@@ -208,12 +208,13 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
             let empty = way.prepare(loop, far: clock.now + .seconds(1_000))
             try callout.arrange(loop, clock, trace, leaving: true, body: empty)
             #expect(loop.run(for: .seconds(1_000_000)) == .finished)
-            let expected = switch callout {
-            // Found empty after step 4, before there is a sleep to tell of.
-            case .entry, .beforeTimers, .beforeSources: "E T S X"
-            case .block: "E T S block X"
-            default: callout.traceOfOnePass
-            }
+            let expected =
+                switch callout {
+                // Found empty after step 4, before there is a sleep to tell of.
+                case .entry, .beforeTimers, .beforeSources: "E T S X"
+                case .block: "E T S block X"
+                default: callout.traceOfOnePass
+                }
             #expect(trace.take() == expected)
             #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
         }

@@ -16,7 +16,8 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
     static let everySet = (1...15).map(Reasons.init(rawValue:))
 
     var testDescription: String {
-        [(Self.handled, "handled"), (.stop, "stop"), (.limit, "limit"), (.empty, "empty")].filter { contains($0.0) }.map(\.1).joined(separator: "+")
+        [(Self.handled, "handled"), (.stop, "stop"), (.limit, "limit"), (.empty, "empty")].filter { contains($0.0) }.map(\.1).joined(
+            separator: "+")
     }
 
     var winner: RunLoop.RunResult {

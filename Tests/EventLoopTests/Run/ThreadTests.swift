@@ -156,7 +156,9 @@ import Testing
     }
 
     @Test func `an ended loop lets go of its items`() throws {
-        let (source, timer, observer) = (WeakReference<RunLoop.CustomSource>(), WeakReference<RunLoop.Timer>(), WeakReference<RunLoop.Observer>())
+        let (source, timer, observer) = (
+            WeakReference<RunLoop.CustomSource>(), WeakReference<RunLoop.Timer>(), WeakReference<RunLoop.Observer>()
+        )
         let loop = try onFreshThread { loop in
             source.value = loop.addIdleSource(forMode: .common)
             timer.value = loop.addTimer(at: .distantFuture) { _ in }

@@ -44,10 +44,11 @@ import Darwin
                         let trace = Trace()
                         let pipe = Pipe()
                         childLoop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
-                        childLoop.add(RunLoop.Timer(after: .milliseconds(5)) { _ in
-                            trace.add("timer")
-                            childLoop.stop()
-                        })
+                        childLoop.add(
+                            RunLoop.Timer(after: .milliseconds(5)) { _ in
+                                trace.add("timer")
+                                childLoop.stop()
+                            })
                         childLoop.perform { pipe.write("ab") }
                         trace.add("\(childLoop.run(for: patience))")
                         return trace.description
@@ -111,10 +112,11 @@ import Darwin
             let trace = try onFreshThread { loop in
                 let trace = Trace()
                 let pipe = Pipe()
-                loop.add(try readSource(pipe) { _ in
-                    trace.add("read:\(pipe.readAll())")
-                    loop.stop()
-                })
+                loop.add(
+                    try readSource(pipe) { _ in
+                        trace.add("read:\(pipe.readAll())")
+                        loop.stop()
+                    })
                 _ = loop.run(for: .zero)
                 let end = inForkedChild { 0 }
                 trace.add("child \(end.status)")

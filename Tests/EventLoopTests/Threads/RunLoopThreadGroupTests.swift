@@ -60,13 +60,15 @@ import Testing
         struct Refused: Error {}
         let loops = Box<[RunLoop]>([])
         #expect(throws: Refused.self) {
-            try RunLoopThreadGroup(count: 3, setup: { loop in
-                let count = loops.change { list in
-                    list.append(loop)
-                    return list.count
-                }
-                if count == 2 { throw Refused() }
-            })
+            try RunLoopThreadGroup(
+                count: 3,
+                setup: { loop in
+                    let count = loops.change { list in
+                        list.append(loop)
+                        return list.count
+                    }
+                    if count == 2 { throw Refused() }
+                })
         }
         #expect(loops.value.count >= 2)
         #expect(loops.value.allSatisfy { !$0.isValid })

@@ -45,11 +45,12 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
                 let trace = Trace()
                 trace.observe(loop)
                 install(on: loop) { _ in signalledLoop?.stop() }
-                loop.add(RunLoop.Timer(fireAt: .ms(5), interval: .milliseconds(5)) { _ in
-                    trace.add("begin")
-                    raise(SIGUSR1)
-                    trace.add("end")
-                })
+                loop.add(
+                    RunLoop.Timer(fireAt: .ms(5), interval: .milliseconds(5)) { _ in
+                        trace.add("begin")
+                        raise(SIGUSR1)
+                        trace.add("end")
+                    })
                 trace.add("-> \(loop.run(until: .ms(50)))")
                 return trace.description
             }

@@ -101,9 +101,10 @@ import Testing
     @Test func `a one-shot that is being fired keeps its mode from being empty`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                trace.add("nested \(loop.run(for: .milliseconds(5))) @\(clock.ms)")
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10)) { _ in
+                    trace.add("nested \(loop.run(for: .milliseconds(5))) @\(clock.ms)")
+                })
             trace.add("outer \(loop.run(until: .ms(50))) @\(clock.ms)")
             return trace.description
         }
@@ -219,9 +220,10 @@ import Testing
         let century: Int64 = 100 * 365 * 86_400
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: Instant(nanoseconds: 0) + .seconds(century)) { _ in
-                trace.add("fire@\(clock.now.nanoseconds / 1_000_000_000)")
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: Instant(nanoseconds: 0) + .seconds(century)) { _ in
+                    trace.add("fire@\(clock.now.nanoseconds / 1_000_000_000)")
+                })
             trace.add("-> \(loop.run(until: .distantFuture))")
             return trace.description
         }

@@ -153,11 +153,12 @@ import Testing
                 let pipe = Pipe()
                 let gone = RunLoop.Timer(after: .milliseconds(40)) { _ in trace.add("fired") }
                 loop.add(gone)
-                loop.add(try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
-                    pipe.readAll()
-                    trace.add("take away")
-                    gone.invalidate()
-                })
+                loop.add(
+                    try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+                        pipe.readAll()
+                        trace.add("take away")
+                        gone.invalidate()
+                    })
                 let other = plainThread {
                     try waitUntilAsleep(loop)
                     pipe.write()
@@ -188,9 +189,10 @@ import Testing
             trace.add("-> \(loop.run(until: .ms(100))) valid \(timer.isValid), in the mode \(loop.contains(timer))")
             return trace.description
         }
-        #expect(trace == """
-            E T S W A fire@10 T S W A X -> timedOut E T S W A fire@60 T S W A X -> timedOut valid true, in the mode true
-            """)
+        #expect(
+            trace == """
+                E T S W A fire@10 T S W A X -> timedOut E T S W A fire@60 T S W A X -> timedOut valid true, in the mode true
+                """)
     }
 
     @Test func `an on-demand timer without a date keeps its mode alive, and is not a next fire`() throws {
@@ -234,10 +236,11 @@ import Testing
             let timer = RunLoop.Timer.onDemand { _ in trace.add("timeout") }
             loop.add(timer)
             timer.nextFire = .ms(10)
-            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
-                trace.add("in time")
-                timer.nextFire = .distantFuture
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(5)) { _ in
+                    trace.add("in time")
+                    timer.nextFire = .distantFuture
+                })
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
         }

@@ -149,11 +149,12 @@ import Testing
     @Test func `a nested run in another mode holds the timers of the outer mode`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                trace.add("begin@\(clock.ms)")
-                _ = loop.run(mode: "other", until: .ms(40))
-                trace.add("end@\(clock.ms)")
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10)) { _ in
+                    trace.add("begin@\(clock.ms)")
+                    _ = loop.run(mode: "other", until: .ms(40))
+                    trace.add("end@\(clock.ms)")
+                })
             loop.add(RunLoop.Timer(fireAt: .ms(15), interval: .milliseconds(15)) { _ in trace.add("held@\(clock.ms)") })
             loop.add(RunLoop.Timer(fireAt: .ms(20), interval: .milliseconds(15)) { _ in trace.add("other@\(clock.ms)") }, forMode: "other")
             _ = loop.run(until: .ms(50))
@@ -166,13 +167,14 @@ import Testing
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
-                trace.add("\(clock.ms)")
-                if calls.increment() == 1 {
-                    _ = loop.run(until: .ms(33))
-                    trace.add("slot \(timer.nextFire.nanoseconds / 1_000_000)")
-                }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    trace.add("\(clock.ms)")
+                    if calls.increment() == 1 {
+                        _ = loop.run(until: .ms(33))
+                        trace.add("slot \(timer.nextFire.nanoseconds / 1_000_000)")
+                    }
+                })
             _ = loop.run(until: .ms(55))
             return trace.description
         }

@@ -36,10 +36,11 @@ import Testing
     @Test func `callouts that take time make no drift`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
-                trace.add("tick@\(clock.ms)")
-                clock.advance(by: .milliseconds(3))
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                    trace.add("tick@\(clock.ms)")
+                    clock.advance(by: .milliseconds(3))
+                })
             trace.add("-> \(loop.run(until: .ms(45)))")
             return trace.description
         }
@@ -68,9 +69,10 @@ import Testing
             let clock = RunLoop.ManualClock()
             loop.use(clock)
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
-                trace.add("at \(clock.ms) slot \(timer.nextFire.nanoseconds / 1_000_000)")
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    trace.add("at \(clock.ms) slot \(timer.nextFire.nanoseconds / 1_000_000)")
+                })
             clock.advance(by: .milliseconds(13))
             _ = loop.run(for: .zero)
             return trace.description
@@ -84,10 +86,11 @@ import Testing
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
-                trace.add("tick@\(clock.ms)")
-                if calls.increment() == 1 { clock.advance(by: .milliseconds(25)) }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                    trace.add("tick@\(clock.ms)")
+                    if calls.increment() == 1 { clock.advance(by: .milliseconds(25)) }
+                })
             trace.add("-> \(loop.run(until: .ms(55)))")
             return trace.description
         }
@@ -97,10 +100,11 @@ import Testing
     @Test func `a callout that ends on a slot drops that slot: the next is later than the end`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
-                trace.add("tick@\(clock.ms)")
-                clock.advance(by: .milliseconds(10))
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
+                    trace.add("tick@\(clock.ms)")
+                    clock.advance(by: .milliseconds(10))
+                })
             trace.add("-> \(loop.run(until: .ms(55)))")
             return trace.description
         }

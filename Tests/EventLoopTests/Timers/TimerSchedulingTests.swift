@@ -54,10 +54,11 @@ import Testing
             let trace = Trace()
             trace.observe(loop)
             let second = RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("second@\(clock.ms)") }
-            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                trace.add("first@\(clock.ms)")
-                change(loop, second)
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10)) { _ in
+                    trace.add("first@\(clock.ms)")
+                    change(loop, second)
+                })
             loop.add(second)
             loop.add(second, forMode: "other")
             clock.advance(by: .milliseconds(30))
@@ -111,10 +112,11 @@ import Testing
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
             trace.observe(loop)
-            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in
-                trace.add("a@\(clock.ms)")
-                loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("b@\(clock.ms)") })
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10)) { _ in
+                    trace.add("a@\(clock.ms)")
+                    loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("b@\(clock.ms)") })
+                })
             trace.add("-> \(loop.run(until: .ms(90)))")
             return trace.description
         }
@@ -126,10 +128,11 @@ import Testing
             let trace = Trace()
             trace.observe(loop)
             @Sendable func addAnother(_ number: Int) {
-                loop.add(RunLoop.Timer(fireAt: .distantPast) { _ in
-                    trace.add("\(number)")
-                    if number == 3 { loop.stop() } else { addAnother(number + 1) }
-                })
+                loop.add(
+                    RunLoop.Timer(fireAt: .distantPast) { _ in
+                        trace.add("\(number)")
+                        if number == 3 { loop.stop() } else { addAnother(number + 1) }
+                    })
             }
             addAnother(1)
             trace.add("-> \(loop.run(until: .ms(90)))")
@@ -145,10 +148,11 @@ import Testing
         try onSimulatedTime { loop, clock in
             let trace = Trace()
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
-                trace.add("\(clock.ms)")
-                if calls.increment() == 1 { callout(timer) }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    trace.add("\(clock.ms)")
+                    if calls.increment() == 1 { callout(timer) }
+                })
             _ = loop.run(until: .ms(limit))
             return trace.description
         }
@@ -167,10 +171,11 @@ import Testing
             let trace = Trace()
             trace.observe(loop)
             let calls = Box(0)
-            loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
-                trace.add("tick@\(clock.ms)")
-                if calls.increment() == 1 { timer.nextFire = .ms(0) }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
+                    trace.add("tick@\(clock.ms)")
+                    if calls.increment() == 1 { timer.nextFire = .ms(0) }
+                })
             trace.add("-> \(loop.run(until: .ms(25)))")
             return trace.description
         }
@@ -178,11 +183,12 @@ import Testing
     }
 
     @Test func `of several dates set in one callout the last counts`() throws {
-        let trace = try redated(in: { timer in
-            timer.nextFire = .ms(13)
-            timer.nextFire = .ms(35)
-            timer.nextFire = .ms(17)
-        }, until: 40)
+        let trace = try redated(
+            in: { timer in
+                timer.nextFire = .ms(13)
+                timer.nextFire = .ms(35)
+                timer.nextFire = .ms(17)
+            }, until: 40)
         #expect(trace == "10 17 27 37")
     }
 
@@ -235,10 +241,11 @@ import Testing
             trace.observe(loop)
             let idle = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("idle@\(clock.ms)") }
             loop.add(idle)
-            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in
-                trace.add("move")
-                for date in 11...40 { idle.nextFire = .ms(Int64(date)) }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(5)) { _ in
+                    trace.add("move")
+                    for date in 11...40 { idle.nextFire = .ms(Int64(date)) }
+                })
             trace.add("-> \(loop.run(until: .ms(90)))")
             return trace.description
         }

@@ -54,9 +54,10 @@ import Testing
     @Test func `a tolerant timer is never early, though a wake-up comes just before its date`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()
-            loop.add(RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(4)) { _ in
-                trace.add(clock.ms < 10 ? "early" : clock.ms > 14 ? "late" : "in time")
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(4)) { _ in
+                    trace.add(clock.ms < 10 ? "early" : clock.ms > 14 ? "late" : "in time")
+                })
             loop.add(RunLoop.Timer(fireAt: .ms(9)) { _ in trace.add("before@\(clock.ms)") })
             _ = loop.run(until: .ms(90))
             return trace.description
@@ -73,9 +74,10 @@ import Testing
             }
             loop.add(timer)
             // Wake-ups at 13, 26, 39, 52, … fall in and out of the tolerance.
-            loop.add(RunLoop.Timer(fireAt: .ms(13), interval: .milliseconds(13)) { _ in
-                nexts.change { $0.append(timer.nextFire.nanoseconds / 1_000_000) }
-            })
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(13), interval: .milliseconds(13)) { _ in
+                    nexts.change { $0.append(timer.nextFire.nanoseconds / 1_000_000) }
+                })
             _ = loop.run(until: .ms(107))
             return (lateness.value, nexts.value)
         }
