@@ -19,6 +19,9 @@ SWIFT ?= swift
 TSAN_SCRATCH := .build-tsan
 ASAN_SCRATCH := .build-asan
 
+# Tests of fork start threads in the child, which ThreadSanitizer refuses unless told otherwise.
+TSAN_SETTINGS := die_after_fork=0
+
 # The leak detector is part of AddressSanitizer on Linux. On macOS a program that is told to use it refuses to start.
 ifeq ($(shell uname -s),Linux)
 ASAN_SETTINGS := detect_leaks=1
@@ -39,7 +42,7 @@ test: dependencies
 	$(SWIFT) test
 
 test-tsan: dependencies
-	$(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH)
+	TSAN_OPTIONS="$(TSAN_SETTINGS):$$TSAN_OPTIONS" $(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH)
 
 test-asan: dependencies
 	ASAN_OPTIONS="$(ASAN_SETTINGS):$$ASAN_OPTIONS" LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \

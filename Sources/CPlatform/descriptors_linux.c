@@ -24,11 +24,6 @@ void cplatform_wake(const int ends[2]) {
     errno = saved;
 }
 
-void cplatform_drain_wake_channel(const int ends[2]) {
-    uint64_t count;
-    (void)!read(ends[0], &count, sizeof(count));
-}
-
 int cplatform_make_deadline_timer(void) { return timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); }
 
 int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds) {

@@ -34,11 +34,6 @@ void cplatform_wake(const int ends[2]) {
     errno = saved;
 }
 
-void cplatform_drain_wake_channel(const int ends[2]) {
-    char buffer[64];
-    while (read(ends[0], buffer, sizeof(buffer)) == (ssize_t)sizeof(buffer)) {}
-}
-
 // libevent's own timeouts take its place there (kqueue's are precise).
 int cplatform_make_deadline_timer(void) {
     errno = ENOSYS;

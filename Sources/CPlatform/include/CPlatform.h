@@ -45,10 +45,8 @@ void cplatform_unlock(struct cplatform_lock *lock);
 
 // A descriptor to wake a sleeper with: `ends[0]` is watched, `ends[1]` is written (the same one where there is eventfd).
 int cplatform_make_wake_channel(int ends[2]);
-// Makes `ends[0]` readable, as an edge also when it already was. Async-signal-safe; keeps errno.
+// Makes `ends[0]` readable; an eventfd has a new edge also when it already was. Async-signal-safe; keeps errno.
 void cplatform_wake(const int ends[2]);
-// Takes what was written, for pollers that know levels only.
-void cplatform_drain_wake_channel(const int ends[2]);
 
 // A timer that is a descriptor, on the monotonic clock; -1 with ENOSYS where the platform has none.
 int cplatform_make_deadline_timer(void);

@@ -109,6 +109,8 @@ struct SourceState: Sendable {
 /// Lifecycle: the source and the loop hold it; each membership is one use of the source's rundown, ended on the loop's thread
 /// when the poller has let go of the descriptor.
 final class SourceMembership: @unchecked Sendable {
+    // SAFETY: constants, what the loop's lock guards, and what its thread owns, in this order.
+
     let source: RunLoop.Source
     let loop: RunLoop
 
@@ -131,30 +133,5 @@ final class SourceMembership: @unchecked Sendable {
     init(source: RunLoop.Source, loop: RunLoop) {
         self.source = source
         self.loop = loop
-    }
-}
-
-extension RunLoop {
-    /// Why a source could not be made, or became invalid by itself.
-    public enum SourceError: Error, Sendable, Equatable {
-        /// Not an open descriptor.
-        case badDescriptor(Int32)
-        /// Open, but not something that becomes ready (a regular file, a directory).
-        case notPollable(Int32)
-        case badSignal(Int32)
-        case badAddress(String)
-        case system(operation: String, errno: Int32)
-    }
-
-    /// Which of several ready kernel-signalled sources is served first; maps onto libevent's active-event priorities.
-    ///
-    /// A pass serves the most urgent level that is ready and asks the kernel again before going lower. A source that is always
-    /// ready at a more urgent level therefore starves the levels below it.
-    public struct Priority: Sendable, Hashable, Comparable {
-        let level: Int32
-        public static let high = Priority(level: 0)
-        public static let `default` = Priority(level: 1)
-        public static let low = Priority(level: 2)
-        public static func < (lhs: Self, rhs: Self) -> Bool { lhs.level < rhs.level }
     }
 }

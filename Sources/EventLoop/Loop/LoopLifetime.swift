@@ -79,8 +79,13 @@ enum LoopLifetime {
     }()
 
     private static func end(_ pointer: UnsafeMutableRawPointer) { /* DOES CALLOUT */
-        let loop = Unmanaged<RunLoop>.fromOpaque(pointer).takeRetainedValue()
-        loop.end()
+        let loop = Unmanaged<RunLoop>.fromOpaque(pointer)
+        if loop._withUnsafeGuaranteedRef({ $0.belongsToParentProcess }) {
+            // A child of fork ends: the kernel's objects are the parent's too, so they are left alone, and the loop with them.
+            return cplatform_set_current_loop(0, nil)
+        }
+        loop.takeUnretainedValue().end()
+        loop.release()
         cplatform_set_current_loop(0, nil)
     }
 }

@@ -92,7 +92,6 @@ final class LoopOwned {
     @exclusivity(unchecked) var owesMainQueueDrain = false
     /// Emptied arrays, kept for their memory.
     @exclusivity(unchecked) var spareBlocks: [ContiguousArray<WorkItem>] = []
-    @exclusivity(unchecked) var spareSignals: ContiguousArray<SourceMembership> = []
     @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
 }
 

@@ -24,7 +24,7 @@ extension RunLoop {
         if !owned.failures.isEmpty { failSources() }
     }
 
-    private func failSources() { /* DOES CALLOUT */
+    func failSources() { /* DOES CALLOUT */
         let failures = owned.failures
         owned.failures = []
         for (source, error) in failures { fail(source, error) }

@@ -20,7 +20,6 @@ extension RunLoop {
         assert(owned.depth == 0, "the last batch comes after the last run")
         // What is performed here, and the teardown, may run the loop for purposes of their own.
         isTerminating.store(false, ordering: .sequentiallyConsistent)
-        _ = takePendingStop()
         var batch = owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
         shared.withLock { shared in
             for mode in shared.modes {

@@ -40,6 +40,7 @@ extension RunLoop {
         }
         owned.owesMainQueueDrain = false
         owned.isDrainingMainQueue = true
+        counters.sourcesHandled.increment()
         cplatform_main_queue_drain()
         owned.isDrainingMainQueue = false
         return true

@@ -39,7 +39,15 @@ extension RunLoop {
         mode.poller = poller
         if servesMainQueue(in: mode) { watchMainQueue(poller) }
         let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
+        // Sources that fail here are failed after the walk: their last callouts may take others of the list out of the mode.
+        let isNested = owned.isApplyingChanges
+        owned.isApplyingChanges = true
         for membership in memberships { register(membership, in: mode) }
+        owned.isApplyingChanges = isNested
+        if !isNested {
+            applyChanges()
+            failSources()
+        }
         return poller
     }
 

@@ -6,6 +6,8 @@ import Synchronization
 ///
 /// No access spans a callout, so overlapping accesses are not looked for at run time.
 final class ModeState: @unchecked Sendable {
+    // SAFETY: constants and atomics, what the loop's lock guards, and what its thread owns, in this order.
+
     let name: RunLoop.Mode
     let index: Int
 

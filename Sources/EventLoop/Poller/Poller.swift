@@ -68,7 +68,8 @@ final class Poller {
         guard let base = EventBase(), let deadline = DeadlineTimer(base) else { return nil }
         self.base = base
         self.deadline = deadline
-        let drains = !self.base.reportsEdges
+        // A pipe that is never read fills up, and a full one has no edges.
+        let drains = !self.base.reportsEdges || channel.readEnd != channel.writeEnd
         // Edge-triggered and never read: every write is a new edge, and the read is saved.
         let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
         if code != 0 {

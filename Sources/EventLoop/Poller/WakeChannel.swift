@@ -36,10 +36,4 @@ struct WakeChannel: ~Copyable, Sendable {
             ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
         }
     }
-
-    func drain() {
-        withUnsafePointer(to: (readEnd, writeEnd)) { ends in
-            ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_drain_wake_channel($0) }
-        }
-    }
 }

@@ -47,7 +47,6 @@ public final class RunLoopThread: Sendable {
         // In this order: a thread that finds itself stopping has a loop that takes nothing more.
         runLoop.terminate()
         life.isStopping.store(true, ordering: .sequentiallyConsistent)
-        runLoop.stop(sticky: true)
     }
 
     /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition

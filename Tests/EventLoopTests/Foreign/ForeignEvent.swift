@@ -5,6 +5,12 @@ import CLibevent
 import EventLoop
 import EventLoopTestSupport
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 /// An event that is not the run loop's own, on the base that `withEventBase` hands out.
 final class ForeignEvent: @unchecked Sendable {
     // SAFETY: used on the base's thread only.

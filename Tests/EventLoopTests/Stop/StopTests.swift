@@ -221,6 +221,22 @@ import Testing
         }
     }
 
+    /// The nested run takes the wake-up that came with the stop: the outer must not sleep over it.
+    @Test(arguments: Callout.allCases, [RunLoop.Mode.default, "nested"])
+    func `of the outer run is not slept over after a nested run:`(_ callout: Callout, _ mode: RunLoop.Mode) throws {
+        try inManualTime { loop, clock, trace in
+            loop.addIdleSource()
+            loop.addIdleSource(forMode: "nested")
+            try callout.arrange(loop, clock, Trace()) {
+                loop.stop()
+                trace.add("\(loop.run(mode: mode, for: .seconds(1)))")
+            }
+            #expect(loop.run(for: .seconds(10)) == .stopped)
+            #expect(trace.take() == "timedOut")
+            #expect(clock.now == RunLoop.Instant(nanoseconds: 1_000_000_000))
+        }
+    }
+
     @Test func `unwinds one level each`() throws {
         try inManualTime { loop, clock, trace in
             let modes: [RunLoop.Mode] = ["level0", "level1", "level2", "level3"]

@@ -1,0 +1,14 @@
+// What can be wrong with a source.
+
+extension RunLoop {
+    /// Why a source could not be made, or became invalid by itself.
+    public enum SourceError: Error, Sendable, Equatable {
+        /// Not an open descriptor.
+        case badDescriptor(Int32)
+        /// Open, but not something that becomes ready (a regular file, a directory).
+        case notPollable(Int32)
+        case badSignal(Int32)
+        case badAddress(String)
+        case system(operation: String, errno: Int32)
+    }
+}

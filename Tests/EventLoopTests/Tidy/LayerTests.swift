@@ -1,0 +1,99 @@
+// Rules proved here, which no compiler states:
+// - A file names the types of its own layer and of those below it, not of those above (docs/architecture.md).
+// - CLibevent is imported in Libevent/ only; nothing in the library imports Foundation or Dispatch.
+// - The ten steps stand in RunLoop+Run.swift, once each and in order, without `#if` and without locks.
+// - Whatever claims to be safe without the compiler's word says why, beside the claim.
+// - No file of the library is over 400 lines.
+
+import Foundation
+import Testing
+
+private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Threads"]
+
+private struct SourceFile {
+    let layer: String
+    let name: String
+    let lines: [Substring]
+
+    /// Without comments and string literals.
+    var code: [String] {
+        lines.map { line in
+            let withoutComment = line.range(of: "//").map { line[..<$0.lowerBound] } ?? line
+            return String(withoutComment).replacing(/"[^"]*"/, with: "\"\"")
+        }
+    }
+
+    /// The types declared at the top of the file, or directly in an extension of RunLoop.
+    var declaredTypes: [String] {
+        let declaration =
+            /^(?:    )?(?:(?:public|private|fileprivate|internal|final|indirect) )*(?:class|struct|enum|protocol|typealias) (\w+)/
+        return code.compactMap { line in
+            guard let match = line.firstMatch(of: declaration), !line.hasPrefix("private") else { return nil }
+            return String(match.1)
+        }
+    }
+}
+
+private func libraryFiles() throws -> [SourceFile] {
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        .appendingPathComponent("../../../Sources/EventLoop").standardizedFileURL
+    return try layers.flatMap { layer in
+        try FileManager.default.contentsOfDirectory(at: root.appendingPathComponent(layer), includingPropertiesForKeys: nil)
+            .filter { $0.pathExtension == "swift" }
+            .map { url in
+                let text = try String(contentsOf: url, encoding: .utf8)
+                return SourceFile(
+                    layer: layer, name: url.lastPathComponent, lines: text.split(separator: "\n", omittingEmptySubsequences: false))
+            }
+    }
+}
+
+@Suite struct LayerTests {
+    @Test func `a file names its own layer and those below it only`() throws {
+        let files = try libraryFiles()
+        #expect(files.count > 40)
+        // Names that several layers use for things of their own say nothing.
+        let common: Set<String> = ["RunLoop", "State", "Flag", "Outcome", "Ready", "Header"]
+        for (index, layer) in layers.enumerated() {
+            let above = Set(files.filter { layers.firstIndex(of: $0.layer)! > index }.flatMap(\.declaredTypes)).subtracting(common)
+            for file in files where file.layer == layer {
+                let words = Set(file.code.flatMap { $0.split { !$0.isLetter && !$0.isNumber && $0 != "_" }.map(String.init) })
+                let own = Set(files.filter { layers.firstIndex(of: $0.layer)! <= index }.flatMap(\.declaredTypes))
+                let named = words.intersection(above).subtracting(own)
+                #expect(named.isEmpty, "\(layer)/\(file.name) names \(named.sorted()) of a layer above")
+            }
+        }
+    }
+
+    @Test func `libevent is imported in its folder only, and Foundation and Dispatch nowhere`() throws {
+        for file in try libraryFiles() {
+            let imports = file.code.filter { $0.contains("import ") }
+            #expect(file.layer == "Libevent" || !imports.contains { $0.contains("CLibevent") }, "\(file.name)")
+            #expect(!imports.contains { $0.contains("Foundation") || $0.contains("Dispatch") }, "\(file.name)")
+        }
+    }
+
+    @Test func `the ten steps stand in one file, in order`() throws {
+        let file = try #require(try libraryFiles().first { $0.name == "RunLoop+Run.swift" })
+        let numbers = file.lines.compactMap { line in line.firstMatch(of: /\/\/ (\d+)$/).flatMap { Int($0.1) } }
+        #expect(numbers == [1, 10, 2, 3, 4, 5, 6, 7, 8, 9])
+        #expect(!file.lines.contains { $0.contains("#if") || $0.contains("withLock") })
+        #expect(file.lines.count <= 70)
+    }
+
+    @Test func `every unchecked claim says what makes it safe`() throws {
+        for file in try libraryFiles() {
+            for (index, line) in file.lines.enumerated() where line.contains("@unchecked Sendable") || line.contains("nonisolated(unsafe)")
+            {
+                let around = file.lines[max(0, index - 4)...min(index + 2, file.lines.count - 1)]
+                // A subclass of Source repeats the claim that Source makes, and its stored properties say their own.
+                let isSubclass = line.contains(": Source, @unchecked Sendable")
+                #expect(isSubclass || around.contains { $0.contains("SAFETY") }, "\(file.name):\(index + 1)")
+            }
+        }
+    }
+
+    @Test func `no file is over 400 lines`() throws {
+        for file in try libraryFiles() { #expect(file.lines.count <= 400, "\(file.name) has \(file.lines.count)") }
+    }
+}
