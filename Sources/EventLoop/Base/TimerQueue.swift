@@ -102,7 +102,8 @@ struct TimerQueue: ~Copyable {
 
     /// Files the tops anew whose dates have moved later, until each top that is not after `limit` tells the truth.
     private mutating func settle(upTo limit: Int64) {
-        while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {  // ends: an entry is mended at each turn
+        // Ends: an entry is mended at each turn.
+        while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {
             refile(top.slot)
         }
         while let top = soft.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {  // ends: likewise

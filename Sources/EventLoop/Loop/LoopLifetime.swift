@@ -145,7 +145,8 @@ extension RunLoop {
 
     private func letGo(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
         for (membership, lost) in sources {
-            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }  // ends: one goes a turn
+            // Ends: one goes a turn.
+            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
             let source = membership.source
             for mode in lost { source.didLeave(self, mode.name) }
             source.forget(membership)

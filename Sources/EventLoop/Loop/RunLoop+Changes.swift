@@ -70,7 +70,8 @@ extension RunLoop {
         case .sourceChanged(let membership):
             updateRegistrations(membership)
         case .sourceDied(let membership):
-            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }  // ends: one goes a turn
+            // Ends: one goes a turn.
+            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
             if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
         case .timerJoined(let timer, let membership):
             let isMember = shared.withLock { _ in isTimer(timer, filedAs: membership) }
