@@ -47,8 +47,4 @@ struct EventBase: ~Copyable {
 
     /// The most events that were active at one time since the last call.
     func takeMostActiveEvents() -> Int { Int(event_base_get_max_events(raw, UInt32(EVENT_BASE_COUNT_ACTIVE), 1)) }
-
-    /// Gives the base a new kernel object and adds its events to it anew. event.h offers it for forked children; it is as right where
-    /// the kernel still reports a file whose descriptor was closed, which no `epoll_ctl` can reach any more.
-    func rebuild() { event_reinit(raw) }
 }

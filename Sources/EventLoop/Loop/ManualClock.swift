@@ -88,6 +88,8 @@ extension RunLoop {
     func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.Outcome {
         let outcome = poller.poll()
         if !poller.ready.isEmpty || outcome.mainQueueIsReady || outcome.servedForeign { return outcome }
+        // The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word still tells.
+        if sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken { return outcome }
         defer { clock.endWaiting(self) }
         if clock.beginWaiting(self, until: limit) { return Poller.Outcome() }
         return poller.wait(until: .max)

@@ -32,20 +32,16 @@ struct DeadlineTimer: ~Copyable {
         reportsEdges = base.reportsEdges
         record = EventRecord.allocate(Record())
         let event = EventRecord.event(record)
-        let callback: EventCallback = { _, _, context in
-            context!.assumingMemoryBound(to: Record.self).pointee.hasFired = true
-        }
         let level = RunLoop.Priority.default.level
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], level: level, callback, record)
+            event.assign(base, -1, [.timeout], level: level, Self.noteFired, record)
             if isRefused {
                 EventRecord.free(record)
                 return nil
             }
             return
         }
-        // An edge needs no read: each arming that comes due is a new one.
-        event.assign(base, descriptor, base.reportsEdges ? [.read, .persist, .edge] : [.read, .persist], level: level, callback, record)
+        event.assign(base, descriptor, flags, level: level, Self.noteFired, record)
         if event.add() != 0 {
             EventRecord.free(record)
             return nil
@@ -55,6 +51,28 @@ struct DeadlineTimer: ~Copyable {
     deinit {
         if descriptor >= 0 { close(descriptor) }
     }
+
+    /// Leaves its base for another one.
+    mutating func move(to base: borrowing EventBase) {
+        let event = EventRecord.event(record)
+        event.delete()
+        let level = RunLoop.Priority.default.level
+        if descriptor < 0 {
+            event.assign(base, -1, [.timeout], level: level, Self.noteFired, record)
+            armed = .max
+            return
+        }
+        event.assign(base, descriptor, flags, level: level, Self.noteFired, record)
+        let code = event.add()
+        precondition(code == 0, "a timer descriptor that one base takes another one takes too; errno \(code)")
+    }
+
+    private static let noteFired: EventCallback = { _, _, context in
+        context!.assumingMemoryBound(to: Record.self).pointee.hasFired = true
+    }
+
+    /// An edge needs no read: each arming that comes due is a new one.
+    private var flags: EventFlags { reportsEdges ? [.read, .persist, .edge] : [.read, .persist] }
 
     /// Before the base is freed; the last call.
     func disconnect() {

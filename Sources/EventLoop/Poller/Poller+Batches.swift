@@ -54,7 +54,7 @@ extension Poller {
             stale.append(registration.pointee.owner)
             disconnect(registration)
             // A duplicate keeps the old file in the kernel's set, under a number that leads to another file.
-            base.rebuild()
+            rebuild()
             return nil
         }
         return entry.readiness

@@ -89,8 +89,22 @@ extension Poller {
             disconnect(registration)
         }
         // A duplicate may keep the old file alive in the kernel's set, under the number that is another file's now.
-        if found { base.rebuild() }
+        if found { rebuild() }
         return nil
+    }
+
+    /// Adds the event of a registration that had one to a new base, as it was.
+    func reconnect(_ registration: RegistrationPointer) {
+        let watch = registration.pointee.watch
+        let gate = registration.pointee.gate
+        let event = EventRecord.event(registration)
+        let flags: EventFlags = gate >= 0 ? [.read, .persist] : watch.eventFlags
+        event.assign(base, gate >= 0 ? gate : watch.descriptor, flags, level: watch.priority.level, Poller.collect, registration)
+        if event.add() != 0 {
+            // Its number has become another file's too, and nobody has looked yet: whoever watches it anew will.
+            registration.pointee.isAdded = false
+            ownEvents -= 1
+        }
     }
 
     /// Adds the event, unless nothing is asked for.

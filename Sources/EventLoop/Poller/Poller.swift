@@ -17,7 +17,7 @@ import Darwin
 final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; `Registration.poller` is read in callbacks on that thread.
 
-    let base: EventBase
+    @exclusivity(unchecked) private(set) var base: EventBase
     @exclusivity(unchecked) private var deadline: DeadlineTimer
     @exclusivity(unchecked) private var internals: [UnsafeMutablePointer<InternalRecord>] = []
     @exclusivity(unchecked) private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
@@ -49,6 +49,9 @@ final class Poller {
     /// The events that are the poller's own business.
     struct InternalRecord {
         let poller: Unmanaged<Poller>
+        var descriptor: Int32 = -1
+        var flags: EventFlags = []
+        var callback: EventCallback
         var level: Int32 = RunLoop.Priority.default.level
         /// The descriptor must be read, because the backend knows levels only.
         var drains = false
@@ -142,42 +145,77 @@ final class Poller {
 
     // MARK: Our own events
 
-    private func watchInternally(_ descriptor: Int32, _ flags: EventFlags, drains: Bool) -> Int32 {
-        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), drains: drains))
-        let event = Internal.event(record)
-        event.assign(
-            base, descriptor, flags, level: RunLoop.Priority.default.level,
-            { descriptor, _, context in
-                let record = context!.assumingMemoryBound(to: InternalRecord.self)
-                record.pointee.poller._withUnsafeGuaranteedRef { $0.collected += 1 }
-                guard record.pointee.drains else { return }
-                var count: UInt64 = 0
-                _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
-            }, record)
-        let code = event.add()
-        if code == 0 { ownEvents += 1 }
+    private func watchInternally(
+        _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.noteInternal
+    ) -> Int32 {
+        let record = Internal.allocate(
+            InternalRecord(poller: .passUnretained(self), descriptor: descriptor, flags: flags, callback: callback, drains: drains))
         internals.append(record)
+        let code = addInternal(record)
+        if code == 0 { ownEvents += 1 }
         return code
+    }
+
+    private func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {
+        let event = Internal.event(record)
+        event.assign(base, record.pointee.descriptor, record.pointee.flags, level: record.pointee.level, record.pointee.callback, record)
+        return event.add()
+    }
+
+    private static let noteInternal: EventCallback = { descriptor, _, context in
+        let record = context!.assumingMemoryBound(to: InternalRecord.self)
+        record.pointee.poller._withUnsafeGuaranteedRef { $0.collected += 1 }
+        guard record.pointee.drains else { return }
+        var count: UInt64 = 0
+        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
     }
 
     /// Watches the handle that Dispatch offers to run loops. 0 or an errno.
     func watchMainQueue(_ descriptor: Int32) -> Int32 {
-        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self)))
-        let event = Internal.event(record)
-        event.assign(
-            base, descriptor, [.read, .persist], level: RunLoop.Priority.default.level,
-            { _, _, context in
-                let record = context!.assumingMemoryBound(to: InternalRecord.self)
-                record.pointee.poller._withUnsafeGuaranteedRef {
-                    $0.collected += 1
-                    $0.mainQueueIsReady = true
-                }
-            }, record)
-        let code = event.add()
-        if code == 0 { ownEvents += 1 }
-        internals.append(record)
+        let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
+            let record = context!.assumingMemoryBound(to: InternalRecord.self)
+            record.pointee.poller._withUnsafeGuaranteedRef {
+                $0.collected += 1
+                $0.mainQueueIsReady = true
+            }
+        }
         watchesMainQueue = code == 0
         return code
+    }
+
+    // MARK: Another base
+
+    /// Moves everything to a new base, because the kernel's set of the old one has a file that nobody can take out any more: its
+    /// descriptor was closed and a duplicate keeps it alive.
+    ///
+    /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal socket pair twice there, and the second time the numbers
+    /// may be another thread's. Events of C libraries cannot be moved: a base that hosts some stays, and may report the stranger.
+    func rebuild() {
+        guard !hostsForeignEvents, !isInside, let fresh = EventBase() else { return }
+        for record in internals { Internal.event(record).delete() }
+        for record in sentinels {
+            Internal.event(record).delete()
+            Internal.free(record)
+        }
+        sentinels = []
+        forEachAdded { EventRecord.event($0).delete() }
+        deadline.move(to: fresh)
+        base = fresh
+        for record in internals {
+            let code = addInternal(record)
+            precondition(code == 0, "what one base watches another one watches too; errno \(code)")
+        }
+        forEachAdded { reconnect($0) }
+    }
+
+    private func forEachAdded(_ body: (RegistrationPointer) -> Void) {
+        for first in registrations.values {
+            var next: RegistrationPointer? = first
+            while let registration = next {  // ends: the chain has an end
+                next = registration.pointee.nextOnDescriptor
+                if registration.pointee.isAdded { body(registration) }
+            }
+        }
     }
 
     // MARK: Collecting
@@ -228,16 +266,16 @@ final class Poller {
 
     private func makeSentinels() {
         for level in 0..<EventBase.levels {
-            let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), level: level))
-            Internal.event(record).assign(
-                base, -1, [], level: level,
-                { _, _, context in
-                    let record = context!.assumingMemoryBound(to: InternalRecord.self)
-                    record.pointee.isActive = false
-                    record.pointee.poller._withUnsafeGuaranteedRef { $0.base.breakLoop() }
-                }, record)
+            let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), callback: Self.breakWait, level: level))
+            Internal.event(record).assign(base, -1, [], level: level, Self.breakWait, record)
             sentinels.append(record)
         }
+    }
+
+    private static let breakWait: EventCallback = { _, _, context in
+        let record = context!.assumingMemoryBound(to: InternalRecord.self)
+        record.pointee.isActive = false
+        record.pointee.poller._withUnsafeGuaranteedRef { $0.base.breakLoop() }
     }
 
     private func settleSentinels() {

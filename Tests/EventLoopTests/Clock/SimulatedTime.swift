@@ -3,7 +3,6 @@
 
 import EventLoop
 import EventLoopTestSupport
-import Synchronization
 
 #if canImport(Glibc)
 import Glibc
@@ -63,18 +62,42 @@ func currentThreadID() -> UInt {
 }
 
 /// A value that handlers change, on whatever thread.
-final class Box<Value: Sendable>: Sendable {
-    private let storage: Mutex<Value>
-    init(_ value: Value) { storage = Mutex(value) }
+///
+/// The lock is the system's and not `Synchronization.Mutex`, which ThreadSanitizer cannot see into.
+final class Box<Value: Sendable>: @unchecked Sendable {
+    // SAFETY: `storage` is touched under `lock` only; `lock` does not move, and lives as long as the box.
+    private var storage: Value
+    private let lock = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+
+    init(_ value: Value) {
+        storage = value
+        pthread_mutex_init(lock, nil)
+    }
+
+    deinit {
+        pthread_mutex_destroy(lock)
+        lock.deallocate()
+    }
 
     var value: Value {
-        get { storage.withLock { $0 } }
-        set { storage.withLock { $0 = newValue } }
+        get { locked { storage } }
+        set {
+            // The old value is let go of after the lock: its deinit may be a test's.
+            let old = locked {
+                defer { storage = newValue }
+                return storage
+            }
+            withExtendedLifetime(old) {}
+        }
     }
 
     @discardableResult
-    func change<R: Sendable>(_ body: @Sendable (inout Value) -> R) -> R {
-        storage.withLock { body(&$0) }
+    func change<R: Sendable>(_ body: @Sendable (inout Value) -> R) -> R { locked { body(&storage) } }
+
+    private func locked<R>(_ body: () -> R) -> R {
+        pthread_mutex_lock(lock)
+        defer { pthread_mutex_unlock(lock) }
+        return body()
     }
 }
 

@@ -104,6 +104,29 @@ import Testing
         #expect(trace == "high high high low -> timedOut")
     }
 
+    @Test func `leftovers of a lower level wait for an urgent descriptor that has become ready since`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let high = Pipe()
+            loop.add(
+                try readSource(high, priority: .high) { _ in
+                    high.readAll()
+                    trace.add("high")
+                })
+            for _ in 0..<2 {
+                let low = Pipe()
+                low.write()
+                loop.add(try readSource(low, trigger: .edge, priority: .low) { _ in trace.add("low") })
+            }
+            trace.add("\(loop.run(until: .ms(10), returnAfterSourceHandled: true));")
+            high.write()
+            trace.observe(loop)
+            trace.add("-> \(loop.run(until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "low handledSource; E T S high T S low T S W A X -> timedOut")
+    }
+
     @Test func `an urgent descriptor that is always ready holds lower ones, which are served once it is drained`() throws {
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()

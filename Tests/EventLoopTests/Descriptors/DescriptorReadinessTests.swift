@@ -4,28 +4,11 @@
 // 1.7  (#1) A descriptor that is ready at step 5 is served without beforeWaiting and afterWaiting.
 // 1.5  A served descriptor counts as a handled source.
 // 4.2  The loop never reads the descriptor; sources are level-triggered unless asked otherwise; several may watch one descriptor.
-// 4.3  Adding from another thread reaches a sleeping loop. Removed before it is served, a source is not called, and the kernel keeps the event.
 // 2.8  Readiness of other modes is held.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
-
-#if canImport(Glibc)
-import Glibc
-#else
-import Darwin
-#endif
-
-/// A source that watches the read end of `pipe` and keeps the pipe open for as long as it has a handler.
-func readSource(
-    _ pipe: Pipe, trigger: RunLoop.DescriptorSource.Trigger = .level, priority: RunLoop.Priority = .default,
-    _ handler: @escaping @Sendable (RunLoop.DescriptorSource) -> Void
-) throws -> RunLoop.DescriptorSource {
-    try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read, trigger: trigger, priority: priority) { source, _ in
-        withExtendedLifetime(pipe) { handler(source) }
-    }
-}
 
 @Suite struct DescriptorReadinessTests {
     // MARK: Step 5
@@ -205,143 +188,6 @@ func readSource(
         #expect(trace == "E T S call T S call T S call T S W A X -> timedOut")
     }
 
-    // MARK: 4.3
-
-    @Test func `a ready descriptor that another thread adds reaches a sleeping loop`() throws {
-        let outcome = try onFreshThread { loop in
-            let trace = Trace()
-            let alive = loop.keepAlive()
-            defer { alive.cancel() }
-            let pipe = Pipe()
-            pipe.write("ab")
-            let source = try readSource(pipe) { _ in
-                trace.add("read:\(pipe.readAll())")
-                loop.stop()
-            }
-            let other = plainThread {
-                try waitUntilAsleep(loop)
-                return loop.add(source)
-            }
-            trace.add("-> \(loop.run(for: patience))")
-            return "\(try other.join()) \(trace)"
-        }
-        #expect(outcome == "true read:ab -> stopped")
-    }
-
-    @Test func `a descriptor added by another thread and ready only later is heard by the loop that slept meanwhile`() throws {
-        let trace = try onFreshThread { loop in
-            let trace = Trace()
-            let alive = loop.keepAlive()
-            defer { alive.cancel() }
-            let pipe = Pipe()
-            let source = try readSource(pipe) { _ in
-                trace.add("read:\(pipe.readAll())")
-                loop.stop()
-            }
-            let other = plainThread {
-                try waitUntilAsleep(loop)
-                loop.add(source)
-                try waitUntilAsleep(loop)
-                pipe.write("ab")
-            }
-            trace.add("-> \(loop.run(for: patience))")
-            try other.join()
-            return trace.description
-        }
-        #expect(trace == "read:ab -> stopped")
-    }
-
-    @Test func `the last descriptor removed by another thread ends the run of a sleeping loop`() throws {
-        let result = try onFreshThread { loop in
-            let pipe = Pipe()
-            let source = try readSource(pipe) { _ in }
-            loop.add(source)
-            let other = plainThread {
-                try waitUntilAsleep(loop)
-                loop.remove(source)
-            }
-            let result = loop.run(for: patience)
-            try other.join()
-            return result
-        }
-        #expect(result == .finished)
-    }
-
-    /// Two sources are ready in one pass; whichever is served first does something to the other. Then the other is added (again).
-    private func firstServed(
-        does change: @escaping @Sendable (RunLoop, RunLoop.DescriptorSource) -> Void
-    ) throws -> (trace: String, valid: Bool) {
-        try onSimulatedTime { loop, _ in
-            let trace = Trace()
-            let (one, two) = (Pipe(), Pipe())
-            let sources = Box<[RunLoop.DescriptorSource]>([])
-            @Sendable func serve(_ source: RunLoop.DescriptorSource, _ pipe: Pipe) {
-                pipe.readAll()
-                trace.add("served")
-                guard
-                    let other = sources.change({ list in
-                        defer { list = [] }
-                        return list.first { $0 !== source }
-                    })
-                else { return }
-                change(loop, other)
-                sources.value = [other]
-            }
-            let first = try readSource(one) { serve($0, one) }
-            let second = try readSource(two) { serve($0, two) }
-            sources.value = [first, second]
-            for source in [first, second] { loop.add(source) }
-            for pipe in [one, two] { pipe.write() }
-            trace.add("\(loop.run(until: .ms(50)));")
-            let other = sources.value[0]
-            sources.value = []
-            loop.add(other)
-            trace.add("\(loop.run(until: .ms(100)))")
-            return (trace.description, other.isValid)
-        }
-    }
-
-    @Test func `a ready source that an earlier one removes is not called, and the kernel keeps its event`() throws {
-        let (trace, valid) = try firstServed { loop, other in loop.remove(other) }
-        #expect(trace == "served timedOut; served timedOut")
-        #expect(valid)
-    }
-
-    @Test func `a ready source that an earlier one invalidates is not called`() throws {
-        let (trace, valid) = try firstServed { _, other in other.invalidate() }
-        #expect(trace == "served timedOut; timedOut")
-        #expect(!valid)
-    }
-
-    @Test func `a ready source that an earlier one removes and adds again is called once, in a later pass`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
-            trace.observe(loop)
-            let (one, two) = (Pipe(), Pipe())
-            let sources = Box<[RunLoop.DescriptorSource]>([])
-            @Sendable func serve(_ source: RunLoop.DescriptorSource, _ pipe: Pipe) {
-                pipe.readAll()
-                trace.add("served")
-                let all = sources.change { list in
-                    defer { list = [] }
-                    return list
-                }
-                for other in all where other !== source {
-                    loop.remove(other)
-                    loop.add(other)
-                }
-            }
-            let first = try readSource(one) { serve($0, one) }
-            let second = try readSource(two) { serve($0, two) }
-            sources.value = [first, second]
-            for source in [first, second] { loop.add(source) }
-            for pipe in [one, two] { pipe.write() }
-            trace.add("-> \(loop.run(until: .ms(50)))")
-            return trace.description
-        }
-        #expect(trace == "E T S served T S served T S W A X -> timedOut")
-    }
-
     // MARK: 2.8
 
     @Test func `readiness is held while only other modes run`() throws {
@@ -414,54 +260,4 @@ func readSource(
         }
         #expect(trace == "begin begin end begin end end -> timedOut")
     }
-}
-
-// MARK: - Tools
-
-/// Two connected stream sockets, closed when they are let go of.
-final class SocketPair: Sendable {
-    let near: Int32
-    let far: Int32
-    private let isFarOpen = Box(true)
-
-    init() {
-        var ends: [Int32] = [-1, -1]
-        #if canImport(Glibc)
-        let kind = Int32(SOCK_STREAM.rawValue)
-        #else
-        let kind = SOCK_STREAM
-        #endif
-        precondition(socketpair(AF_UNIX, kind, 0, &ends) == 0, "socketpair: errno \(errno)")
-        for end in ends {
-            precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
-            precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)
-        }
-        (near, far) = (ends[0], ends[1])
-    }
-
-    deinit {
-        closeFar()
-        close(near)
-    }
-
-    func sendFromFar(_ text: String) {
-        let bytes = Array(text.utf8)
-        precondition(write(far, bytes, bytes.count) == bytes.count)
-    }
-
-    func closeFar() {
-        let isMine = isFarOpen.change { open in
-            defer { open = false }
-            return open
-        }
-        if isMine { close(far) }
-    }
-
-    /// The far end will send no more, but still reads.
-    func shutDownFar() { precondition(shutdown(far, Int32(SHUT_WR)) == 0) }
-}
-
-func describe(_ events: RunLoop.DescriptorSource.Events) -> String {
-    let names: [(RunLoop.DescriptorSource.Events, String)] = [(.read, "read"), (.write, "write"), (.closed, "closed")]
-    return names.filter { events.contains($0.0) }.map(\.1).joined(separator: "+")
 }

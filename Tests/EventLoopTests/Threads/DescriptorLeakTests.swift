@@ -1,6 +1,8 @@
 // Descriptors and threads (semantics 9.8, 13.9): nothing is left after threads have ended, and the wake-up descriptor lives as long as the
 // RunLoop object, so that a late stop or wakeUp never writes into a stranger's descriptor.
 //
+// Out of descriptors (13.12): a typed error from RunLoopThread, a trap with errno from RunLoop.current.
+//
 // Descriptors belong to the process: each test has a process of its own.
 
 import EventLoop
@@ -102,5 +104,72 @@ import Darwin
             }
             #expect(pipes.map { $0.readAll() } == Array(repeating: "", count: 100))
         }
+    }
+
+    // MARK: None left
+
+    @Test func `out of descriptors, init throws a typed error and RunLoop current traps with errno`() async throws {
+        await #expect(processExitsWith: .success) {
+            useUpDescriptors()
+            do {
+                let thread = try RunLoopThread(name: "none left")
+                thread.stop()
+                Issue.record("made without a descriptor")
+            } catch let error as RunLoop.SourceError {
+                if case .system(_, let code) = error { #expect(code == EMFILE) } else { Issue.record("\(error)") }
+            }
+            // A leak detector that looks at the end of the process wants descriptors too.
+            allowDescriptorsAgain()
+        }
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            useUpDescriptors()
+            try plainThread { _ = RunLoop.current }.join()
+        }
+        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+        #expect(errors.contains("errno") || errors.contains("\(EMFILE)") || errors.contains("Too many open files"), "\(errors)")
+    }
+
+    @Test func `a thread that could not be made leaves nothing behind`() async {
+        await #expect(processExitsWith: .success) {
+            _ = try RunLoopThread(name: "warm").join(timeout: .zero)
+            let before = openDescriptors()
+            for _ in 0..<100 {
+                #expect(throws: Refused.self) { try RunLoopThread(name: "refused", setup: { _ in throw Refused() }) }
+            }
+            #expect(openDescriptors().count < before.count + 10, "\(before) \(openDescriptors())")
+        }
+    }
+}
+
+private struct Refused: Error {}
+
+/// From here on this process opens nothing any more.
+private func useUpDescriptors() { limitDescriptors { $0.rlim_cur = 0 } }
+
+private func allowDescriptorsAgain() { limitDescriptors { $0.rlim_cur = $0.rlim_max } }
+
+private func limitDescriptors(_ change: (inout rlimit) -> Void) {
+    var limit = rlimit()
+    #if canImport(Glibc)
+    let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    #else
+    let resource = RLIMIT_NOFILE
+    #endif
+    precondition(getrlimit(resource, &limit) == 0)
+    change(&limit)
+    precondition(setrlimit(resource, &limit) == 0)
+}
+
+/// What this process has open, one word for each descriptor. A leak is a growth with every round: one or two come and go with the threads
+/// that run tests, whose monitor has a timer of its own.
+func openDescriptors() -> [String] {
+    (0..<Int32(1024)).filter { fcntl($0, F_GETFD) >= 0 }.map { descriptor in
+        #if os(Linux)
+        var name = [CChar](repeating: 0, count: 256)
+        readlink("/proc/self/fd/\(descriptor)", &name, name.count - 1)
+        return "\(descriptor):\(String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self))"
+        #else
+        return "\(descriptor)"
+        #endif
     }
 }

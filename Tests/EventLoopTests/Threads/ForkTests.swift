@@ -98,6 +98,8 @@ import Darwin
             // The child has ended: what it could do to this loop it has done.
             for _ in 0..<100 { sched_yield() }
             try waitUntilAsleep(loop)
+            // Not even an edge of the wake-up descriptor, which the two processes share: the loop has not left its wait.
+            #expect(loop.statistics.waits == 1)
             loop.perform {
                 trace.add("perform")
                 loop.stop()
@@ -130,14 +132,17 @@ import Darwin
 }
 
 enum ForkedUse: String, CaseIterable, Codable, Sendable {
-    case run, addTimer, addObserver, perform, performBlock, withEventBase
+    case current, run, addTimer, addObserver, addSource, perform, performAndWait, performBlock, withEventBase
 
     func apply(to loop: RunLoop) {
         switch self {
+        case .current: _ = RunLoop.current
         case .run: _ = loop.run(for: .zero)
         case .addTimer: loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in })
         case .addObserver: loop.add(RunLoop.Observer(activities: .all) { _, _ in })
+        case .addSource: loop.add(RunLoop.CustomSource(perform: {}))
         case .perform: loop.perform {}
+        case .performAndWait: try? loop.performAndWait {}
         case .performBlock: loop.performBlock {}
         case .withEventBase: loop.withEventBase { _ in }
         }

@@ -5,7 +5,6 @@
 //  - What was accepted before stop is performed in one last batch before teardown; later it is refused (false, RunLoopEnded).
 //  - join blocks until the thread has ended; false when its timeout passed first; from the thread itself it is a precondition failure.
 //  - A dropped RunLoopThread keeps running.
-//  - Out of descriptors: a typed error here, a trap with errno from RunLoop.current.
 
 import CLibevent
 import Dispatch
@@ -357,38 +356,6 @@ import Darwin
         let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
         #expect(errors.contains("join"), "\(errors)")
     }
-
-    // MARK: Descriptors
-
-    @Test func `out of descriptors, init throws a typed error and RunLoop current traps with errno`() async throws {
-        await #expect(processExitsWith: .success) {
-            useUpDescriptors()
-            do {
-                let thread = try RunLoopThread(name: "none left")
-                thread.stop()
-                Issue.record("made without a descriptor")
-            } catch let error as RunLoop.SourceError {
-                if case .system(_, let code) = error { #expect(code == EMFILE) } else { Issue.record("\(error)") }
-            }
-        }
-        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
-            useUpDescriptors()
-            try plainThread { _ = RunLoop.current }.join()
-        }
-        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
-        #expect(errors.contains("errno") || errors.contains("\(EMFILE)") || errors.contains("Too many open files"), "\(errors)")
-    }
-
-    @Test func `a thread that could not be made leaves nothing behind`() async {
-        await #expect(processExitsWith: .success) {
-            _ = try RunLoopThread(name: "warm").join(timeout: .zero)
-            let before = openDescriptors()
-            for _ in 0..<100 {
-                #expect(throws: Refused.self) { try RunLoopThread(name: "refused", setup: { _ in throw Refused(reason: 1) }) }
-            }
-            #expect(openDescriptors().count < before.count + 10, "\(before) \(openDescriptors())")
-        }
-    }
 }
 
 // glibc's header keeps these two behind _GNU_SOURCE, so Swift does not see them.
@@ -401,31 +368,4 @@ private func currentThreadName() -> String {
     var name = [CChar](repeating: 0, count: 64)
     _ = threadName(pthread_self(), &name, name.count)
     return String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
-}
-
-/// From here on this process opens nothing any more.
-private func useUpDescriptors() {
-    var limit = rlimit()
-    #if canImport(Glibc)
-    let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
-    #else
-    let resource = RLIMIT_NOFILE
-    #endif
-    precondition(getrlimit(resource, &limit) == 0)
-    limit.rlim_cur = 0
-    precondition(setrlimit(resource, &limit) == 0)
-}
-
-/// What this process has open, one word for each descriptor. A leak is a growth with every round: one or two come and go with the threads
-/// that run tests, whose monitor has a timer of its own.
-func openDescriptors() -> [String] {
-    (0..<Int32(1024)).filter { fcntl($0, F_GETFD) >= 0 }.map { descriptor in
-        #if os(Linux)
-        var name = [CChar](repeating: 0, count: 256)
-        readlink("/proc/self/fd/\(descriptor)", &name, name.count - 1)
-        return "\(descriptor):\(String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self))"
-        #else
-        return "\(descriptor)"
-        #endif
-    }
 }

@@ -164,6 +164,23 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
+    #if os(Linux)
+    @Test func `wakeUp keeps errno even when it cannot write`() async {
+        await #expect(processExitsWith: .success) {
+            let before = Set(openDescriptors())
+            let thread = try RunLoopThread(name: "errno")
+            try waitUntilAsleep(thread.runLoop)
+            for word in openDescriptors() where !before.contains(word) && word.contains("eventfd") {
+                close(Int32(word.split(separator: ":")[0])!)
+            }
+            errno = 77
+            thread.runLoop.wakeUp()
+            let after = errno
+            #expect(after == 77)
+        }
+    }
+    #endif
+
     @Test func `stop and wakeUp keep errno`() throws {
         let thread = try RunLoopThread(name: "errno")
         defer {

@@ -90,6 +90,20 @@ import Testing
         #expect(trace == "E T S W A first@30 T S W A second@50 X -> finished invalid")
     }
 
+    @Test func `what another thread does to a later timer while an earlier one fires is respected as well`() throws {
+        let changes: [(name: String, change: @Sendable (RunLoop, RunLoop.Timer) -> Void)] = [
+            ("invalidate", { _, second in second.invalidate() }),
+            ("remove", { loop, second in loop.remove(second) }),
+            ("postpone", { _, second in second.nextFire = .ms(50) }),
+            ("nothing", { _, _ in }),
+        ]
+        let fired = try changes.map { name, change in
+            let trace = try firstDue { loop, second in _ = try? plainThread { change(loop, second) }.join() }
+            return "\(name): \(trace.split(separator: " ").filter { $0.hasPrefix("second") }.joined())"
+        }
+        #expect(fired == ["invalidate: ", "remove: ", "postpone: second@50", "nothing: second@30"])
+    }
+
     @Test func `a timer that has left the running mode fires when another of its modes runs`() throws {
         let trace = try onSimulatedTime { loop, clock in
             let trace = Trace()

@@ -1,0 +1,189 @@
+// What ends a source beside invalidate, and what it holds (semantics 13.6):
+//  6. A loop that ends invalidates, on its thread after `teardown`, the kernel sources that are in no other loop and that nobody else
+//     holds; others it lets go of, valid. The last release of a source anywhere counts as its invalidation. Handlers are released on their
+//     loop's thread where there is one.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct SourceLifetimeTests {
+    // MARK: The loop ends
+
+    @Test func `a loop that ends invalidates the descriptor sources that nobody else holds, on its thread, after teardown`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        let owner = Box<UInt>(0)
+        let thread = try RunLoopThread(
+            name: "ending",
+            setup: { loop in
+                owner.value = currentThreadID()
+                let source = try readSource(pipe) { _ in }
+                source.onInvalidation { trace.add("told here \(currentThreadID() == owner.value), loop valid \(loop.isValid)") }
+                loop.add(source)
+            },
+            teardown: { _ in trace.add("teardown") })
+        thread.stop()
+        thread.join()
+        #expect(trace.list.first == "teardown")
+        #expect(trace.list.dropFirst().first?.hasPrefix("told here true") == true, "\(trace)")
+        #expect(trace.list.count == 2)
+    }
+
+    @Test func `a plain thread that ends invalidates the descriptor sources that nobody else holds`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            let here = currentThreadID()
+            let pipe = Pipe()
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            loop.add(source, forMode: "other")
+            _ = loop.run(for: .zero)
+            trace.add("ending")
+        }
+        #expect(trace.description == "ending told here true")
+    }
+
+    @Test func `a source that somebody holds stays valid when its loop ends, and is heard on another`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        let source = try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }
+        source.onInvalidation { trace.add("told") }
+        try onFreshThread { loop in
+            loop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        trace.add("ended, valid \(source.isValid)")
+        pipe.write("ab")
+        try onFreshThread { loop in
+            loop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        #expect(trace.description == "ended, valid true read:ab")
+    }
+
+    @Test func `a source that is in another loop stays valid when one of its loops ends`() throws {
+        let trace = Trace()
+        let survivor = try RunLoopThread(name: "survivor")
+        defer {
+            survivor.stop()
+            survivor.join()
+        }
+        let pipe = Pipe()
+        let read = Box(false)
+        try onFreshThread { loop in
+            let source = try readSource(pipe) { _ in
+                trace.add("read:\(pipe.readAll())")
+                read.value = true
+            }
+            source.onInvalidation { trace.add("told") }
+            loop.add(source)
+            survivor.runLoop.add(source)
+            _ = loop.run(for: .zero)
+        }
+        trace.add("ended")
+        pipe.write("ab")
+        try waitUntil { read.value }
+        #expect(trace.description == "ended read:ab")
+    }
+
+    // MARK: The last release
+
+    @Test func `the last release of a source that was never added is its invalidation`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        func makeAndDrop() throws {
+            let source = try readSource(pipe) { _ in }
+            source.onInvalidation { trace.add("told") }
+            trace.add("made")
+        }
+        try makeAndDrop()
+        trace.add("dropped")
+        #expect(trace.description == "made told dropped")
+    }
+
+    @Test func `the last release of a source that was removed is its invalidation`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pipe = Pipe()
+            func addAndRemove() throws {
+                let source = try readSource(pipe) { _ in trace.add("called") }
+                source.onInvalidation { trace.add("told") }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                loop.remove(source)
+                trace.add("removed")
+            }
+            try addAndRemove()
+            pipe.write()
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            _ = loop.run(for: .zero)
+            return trace.description
+        }
+        #expect(trace == "removed told")
+    }
+
+    // MARK: What a handler holds
+
+    @Test func `a handler is released when its source is invalidated, though somebody holds the source`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            func make() throws -> RunLoop.DescriptorSource {
+                let canary = Canary { trace.add("released") }
+                let pipe = Pipe()
+                let source = try readSource(pipe) { _ in withExtendedLifetime(canary) {} }
+                loop.add(source)
+                return source
+            }
+            let source = try make()
+            _ = loop.run(for: .zero)
+            trace.add("invalidate")
+            source.invalidate()
+            _ = loop.run(for: .zero)
+            return withExtendedLifetime(source) { trace.description }
+        }
+        #expect(trace == "invalidate released")
+    }
+
+    @Test func `a handler is released on its loop's thread, whichever thread invalidates the source`() throws {
+        let released = Box<[UInt]>([])
+        let thread = try RunLoopThread(name: "owner")
+        let owner = try thread.runLoop.performAndWait { currentThreadID() }
+        func makeSources() throws -> [RunLoop.Source] {
+            func canary() -> Canary { Canary { released.change { $0.append(currentThreadID()) } } }
+            let pipe = Pipe()
+            let descriptor = try readSource(pipe) { [canary = canary()] _ in withExtendedLifetime(canary) {} }
+            let custom = RunLoop.CustomSource(perform: { [canary = canary()] in withExtendedLifetime(canary) {} })
+            return [descriptor, custom]
+        }
+        let sources = try makeSources()
+        for source in sources { thread.runLoop.add(source) }
+        try thread.runLoop.performAndWait {}
+        try waitUntilAsleep(thread.runLoop)
+        for source in sources { source.invalidate() }
+        try waitUntil { released.value.count == 2 }
+        thread.stop()
+        thread.join()
+        #expect(released.value == [owner, owner])
+    }
+
+    @Test func `a loop that ends releases its handlers on its thread`() throws {
+        let released = Box<[UInt]>([])
+        let owner = try onFreshThread { loop in
+            func add() throws {
+                func canary() -> Canary { Canary { released.change { $0.append(currentThreadID()) } } }
+                let pipe = Pipe()
+                loop.add(try readSource(pipe) { [canary = canary()] _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.Timer(fireAt: .distantFuture) { [canary = canary()] _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.Observer(activities: .all) { [canary = canary()] _, _ in withExtendedLifetime(canary) {} })
+                loop.add(RunLoop.CustomSource(perform: { [canary = canary()] in withExtendedLifetime(canary) {} }))
+                loop.performBlock { [canary = canary()] in withExtendedLifetime(canary) {} }
+            }
+            try add()
+            return currentThreadID()
+        }
+        #expect(released.value == Array(repeating: owner, count: 5))
+    }
+}

@@ -1,0 +1,128 @@
+// Rules proved here:
+// - Two sources of one descriptor whose ends end each other are told once each when the number is reused.
+// - Moving a base to a new one closes no descriptor twice: nobody else's is touched.
+// - A timer that moves itself to another loop goes on firing there, on the dates that are set there.
+// - Manual time that another thread moves reaches a loop that is on its way to sleep: the wake-up is not taken by a look at the kernel.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct MovedTimerAndReusedNumberTests {
+    @Test func `sources of one number that end each other when it is reused end once each`() throws {
+        let outcome = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let (old, new) = (Pipe(), Pipe())
+            let first = try readSource(old) { _ in trace.add("first called") }
+            let second = try readSource(old) { _ in trace.add("second called") }
+            first.onInvalidation {
+                trace.add("first")
+                second.invalidate()
+            }
+            second.onInvalidation {
+                trace.add("second")
+                first.invalidate()
+            }
+            loop.add(first)
+            loop.add(second)
+            _ = loop.run(for: .zero)
+            precondition(dup2(new.readEnd, old.readEnd) == old.readEnd)
+            let third = try readSource(old) { _ in trace.add("third:\(new.readAll())") }
+            loop.add(third)
+            new.write("ab")
+            _ = loop.run(for: .zero)
+            return "\(trace.list.sorted().joined(separator: " ")) \(first.isValid) \(second.isValid) \(third.isValid)"
+        }
+        #expect(outcome == "first second third:ab false false true")
+    }
+
+
+    /// Runs `body` on a fresh thread with two loops on one clock that moves only when told to: the thread's own, and one that runs.
+    private static func withRunningLoop<R: Sendable>(
+        _ body: @escaping @Sendable (_ loop: RunLoop, _ running: RunLoop, _ clock: RunLoop.ManualClock) throws -> R
+    ) throws -> R {
+        try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let other = try RunLoopThread(name: "running", setup: { $0.use(clock) })
+            defer {
+                other.stop()
+                other.join()
+            }
+            return try body(loop, other.runLoop, clock)
+        }
+    }
+
+    // MARK: Timers that move
+
+    @Test func `a timer that its handler moves to another loop goes on firing there`() throws {
+        try Self.withRunningLoop { loop, running, clock in
+            let (here, there) = (Box(0), Box(0))
+            let timer = RunLoop.Timer(every: .milliseconds(10)) { timer in
+                guard RunLoop.current === loop else {
+                    there.increment()
+                    return
+                }
+                here.increment()
+                loop.remove(timer)
+                #expect(running.add(timer))
+                // The other loop looks at it during this callout, and it is due there.
+                clock.advance(by: .milliseconds(20))
+                for _ in 0..<3 { try? running.performAndWait {} }
+            }
+            loop.add(timer)
+            clock.advance(by: .milliseconds(10))
+            _ = loop.run(for: .zero)
+            for _ in 0..<6 {
+                // Not before it has its next date: slots that pass during a callout are left out.
+                try waitUntilAsleep(running)
+                let before = there.value
+                clock.advance(by: .milliseconds(10))
+                try waitUntil { there.value > before }
+            }
+            #expect(here.value == 1)
+            #expect(running.contains(timer))
+            timer.invalidate()
+        }
+    }
+
+    @Test func `a date queued at a loop that does not run goes with the timer`() throws {
+        try Self.withRunningLoop { loop, running, clock in
+            let fired = Box<RunLoop.Instant?>(nil)
+            let timer = RunLoop.Timer(fireAt: .ms(30_000)) { _ in fired.value = clock.now }
+            loop.add(timer)
+            try plainThread {
+                timer.nextFire = .ms(10)
+                loop.remove(timer)
+                #expect(running.add(timer))
+            }.join()
+            clock.advance(by: .milliseconds(10))
+            try waitUntil { fired.value != nil }
+            #expect(fired.value == .ms(10))
+        }
+    }
+
+    @Test func `a date set after the move counts, whatever is queued at the loop it left`() throws {
+        try Self.withRunningLoop { loop, running, clock in
+            let fired = Box<RunLoop.Instant?>(nil)
+            let timer = RunLoop.Timer(fireAt: .ms(30_000)) { _ in fired.value = clock.now }
+            loop.add(timer)
+            try plainThread {
+                timer.nextFire = .ms(20_000)
+                loop.remove(timer)
+                #expect(running.add(timer))
+                try waitUntilAsleep(running)
+                timer.nextFire = .ms(10)
+            }.join()
+            clock.advance(by: .milliseconds(10))
+            try waitUntil { fired.value != nil }
+            #expect(fired.value == .ms(10))
+        }
+    }
+}
