@@ -42,7 +42,6 @@ import Darwin
         #expect(outcome == "first second third:ab false false true")
     }
 
-
     /// Runs `body` on a fresh thread with two loops on one clock that moves only when told to: the thread's own, and one that runs.
     private static func withRunningLoop<R: Sendable>(
         _ body: @escaping @Sendable (_ loop: RunLoop, _ running: RunLoop, _ clock: RunLoop.ManualClock) throws -> R
