@@ -9,6 +9,8 @@ extension RunLoop {
     /// one perform. A signal stays until it is performed, in a run of one of the source's modes; in several loops one signal is one
     /// perform, by whichever loop gets there first. Thread-safe.
     public final class CustomSource: Source, @unchecked Sendable {
+        // SAFETY: constants and atomics; `handlers` says its own.
+
         public let order: Int
         let signaled = Atomic<Bool>(false)
         private let stamp = Atomic<UInt64>(0)

@@ -11,6 +11,8 @@ extension RunLoop {
     ///
     /// Thread-safe. In several loops the handler never runs on two threads at once, and a one-shot fires once in all.
     public final class DescriptorSource: Source, @unchecked Sendable {
+        // SAFETY: constants and atomics; `handler` says its own.
+
         public struct Events: OptionSet, Sendable, Hashable {
             public let rawValue: UInt8
             public init(rawValue: UInt8) { self.rawValue = rawValue }
