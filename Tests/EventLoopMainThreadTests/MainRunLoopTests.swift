@@ -253,6 +253,37 @@ final class MainRunLoopTests: XCTestCase {
         XCTAssertLessThanOrEqual(passes.withLock { $0 }, 3)
     }
 
+    func testANestedRunFromAMainQueueBlockHandlesNoSourceByLeavingTheNextBlockAlone() {
+        let trace = Trace()
+        let loop = loop
+        DispatchQueue.main.async {
+            let before = loop.statistics.sourcesHandled
+            let result = loop.run(for: .milliseconds(10), returnAfterSourceHandled: true)
+            trace.add("\(result) \(loop.statistics.sourcesHandled - before)")
+        }
+        DispatchQueue.main.async { loop.stop() }
+        runUntilStopped()
+        XCTAssertEqual(trace.description, "timedOut 0")
+    }
+
+    func testABlockQueuedDuringANestedRunOfAnotherIsNotForgotten() {
+        let trace = Trace()
+        let loop = loop
+        DispatchQueue.main.async {
+            loop.add(
+                RunLoop.Timer(after: .milliseconds(1)) { _ in
+                    DispatchQueue.main.async {
+                        trace.add("queued inside")
+                        loop.stop()
+                    }
+                })
+            // Long enough to see the handle become readable, and to take it.
+            trace.add("nested \(loop.run(for: .milliseconds(20)))")
+        }
+        runUntilStopped()
+        XCTAssertEqual(trace.description, "nested timedOut queued inside")
+    }
+
     func testNothingIsLostBehindNestedRuns() {
         let trace = Trace()
         let loop = loop
