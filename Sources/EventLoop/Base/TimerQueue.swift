@@ -91,12 +91,6 @@ struct TimerQueue: ~Copyable {
         return min(strict.top?.deadline ?? .max, hard.top?.deadline ?? .max)
     }
 
-    /// The earliest date; `Int64.max` when no timer has one.
-    mutating func nextDate() -> Int64 {
-        settle(upTo: .max)
-        return earliestEntry
-    }
-
     /// Never later than the earliest date.
     private var earliestEntry: Int64 { min(strict.top?.deadline ?? .max, soft.top?.deadline ?? .max) }
 
