@@ -30,8 +30,12 @@ let package = Package(
         .target(
             name: "EventLoopTestSupport", dependencies: ["EventLoop"],
             path: "Tests/EventLoopTestSupport", swiftSettings: strict),
+        // A program with an async main, which tests start.
+        .executableTarget(
+            name: "eventloop-async-main-probe", dependencies: ["EventLoop"], path: "Tests/AsyncMainProbe", swiftSettings: strict),
         .testTarget(
-            name: "EventLoopTests", dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent"], swiftSettings: strict),
+            name: "EventLoopTests",
+            dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent", "eventloop-async-main-probe"], swiftSettings: strict),
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(

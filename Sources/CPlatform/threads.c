@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__linux__)
@@ -54,3 +55,9 @@ void cplatform_name_this_thread(const char *name) {
 }
 
 #endif
+
+uint64_t cplatform_nanoseconds(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}

@@ -11,6 +11,7 @@
 struct cplatform_thread {
     uint64_t loop_id;  // 0: the thread has no loop (yet)
     void *loop;        // unretained; the thread's exit handler holds the reference
+    uint64_t visited_loop_id;  // the loop that has ended and whose jobs this thread runs in its place; else 0
 };
 extern _Thread_local struct cplatform_thread cplatform_thread_state;
 
@@ -20,6 +21,9 @@ static inline void cplatform_set_current_loop(uint64_t id, void *loop) {
     cplatform_thread_state.loop_id = id;
     cplatform_thread_state.loop = loop;
 }
+
+static inline uint64_t cplatform_visited_loop_id(void) { return cplatform_thread_state.visited_loop_id; }
+static inline void cplatform_set_visited_loop(uint64_t id) { cplatform_thread_state.visited_loop_id = id; }
 
 // Whether the caller is the process's first thread. After fork the child's only thread is.
 bool cplatform_is_main_thread(void);
@@ -31,6 +35,23 @@ void cplatform_count_forks(void);
 
 // Shows in `top -H` and in debuggers; cut to what the platform takes (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
+
+// MARK: Time
+
+// The processor's own clock, in its own units: for differences only, to be translated by how far the system's clock went meanwhile. It
+// runs at one speed on every processor since about 2010. Elsewhere nanoseconds.
+uint64_t cplatform_nanoseconds(void);
+static inline uint64_t cplatform_ticks(void) {
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    return cplatform_nanoseconds();
+#endif
+}
 
 // MARK: Locking
 
@@ -73,5 +94,11 @@ int cplatform_take_gate(int gate);
 bool cplatform_main_queue_available(void);
 int cplatform_main_queue_descriptor(void);
 void cplatform_main_queue_drain(void);
+
+// MARK: The async main
+
+// Has the Swift runtime call `drain`, which does not return, where it would otherwise give the main thread to Dispatch: when an async `main`
+// suspends for the first time. False where the runtime has no such hook, or somebody else has taken it.
+bool cplatform_divert_async_main(void (*drain)(void));
 
 #endif

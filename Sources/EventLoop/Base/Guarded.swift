@@ -5,11 +5,11 @@
 internal import CPlatform
 
 /// A value that is reached under its lock only. The lock is not recursive, and never held across a callout.
-struct Guarded<Value>: ~Copyable, @unchecked Sendable {
+struct Guarded<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: `value` is touched between `cplatform_lock` and `cplatform_unlock` only.
     private let value: UnsafeMutablePointer<Value>
 
-    init(_ value: sending Value) {
+    init(_ value: consuming sending Value) {
         let memory = UnsafeMutableRawPointer.allocate(
             byteCount: Self.lockOffset + MemoryLayout<cplatform_lock>.size,
             alignment: max(MemoryLayout<Value>.alignment, MemoryLayout<cplatform_lock>.alignment))
@@ -29,6 +29,16 @@ struct Guarded<Value>: ~Copyable, @unchecked Sendable {
         defer { cplatform_unlock(lock) }
         return try body(&value.pointee)
     }
+
+    /// For a value that is to be moved in: a closure that captured it would count its references twice more. `unlock` must follow.
+    @inline(__always)
+    borrowing func lockValue() -> UnsafeMutablePointer<Value> {
+        cplatform_lock(lock)
+        return value
+    }
+
+    @inline(__always)
+    borrowing func unlock() { cplatform_unlock(lock) }
 
     /// Behind the value: ThreadSanitizer takes an access to the value for one to its first byte.
     private static var lockOffset: Int {

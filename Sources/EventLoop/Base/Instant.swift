@@ -71,6 +71,14 @@ extension Int64 {
 extension Swift.Duration {
     /// Whole nanoseconds, rounded up so that a wait never ends early; saturates at ±292 years.
     var saturatedNanoseconds: Int64 {
+        let attoseconds = self.attoseconds
+        // Up to eighteen seconds it is a division of one word, where the general case is one of two.
+        if let few = UInt64(exactly: attoseconds) { return Int64(few / 1_000_000_000) + (few % 1_000_000_000 == 0 ? 0 : 1) }
+        return saturatedNanosecondsOfMany
+    }
+
+    @inline(never)
+    private var saturatedNanosecondsOfMany: Int64 {
         let (seconds, attoseconds) = components
         let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
         if overflow { return seconds < 0 ? .min : .max }

@@ -17,6 +17,13 @@ enum LoopID {
     /// The id of the calling thread's loop; zero when it has none.
     @inline(__always)
     static var current: UInt64 { cplatform_current_loop_id() }
+
+    /// The id of the loop that has ended and whose jobs the calling thread runs in its place; zero on every other thread.
+    @inline(__always)
+    static var visited: UInt64 {
+        get { cplatform_visited_loop_id() }
+        set { cplatform_set_visited_loop(newValue) }
+    }
 }
 
 /// Which process this is, as far as `fork` matters: loops made before a fork belong to the parent.

@@ -6,37 +6,42 @@ struct ModeSet: Sendable, Equatable {
 
     var isEmpty: Bool { low == 0 && high.allSatisfy { $0 == 0 } }
 
-    func contains(_ index: Int) -> Bool {
-        if index < 64 { return low & (1 << UInt64(index)) != 0 }
+    @inline(__always)
+    func contains(_ index: Int) -> Bool { index < 64 ? low & (1 &<< UInt64(index)) != 0 : containsHigh(index) }
+
+    @inline(never)
+    private func containsHigh(_ index: Int) -> Bool {
         let word = index / 64 - 1
         return word < high.count && high[word] & (1 << UInt64(index % 64)) != 0
     }
 
     /// True when it was not there.
+    @inline(__always)
     @discardableResult
     mutating func insert(_ index: Int) -> Bool {
         if contains(index) { return false }
-        if index < 64 {
-            low |= 1 << UInt64(index)
-        } else {
-            let word = index / 64 - 1
-            while high.count <= word { high.append(0) }
-            high[word] |= 1 << UInt64(index % 64)
-        }
+        if index < 64 { low |= 1 &<< UInt64(index) } else { insertHigh(index) }
         return true
     }
 
+    @inline(never)
+    private mutating func insertHigh(_ index: Int) {
+        let word = index / 64 - 1
+        while high.count <= word { high.append(0) }
+        high[word] |= 1 << UInt64(index % 64)
+    }
+
     /// True when it was there.
+    @inline(__always)
     @discardableResult
     mutating func remove(_ index: Int) -> Bool {
         if !contains(index) { return false }
-        if index < 64 {
-            low &= ~(1 << UInt64(index))
-        } else {
-            high[index / 64 - 1] &= ~(1 << UInt64(index % 64))
-        }
+        if index < 64 { low &= ~(1 &<< UInt64(index)) } else { removeHigh(index) }
         return true
     }
+
+    @inline(never)
+    private mutating func removeHigh(_ index: Int) { high[index / 64 - 1] &= ~(1 << UInt64(index % 64)) }
 
     func forEach(_ body: (Int) -> Void) {
         var word = low

@@ -87,6 +87,7 @@ struct TimerQueue: ~Copyable {
 
     /// The latest instant to sleep to; `Int64.max` when no timer has a date.
     mutating func nextWake() -> Int64 {
+        if isEmpty { return .max }
         settle(upTo: .max)
         return min(strict.top?.deadline ?? .max, hard.top?.deadline ?? .max)
     }

@@ -1,5 +1,6 @@
 // A source that threads signal by hand: the Guide's custom input source, version 0.
 
+internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -13,16 +14,23 @@ extension RunLoop {
 
         public let order: Int
         let signaled = Atomic<Bool>(false)
-        private let stamp = Atomic<UInt64>(0)
-        private static let lastStamp = Atomic<UInt64>(0)
+        /// When the pending signal was given. The processor's clock: a count that all threads share would be fought for.
+        private let signaledAt = Atomic<UInt64>(0)
 
-        // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        private var handlers: Handlers?
+        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
+        @exclusivity(unchecked) private var handlers: HandlerSlot<Handlers>
 
-        private struct Handlers: Sendable {
+        private final class Handlers: Sendable {
             let schedule: (@Sendable (RunLoop, Mode) -> Void)?
             let cancel: (@Sendable (RunLoop, Mode) -> Void)?
             let perform: @Sendable () -> Void
+
+            init(
+                schedule: (@Sendable (RunLoop, Mode) -> Void)?, cancel: (@Sendable (RunLoop, Mode) -> Void)?,
+                perform: @escaping @Sendable () -> Void
+            ) {
+                (self.schedule, self.cancel, self.perform) = (schedule, cancel, perform)
+            }
         }
 
         /// Makes a custom source.
@@ -41,33 +49,33 @@ extension RunLoop {
             perform: @escaping @Sendable () -> Void
         ) {
             self.order = order
-            handlers = Handlers(schedule: schedule, cancel: cancel, perform: perform)
+            handlers = HandlerSlot(Handlers(schedule: schedule, cancel: cancel, perform: perform))
             super.init(isWatched: false, label: label, site: CreationSite(file, line))
         }
 
         /// Whether a signal is pending. Thread-safe.
         public var isSignaled: Bool { signaled.load(ordering: .acquiring) }
 
-        /// When the pending signal was given, among all signals of the process.
-        var signalStamp: UInt64 { stamp.load(ordering: .relaxed) }
-
-        func stampSignal() {
-            stamp.store(Self.lastStamp.wrappingAdd(1, ordering: .relaxed).newValue, ordering: .relaxed)
+        /// By order, then by the time of the first pending signal.
+        func goesBefore(_ other: CustomSource) -> Bool {
+            order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }
 
+        func stampSignal() { signaledAt.store(cplatform_ticks(), ordering: .relaxed) }
+
         func callPerform() { /* DOES CALLOUT */
-            handlers?.perform()
+            handlers.with { $0.perform() }
         }
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers?.schedule?(loop, mode)
+            handlers.with { $0.schedule?(loop, mode) }
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers?.cancel?(loop, mode)
+            handlers.with { $0.cancel?(loop, mode) }
         }
 
-        override func releaseHandlers() { handlers = nil }
+        override func releaseHandlers() { handlers.clear() }
 
         override var kind: String { "custom source" }
     }

@@ -35,8 +35,13 @@ extension RunLoop {
         /// False between the only shot and `rearm()`.
         let isArmed = Atomic<Bool>(true)
 
-        // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        private var handler: (@Sendable (DescriptorSource, Events) -> Void)?
+        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
+        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+
+        private final class Handler: Sendable {
+            let call: @Sendable (DescriptorSource, Events) -> Void
+            init(_ call: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.call = call }
+        }
 
         /// Makes a source for an open descriptor.
         ///
@@ -52,8 +57,8 @@ extension RunLoop {
             self.trigger = trigger
             self.priority = priority
             wanted = Atomic(events.rawValue)
-            self.handler = handler
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            self.handler = HandlerSlot(Handler(handler))
+            super.init(isWatched: true, isDescriptor: true, label: label, site: CreationSite(file, line))
         }
 
         override var watch: Watch? {
@@ -71,22 +76,33 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            serveDescriptor(ready)
+        }
+
+        /// The same, for a caller who knows the class.
+        @inline(__always)
+        func serveDescriptor(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let asked = Events(rawValue: wanted.load(ordering: .acquiring))
             var events = asked
             if asked.contains(.closed) {
-                // libevent reports a reset as readable only, and a hang-up as readable and writable: look, without waiting.
-                let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
-                if !seen.contains(.broken) { events = asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen)) }
+                events = eventsWithClosed(asked, ready)
             } else if !ready.contains(.broken) {
                 events = asked.intersection(Events(ready))
             }
             if events.isEmpty { return false }
             if trigger == .oneShot, !isArmed.exchange(false, ordering: .acquiringAndReleasing) { return false }
-            handler?(self, events)
+            handler.with { $0.call(self, events) }
             return true
         }
 
-        override func releaseHandlers() { handler = nil }
+        /// libevent reports a reset as readable only, and a hang-up as readable and writable: look, without waiting.
+        @inline(never)
+        private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
+            let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
+            return seen.contains(.broken) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
+        }
+
+        override func releaseHandlers() { handler.clear() }
 
         override var kind: String { "descriptor \(descriptor)" }
     }

@@ -26,8 +26,13 @@ extension RunLoop {
         nonisolated(unsafe) var isCommon = false
         /// The handler is running: nested runs, and another loop that the handler has handed the observer to, skip it.
         let isFiring = Atomic<Bool>(false)
-        // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        nonisolated(unsafe) private var handler: (@Sendable (Observer, Activity) -> Void)?
+        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
+        @exclusivity(unchecked) nonisolated(unsafe) private var handler: HandlerSlot<Handler>
+
+        private final class Handler: Sendable {
+            let call: @Sendable (Observer, Activity) -> Void
+            init(_ call: @escaping @Sendable (Observer, Activity) -> Void) { self.call = call }
+        }
 
         /// Makes an observer of `activities`. See `CFRunLoopObserverCreate`.
         public init(
@@ -39,7 +44,7 @@ extension RunLoop {
             self.order = order
             self.label = label
             site = CreationSite(file, line)
-            self.handler = handler
+            self.handler = HandlerSlot(Handler(handler))
         }
 
         /// False once the observer was invalidated, or has been told its only time. Thread-safe.
@@ -48,12 +53,12 @@ extension RunLoop {
         /// The caller holds a use of `rundown`.
         @inline(__always)
         func callHandler(_ activity: Activity) { /* DOES CALLOUT */
-            handler?(self, activity)
+            handler.with { $0.call(self, activity) }
         }
 
         /// Lets the handler go. For the one whom `rundown` told that nobody can call it any more.
         func finish() {
-            handler = nil
+            handler.clear()
         }
     }
 

@@ -13,6 +13,8 @@ extension RunLoop {
         let site: CreationSite
         /// The kernel is asked to watch something for this source; false for one that threads signal by hand.
         let isWatched: Bool
+        /// A `DescriptorSource`, the kind that is served a million times a second: called without looking its method up.
+        let isDescriptor: Bool
         let rundown = Rundown()
         let state = Guarded(SourceState())
         /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
@@ -21,8 +23,9 @@ extension RunLoop {
         /// How many calls of the handler are inside one another. Touched by the thread of `servingLoop` only.
         final var servingDepth = 0
 
-        init(isWatched: Bool, label: String?, site: CreationSite) {
+        init(isWatched: Bool, isDescriptor: Bool = false, label: String?, site: CreationSite) {
             self.isWatched = isWatched
+            self.isDescriptor = isDescriptor
             self.label = label
             self.site = site
         }
@@ -125,6 +128,13 @@ final class SourceMembership: @unchecked Sendable {
 
     // SAFETY: touched only on the loop's thread.
     @exclusivity(unchecked) var registrations: [(modeIndex: Int, registration: UnsafeMutablePointer<Registration>)] = []
+    /// More than one: see RunLoop+Parking.swift.
+    @exclusivity(unchecked) var isInSeveralBases = false
+    /// The modes whose bases it has left until they run.
+    @exclusivity(unchecked) var parkedModes = ModeSet()
+    /// How often it was served in the epoch of modes that is named.
+    @exclusivity(unchecked) var servings: UInt32 = 0
+    @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
     /// How many calls of the handler are on this thread's stack.
     @exclusivity(unchecked) var callsInProgress = 0
     /// The membership is dead, and its use ends when the calls in progress have returned.

@@ -148,15 +148,25 @@ struct TimerPlace {
 /// The modes a timer is in, each with the timer's slot in that mode's queue.
 struct TimerMemberships: Sendable {
     struct Membership: Sendable {
-        var modeIndex: Int
+        private var mode: UInt32
         var slot: UInt32
+        var modeIndex: Int { Int(mode) }
+
+        init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
     }
 
     var first: Membership?
-    var others: [Membership] = []
     var isCommon = false
     /// Where the loop's list of timers holds it.
-    var index = 0
+    var index: UInt32 = 0
+    var others: [Membership] = []
+
+    /// Forgets the modes.
+    mutating func clear() {
+        first = nil
+        isCommon = false
+        if !others.isEmpty { others = [] }
+    }
 
     var isEmpty: Bool { first == nil }
 

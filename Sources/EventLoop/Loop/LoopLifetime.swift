@@ -27,6 +27,12 @@ enum LoopLifetime {
     /// The calling thread's loop, which the caller knows to have one.
     static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
 
+    /// The same, lent: it lives as long as its thread.
+    @inline(__always)
+    static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
+        Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!)._withUnsafeGuaranteedRef(body)  // the caller knows that there is one
+    }
+
     static func makeLoopOfThisThread() -> RunLoop {
         if adoptMainLoopIfMainThread() { return main }
         guard let loop = RunLoop() else {
@@ -85,8 +91,10 @@ enum LoopLifetime {
             return cplatform_set_current_loop(0, nil)
         }
         loop.takeUnretainedValue().end()
-        loop.release()
         cplatform_set_current_loop(0, nil)
+        // From here on this thread passes none of the loop's isolation checks, so another one may.
+        loop._withUnsafeGuaranteedRef { $0.handOverJobs() }
+        loop.release()
     }
 }
 
@@ -140,11 +148,13 @@ extension RunLoop {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.rundown.exit() { timer.finish() }
         }
+        forgetSeenObservers()
         for observer in observers where observer.rundown.exit() { observer.finish() }
     }
 
     private func letGo(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
         for (membership, lost) in sources {
+            forgetParked(membership)
             // Ends: one goes a turn.
             while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
             let source = membership.source
@@ -194,12 +204,12 @@ extension LoopShared {
         }
         var dropped: [WorkItem] = []
         for mode in modes {
-            dropped += mode.blocks + mode.performs
-            (mode.blocks, mode.performs, mode.signaled) = ([], [], [])
+            dropped += mode.blocks.removeAll() + mode.performs.removeAll()
+            mode.signaled = []
             mode.removeObserversLocked()
         }
-        dropped += blocks.common + performs.common + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
-        (blocks, performs) = (WorkQueues(), WorkQueues())
+        dropped += blocks.common.removeAll() + performs.common.removeAll() + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
+        (blocks.mixed, performs.mixed) = ([], [])
         (sources, timers, commonObservers, delayed) = ([], [], [], [:])
         return (endedSources, endedTimers, endedObservers, dropped, released)
     }

@@ -3,7 +3,7 @@
 import Synchronization
 
 /// The state of a loop that other threads may change. Under the lock only, never across a callout.
-struct LoopShared: Sendable {
+struct LoopShared: ~Copyable, Sendable {
     enum Phase: Sendable {
         case open
         /// The loop's thread was told to end: what was accepted is still performed, nothing more is accepted.
@@ -24,6 +24,10 @@ struct LoopShared: Sendable {
     var changes: ContiguousArray<LoopChange> = []
     var blocks = WorkQueues()
     var performs = WorkQueues()
+    /// Jobs of actors and tasks, in the order in which they came. After the loop's end they wait here for `AfterEnd`.
+    var jobs: ContiguousArray<QueuedJob> = []
+    /// The loop's thread has performed its last job: those that come now are for `AfterEnd`.
+    var jobsGoElsewhere = false
     var lastWork: UInt64 = 0
     /// Tasks that sleep on a timer of this loop, to be told when it ends.
     var sleeps: [ObjectIdentifier: PerformRequest] = [:]
@@ -32,6 +36,7 @@ struct LoopShared: Sendable {
 
     func mode(_ name: RunLoop.Mode) -> ModeState? {
         // A handful of modes: comparing short strings beats hashing one.
+        if name == .default { return modes.first }
         for mode in modes where mode.name == name { return mode }
         return nil
     }
@@ -69,16 +74,36 @@ enum LoopChange: Sendable {
 /// No access spans a callout, so the run-time check for overlapping accesses would only cost: it was a quarter of a pass's instructions.
 final class LoopOwned {
     /// A copy of `LoopShared.modes`, as far as the owner has seen it.
-    @exclusivity(unchecked) var modes: ContiguousArray<ModeState> = []
+    @exclusivity(unchecked) var modes: ContiguousArray<ModeState> = [] {
+        didSet { if modes.count != modeTable.count { fillModeTable() } }
+    }
+    /// The same for those who need no hold on a mode: it lives as long as the loop.
+    @exclusivity(unchecked) private(set) var modeTable = UnsafeMutableBufferPointer<Unmanaged<ModeState>>.allocate(capacity: 0)
+
+    /// Lends one of the modes that the owner has seen.
+    @inline(__always)
+    func withMode<R>(_ index: Int, _ body: (ModeState) -> R) -> R { modeTable[index]._withUnsafeGuaranteedRef(body) }
+
+    private func fillModeTable() {
+        modeTable.deallocate()
+        modeTable = .allocate(capacity: modes.count)
+        _ = modeTable.initialize(from: modes.map { Unmanaged.passUnretained($0) })
+    }
+
+    deinit { modeTable.deallocate() }
+
     /// One for each level of nesting that there ever was; the first `depth` are in progress.
     @exclusivity(unchecked) var activations: [Activation] = []
     @exclusivity(unchecked) var depth = 0
+    /// The only mode that has run since what is pending was noted; -1 when there were several.
+    @exclusivity(unchecked) var lastModeIndex = -1
+    /// Counts the changes of the mode that runs; the mode that ran last, -1 for several.
+    @exclusivity(unchecked) var modeEpoch: UInt32 = 0
+    @exclusivity(unchecked) var epochMode = -1
     /// Attention that was taken note of and not looked after yet.
     @exclusivity(unchecked) var pending = Attention()
-    /// A run of another mode has begun or ended: what waits in the queues may be for the present one.
-    @exclusivity(unchecked) var mustLookAgain = false
     /// Performs for the common modes that were taken from under the lock and have not run yet.
-    @exclusivity(unchecked) var commonPerforming = WorkFIFO()
+    @exclusivity(unchecked) var commonPerforming = WorkQueue()
     @exclusivity(unchecked) var manualClock: RunLoop.ManualClock?
     @exclusivity(unchecked) var isApplyingChanges = false
     /// Sources that turned out not to be watchable while changes were applied.
@@ -90,9 +115,14 @@ final class LoopOwned {
     @exclusivity(unchecked) var isDrainingMainQueue = false
     /// The handle was read while the queue was being drained further out.
     @exclusivity(unchecked) var owesMainQueueDrain = false
-    /// Emptied arrays, kept for their memory.
-    @exclusivity(unchecked) var spareBlocks: [ContiguousArray<WorkItem>] = []
+    /// Emptied, and kept for their memory.
+    @exclusivity(unchecked) var spareBlocks = WorkQueue()
     @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
+    @exclusivity(unchecked) var spareJobs: ContiguousArray<QueuedJob> = []
+    /// A job is on the stack: nested runs perform none.
+    @exclusivity(unchecked) var isPerformingJobs = false
+    /// When a pass that had only jobs to do last asked the kernel, in real time.
+    @exclusivity(unchecked) var lastPoll: Int64 = 0
 }
 
 enum FinishedItem {
@@ -111,8 +141,11 @@ struct Attention: OptionSet {
     /// `wakeUp()`, a stop, a mode that may be empty now, manual time that moved: nothing to look up, but no reason to sleep on.
     static let wake = Attention(rawValue: 1 << 4)
     static let finishing = Attention(rawValue: 1 << 5)
+    static let jobs = Attention(rawValue: 1 << 6)
+    /// A run of another mode has begun or ended: what waits in the queues may be for the present one.
+    static let lookAgain = Attention(rawValue: 1 << 7)
     /// What may wait in queues: looked at when another mode begins or goes on.
-    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing]
+    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs]
 }
 
 enum SleepState {
@@ -130,7 +163,13 @@ final class Activation: Sendable {
     // MARK: Owned by the loop's thread
     // SAFETY: each of these is touched on the owning thread only.
 
-    @exclusivity(unchecked) nonisolated(unsafe) var mode: ModeState!  // SAFETY: owning thread; set by every run before anything else
+    // SAFETY: owning thread; modes live as long as their loop
+    @exclusivity(unchecked) nonisolated(unsafe) var modeReference: Unmanaged<ModeState>?
+    /// Set by every run before anything else; nil before the first.
+    var mode: ModeState! {
+        get { modeReference?.takeUnretainedValue() }
+        set { modeReference = .passUnretained(newValue) }
+    }
     @exclusivity(unchecked) nonisolated(unsafe) var limit = Int64.max  // SAFETY: owning thread
     @exclusivity(unchecked) nonisolated(unsafe) var returnsAfterSource = false  // SAFETY: owning thread
     @exclusivity(unchecked) nonisolated(unsafe) var pollsOnly = false  // SAFETY: owning thread
@@ -140,9 +179,8 @@ final class Activation: Sendable {
     /// The due timers of the pass in progress, from `nextTimer` on.
     @exclusivity(unchecked) nonisolated(unsafe) var timers: ContiguousArray<RunLoop.Timer> = []  // SAFETY: owning thread
     @exclusivity(unchecked) nonisolated(unsafe) var nextTimer = 0  // SAFETY: owning thread
-    /// The ready sources of the pass in progress, from `nextPort` on.
-    @exclusivity(unchecked) nonisolated(unsafe) var ports: ReadyBatch = []  // SAFETY: owning thread
-    @exclusivity(unchecked) nonisolated(unsafe) var nextPort = 0  // SAFETY: owning thread
+    /// A nested run has begun since the pass began to serve ready sources: what is left is not this pass's any more.
+    @exclusivity(unchecked) nonisolated(unsafe) var lostItsBatch = false  // SAFETY: owning thread
     /// The run further out had been woken when this one began.
     @exclusivity(unchecked) nonisolated(unsafe) var outerWasWoken = false  // SAFETY: owning thread
 }

@@ -11,11 +11,27 @@ extension RunLoop {
             var now: Int64
             /// The loops that use the clock, until they end.
             var users: [User] = []
+            /// Counts how often a loop came from its work to wait: that work may have made descriptors of other loops ready, which wait as
+            /// far as the clock can tell and have not woken yet.
+            var turn: UInt64 = 0
         }
         fileprivate struct User {
             let loop: RunLoop
             /// What it waits for; nil while it does not wait.
             var limit: Int64?
+            /// The turn since which it has asked the kernel, and found nothing.
+            var asked: UInt64 = 0
+            /// The turn in which it was told to ask again.
+            var told: UInt64 = 0
+        }
+
+        /// What a loop that has asked the kernel is to do.
+        enum Verdict {
+            /// Its deadline has come.
+            case due
+            case sleep
+            /// Another loop has worked meanwhile.
+            case askAgain(turn: UInt64)
         }
 
         private let state: Guarded<State>
@@ -43,31 +59,60 @@ extension RunLoop {
         func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
 
         func leave(_ loop: RunLoop) {
-            let (gone, others) = state.withLock { state -> ([User], [RunLoop]) in
+            let (gone, steps) = state.withLock { state -> ([User], Steps) in
                 let gone = state.users.filter { $0.loop === loop }
                 state.users.removeAll { $0.loop === loop }
+                state.turn += 1
                 return (gone, advanceIfAllWait(&state))
             }
             withExtendedLifetime(gone) {}  // not let go of under the lock
-            for other in others { other.notify(.wake) }
+            carryOut(steps)
         }
 
-        /// Jumps to the earliest deadline when every loop waits. The loops whose deadlines have come by that.
-        private func advanceIfAllWait(_ state: inout State) -> [RunLoop] {
-            guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return [] }
+        /// Jumps to the earliest deadline when every loop waits and has asked the kernel since the last of them worked; has those asked that
+        /// have not. Otherwise what one loop writes to another's descriptor would be read later than it was written.
+        private func advanceIfAllWait(_ state: inout State) -> Steps {
+            guard autoAdvances, let earliest = state.commonDeadline, earliest > state.now else { return Steps() }
+            let toAsk = state.takeThoseToAsk()
+            if !toAsk.isEmpty || state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: toAsk) }
             state.now = earliest
-            return state.dueLoops
+            return Steps(wake: state.dueLoops)
         }
 
-        /// Notes that a loop waits. True when time has come to its deadline, by this call or before it: then it must not sleep.
-        func beginWaiting(_ loop: RunLoop, until limit: Int64) -> Bool {
-            let (isDue, others) = state.withLock { state -> (Bool, [RunLoop]) in
-                state.setLimit(of: loop, limit)
-                let others = limit > state.now ? advanceIfAllWait(&state).filter { $0 !== loop } : []
-                return (limit <= state.now, others)
+        /// What follows from a change, outside the lock.
+        private struct Steps {
+            var wake: [RunLoop] = []
+            var ask: [RunLoop] = []
+        }
+
+        private func carryOut(_ steps: Steps) {
+            for loop in steps.wake { loop.notify(.wake) }
+            // Not a wake-up: the loop asks the kernel and goes back to its wait, and nobody notices.
+            for loop in steps.ask { loop.channel.wake() }
+        }
+
+        /// A loop comes from its work to wait. The turn that begins with it: what the loop asks the kernel from here on is asked since then.
+        func comeToWait() -> UInt64 {
+            state.withLock { state in
+                state.turn += 1
+                return state.turn
             }
-            for other in others { other.notify(.wake) }
-            return isDue
+        }
+
+        var turn: UInt64 { state.withLock { $0.turn } }
+
+        /// Notes that a loop waits, having found nothing since `turn`. With autoAdvance time may come to its deadline by that.
+        func beginWaiting(_ loop: RunLoop, until limit: Int64, since turn: UInt64) -> Verdict {
+            let (verdict, steps) = state.withLock { state -> (Verdict, Steps) in
+                state.setLimit(of: loop, limit, asked: turn)
+                if limit <= state.now { return (.due, Steps()) }
+                if autoAdvances && turn != state.turn && state.commonDeadline != nil { return (.askAgain(turn: state.turn), Steps()) }
+                var steps = advanceIfAllWait(&state)
+                steps.wake.removeAll { $0 === loop }
+                return (limit <= state.now ? .due : .sleep, steps)
+            }
+            carryOut(steps)
+            return verdict
         }
 
         func endWaiting(_ loop: RunLoop) { state.withLock { $0.setLimit(of: loop, nil) } }
@@ -86,19 +131,46 @@ extension RunLoop {
 
     /// A wait in manual time: it asks the kernel, and sleeps only while neither the kernel nor the clock has anything.
     func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.Outcome {
-        let outcome = poller.poll()
-        if !poller.ready.isEmpty || outcome.mainQueueIsReady || outcome.servedForeign { return outcome }
-        // The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word still tells.
-        if sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken { return outcome }
         defer { clock.endWaiting(self) }
-        if clock.beginWaiting(self, until: limit) { return Poller.Outcome() }
-        return poller.wait(until: .max)
+        var turn = clock.comeToWait()
+        while true {  // ends: with an event, a wake-up or the deadline; a turn without any is for another loop that would advance the clock
+            let outcome = poller.poll()
+            if hasEnded(outcome, poller) { return outcome }
+            switch clock.beginWaiting(self, until: limit, since: turn) {
+            case .due: return Poller.Outcome()
+            case .askAgain(let newer): turn = newer
+            case .sleep:
+                let outcome = poller.wait(until: .max)
+                if hasEnded(outcome, poller) { return outcome }
+                turn = clock.turn
+            }
+        }
+    }
+
+    /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
+    /// still tells.
+    private func hasEnded(_ outcome: Poller.Outcome, _ poller: Poller) -> Bool {
+        !poller.ready.isEmpty || outcome.mainQueueIsReady || outcome.servedForeign
+            || sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken
     }
 }
 
 extension RunLoop.ManualClock.State {
-    fileprivate mutating func setLimit(of loop: RunLoop, _ limit: Int64?) {
-        for index in users.indices where users[index].loop === loop { users[index].limit = limit }
+    fileprivate mutating func setLimit(of loop: RunLoop, _ limit: Int64?, asked: UInt64? = nil) {
+        for index in users.indices where users[index].loop === loop {
+            users[index].limit = limit
+            if let asked { users[index].asked = asked }
+        }
+    }
+
+    /// The loops that have not asked the kernel in this turn, and have not been told to.
+    fileprivate mutating func takeThoseToAsk() -> [RunLoop] {
+        var loops: [RunLoop] = []
+        for index in users.indices where users[index].asked != turn && users[index].told != turn {
+            users[index].told = turn
+            loops.append(users[index].loop)
+        }
+        return loops
     }
 
     /// The loops whose deadlines have come.

@@ -22,68 +22,84 @@ extension RunLoop {
 
     /// Puts a closure where its modes find it. Under the lock.
     func enqueueLocked(
-        _ item: WorkItem, _ modes: [Mode], _ shared: inout LoopShared, isBlock: Bool
+        _ item: __owned WorkItem, _ modes: [Mode], _ shared: inout LoopShared, isBlock: Bool
     ) {
         if modes.count == 1 {
             if modes[0] == .common {
                 if isBlock { shared.blocks.common.append(item) } else { shared.performs.common.append(item) }
-                commonPopulation.add(1, ordering: .acquiringAndReleasing)
+                noteCommonQueueingLocked()
+                changeCommonPopulationLocked(by: 1)
                 return
             }
             let mode = shared.makeMode(modes[0])
             if isBlock { mode.blocks.append(item) } else { mode.performs.append(item) }
-            mode.changePopulation(by: 1)
+            mode.changePopulationLocked(by: 1)
+            mode.noteQueueingLocked()
             return
         }
         if modes.isEmpty { return }
+        noteCommonQueueingLocked()
         var named = ModeSet()
         for name in modes where name != .common {
             let mode = shared.makeMode(name)
-            if named.insert(mode.index) { mode.changePopulation(by: 1) }
+            if named.insert(mode.index) { mode.changePopulationLocked(by: 1) }
         }
         let isCommon = modes.contains(.common)
-        if isCommon { commonPopulation.add(1, ordering: .acquiringAndReleasing) }
+        if isCommon { changeCommonPopulationLocked(by: 1) }
         let mixed = MixedWorkItem(item: item, modes: named, isCommon: isCommon)
         if isBlock { shared.blocks.mixed.append(mixed) } else { shared.performs.mixed.append(mixed) }
     }
 
-    /// Performs what was queued for the mode when this begins: what a block queues waits for the next point. True when there was one.
+    /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the
+    /// next point. True when there was a block.
+    @inline(__always)
     @discardableResult
     func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
+        hasNews && performQueuedBlocks(in: mode)
+    }
+
+    @inline(never)
+    private func performQueuedBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         takeAttention(mode)
+        if owned.pending.contains(.jobs) { performJobs(in: mode) }
         guard owned.pending.contains(.blocks) else { return false }
         owned.pending.remove(.blocks)
-        var batch = owned.spareBlocks.popLast() ?? []
+        var batch = WorkQueue()
+        swap(&batch, &owned.spareBlocks)
         shared.withLock { takeBlocks(&$0, mode, &batch) }
-        for index in batch.indices {
-            counters.blocksPerformed.increment()
-            let block = batch[index].body
-            // The closure must not outlive its call in the batch.
-            batch[index] = WorkFIFO.spent
-            callOutToBlock(block)
-        }
         let isPerformed = !batch.isEmpty
-        batch.removeAll(keepingCapacity: true)
-        owned.spareBlocks.append(batch)
+        while !batch.isEmpty {  // ends: the batch is fixed
+            counters.blocksPerformed.increment()
+            callOutToBlock(batch.popFirst().body)
+        }
+        swap(&batch, &owned.spareBlocks)
         return isPerformed
     }
 
-    private func takeBlocks(_ shared: inout LoopShared, _ mode: ModeState, _ batch: inout ContiguousArray<WorkItem>) {
-        swap(&batch, &mode.blocks)
-        if !batch.isEmpty { mode.changePopulation(by: -batch.count) }
+    private func takeBlocks(_ shared: inout LoopShared, _ mode: ModeState, _ batch: inout WorkQueue) {
+        mode.changePopulationLocked(by: -mode.blocks.count)
+        batch.takeAll(from: &mode.blocks)
         var isSorted = true
         if mode.isCommon.load(ordering: .relaxed) && !shared.blocks.common.isEmpty {
-            commonPopulation.subtract(shared.blocks.common.count, ordering: .acquiringAndReleasing)
+            changeCommonPopulationLocked(by: -shared.blocks.common.count)
             isSorted = batch.isEmpty
-            batch.append(contentsOf: shared.blocks.common)
-            shared.blocks.common.removeAll(keepingCapacity: true)
+            batch.takeAll(from: &shared.blocks.common)
         }
         let mixed = shared.blocks.mixed.isEmpty ? [] : takeMixedLocked(&shared.blocks, mode, shared.modes)
         if !mixed.isEmpty {
             isSorted = false
-            batch.append(contentsOf: mixed)
+            for item in mixed { batch.append(item) }
         }
-        if !isSorted { batch.sort { $0.sequence < $1.sequence } }
+        if !isSorted { batch.sort() }
+    }
+
+    @inline(__always)
+    func noteCommonQueueingLocked() { commonQueueings.store(commonQueueings.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
+
+    /// Under the lock, so a load and a store will do.
+    @inline(__always)
+    func changeCommonPopulationLocked(by change: Int) {
+        commonPopulation.store(commonPopulation.load(ordering: .relaxed) &+ change, ordering: .releasing)
     }
 
     /// Takes the closures for several modes that may be performed in this one, in order. Under the lock.
@@ -93,8 +109,8 @@ extension RunLoop {
         var taken: [WorkItem] = []
         queues.mixed.removeAll { mixed in
             guard mixed.isEligible(in: mode) else { return false }
-            mixed.modes.forEach { modes[$0].changePopulation(by: -1) }
-            if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+            mixed.modes.forEach { modes[$0].changePopulationLocked(by: -1) }
+            if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
             taken.append(mixed.item)
             return true
         }

@@ -5,7 +5,9 @@ extension RunLoop {
     func callOutToCustomSource(_ source: CustomSource) { source.callPerform() }
 
     @inline(never)
-    func callOutToPort(_ source: Source, _ ready: Readiness) -> Bool { source.serve(ready) }
+    func callOutToPort(_ source: Source, _ ready: Readiness) -> Bool {
+        source.isDescriptor ? unsafeDowncast(source, to: DescriptorSource.self).serveDescriptor(ready) : source.serve(ready)
+    }
 
     @inline(never)
     func callOutToTimer(_ timer: Timer) { timer.callHandler() }
@@ -14,5 +16,8 @@ extension RunLoop {
     func callOutToObserver(_ observer: Observer, _ activity: Activity) { observer.callHandler(activity) }
 
     @inline(never)
-    func callOutToBlock(_ block: @Sendable () -> Void) { block() }
+    func callOutToJob(_ job: QueuedJob) { job.run(on: self) }
+
+    @inline(never)
+    func callOutToBlock(_ block: @escaping @Sendable () -> Void) { block() }
 }

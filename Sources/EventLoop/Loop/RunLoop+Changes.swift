@@ -70,6 +70,7 @@ extension RunLoop {
         case .sourceChanged(let membership):
             updateRegistrations(membership)
         case .sourceDied(let membership):
+            forgetParked(membership)
             // Ends: one goes a turn.
             while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
             if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
@@ -83,11 +84,15 @@ extension RunLoop {
             timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
             fileAgain(timer)
         case .timerDied(let timer):
+            // A date that this thread set while another one moved the timer is not lost.
+            let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
+            if loopID != 0 && loopID != id { timer.tellLoop(loopID) }
             if timer.rundown.exit() {
                 owned.finishing.append(.timer(timer))
                 owned.pending.insert(.finishing)
             }
         case .observerDied(let observer):
+            forgetSeenObservers()
             if observer.isFiring.load(ordering: .relaxed) { owned.observersToEnd.append(observer) } else { endUse(of: observer) }
         }
     }

@@ -3,8 +3,8 @@
 import Synchronization
 
 extension RunLoop {
-    /// Ends every run in progress, however deep, after the pass in progress. From now on performs, blocks and jobs are refused; what was
-    /// accepted is performed by `performLastBatch`. Thread-safe.
+    /// Ends every run in progress, however deep, after the pass in progress. From now on performs and blocks are refused; what was accepted is
+    /// performed by `performLastBatch`. Jobs cannot be refused: those that come too late for that batch run after the loop's end. Thread-safe.
     func terminate() {
         shared.withLock { shared in
             // Once: the thread takes it back before its last batch.
@@ -23,21 +23,21 @@ extension RunLoop {
         var batch = owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
         shared.withLock { shared in
             for mode in shared.modes {
-                batch += mode.blocks + mode.performs
-                mode.changePopulation(by: -(mode.blocks.count + mode.performs.count))
-                (mode.blocks, mode.performs) = ([], [])
+                mode.changePopulationLocked(by: -(mode.blocks.count + mode.performs.count))
+                batch += mode.blocks.removeAll() + mode.performs.removeAll()
             }
             let mixed = shared.blocks.mixed + shared.performs.mixed
             for item in mixed {
-                item.modes.forEach { shared.modes[$0].changePopulation(by: -1) }
-                if item.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+                item.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
+                if item.isCommon { changeCommonPopulationLocked(by: -1) }
             }
-            commonPopulation.subtract(shared.blocks.common.count + shared.performs.common.count, ordering: .acquiringAndReleasing)
-            batch += shared.blocks.common + shared.performs.common + mixed.map(\.item)
-            (shared.blocks, shared.performs) = (WorkQueues(), WorkQueues())
+            changeCommonPopulationLocked(by: -(shared.blocks.common.count + shared.performs.common.count))
+            batch += shared.blocks.common.removeAll() + shared.performs.common.removeAll() + mixed.map(\.item)
+            (shared.blocks.mixed, shared.performs.mixed) = ([], [])
         }
         batch.sort { $0.sequence < $1.sequence }
         for item in batch { callOutToBlock(item.body) }
+        performJobBatch()
     }
 
     /// Makes the default mode's base ahead of the first run, so that a thread without descriptors is told in time. False with errno set.

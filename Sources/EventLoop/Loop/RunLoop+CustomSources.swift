@@ -11,7 +11,10 @@ extension RunLoop.CustomSource {
         guard isValid, !signaled.exchange(true, ordering: .sequentiallyConsistent) else { return }
         if !isValid { return signaled.store(false, ordering: .sequentiallyConsistent) }
         stampSignal()
-        for membership in state.withLock({ $0.memberships }) { membership.loop.noteSignal(membership) }
+        // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
+        state.withLock { state in
+            state.memberships.withUnsafeBufferPointer { $0.lendEach { $0.loop.noteSignal($0) } }
+        }
     }
 }
 
@@ -19,7 +22,11 @@ extension RunLoop {
     fileprivate func noteSignal(_ membership: SourceMembership) {
         shared.withLock { shared in
             if membership.isDead { return }
-            membership.modes.forEach { shared.queue(membership, in: shared.modes[$0]) }
+            shared.modes.withUnsafeBufferPointer { modes in
+                membership.modes.forEach {
+                    Unmanaged.passUnretained(modes[$0])._withUnsafeGuaranteedRef { LoopShared.queue(membership, in: $0) }
+                }
+            }
         }
         mark(.signals)
     }
@@ -32,44 +39,52 @@ extension RunLoop {
 
     /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
     /// when something was performed. When the run returns after a source, the walk ends with the first.
-    func performCustomSources(_ run: Activation) -> Bool { /* DOES CALLOUT */
-        takeAttention(run.mode)
-        let performed = performQueued(in: run.mode)
-        if performed && run.returnsAfterSource { return true }
-        return performSignaled(run) || performed
+    @inline(__always)
+    func performCustomSources(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        hasNews && performWithNews(run, mode)
     }
 
-    private func performSignaled(_ run: Activation) -> Bool { /* DOES CALLOUT */
-        takeAttention(run.mode)
+    @inline(never)
+    private func performWithNews(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        takeAttention(mode)
+        let performed = performQueued(in: mode)
+        if performed && run.returnsAfterSource { return true }
+        return performSignaled(run, mode) || performed
+    }
+
+    private func performSignaled(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        takeAttention(mode)
         guard owned.pending.contains(.signals) else { return false }
         let stamp = removals.load(ordering: .acquiring)
-        guard takeSignaled(run) else { return false }
+        guard takeSignaled(run, mode) else { return false }
         var isHandled = false
         while run.nextSignal < run.signals.count {  // ends: the batch is fixed, and the index rises
             let membership = run.signals[run.nextSignal]
             run.nextSignal += 1
-            guard removals.load(ordering: .acquiring) == stamp || isMember(membership, of: run.mode) else { continue }
+            guard removals.load(ordering: .acquiring) == stamp || isMember(membership, of: mode) else { continue }
             guard perform(membership) else { continue }
             isHandled = true
             if run.returnsAfterSource { break }
         }
-        if run.nextSignal < run.signals.count { requeue(run.signals[run.nextSignal...], in: run.mode) }
-        run.signals.removeAll(keepingCapacity: true)
+        if run.nextSignal < run.signals.count { requeue(run.signals[run.nextSignal...], in: mode) }
+        while run.signals.popLast() != nil {}  // ends: one goes a turn
         run.nextSignal = 0
         return isHandled
     }
 
     /// Takes the mode's list into the run, in the order in which it is performed. False when there is nothing.
-    private func takeSignaled(_ run: Activation) -> Bool {
+    private func takeSignaled(_ run: Activation, _ mode: ModeState) -> Bool {
         owned.pending.remove(.signals)
-        let mode = run.mode!  // a run has a mode
         shared.withLock { _ in
             swap(&run.signals, &mode.signaled)
-            for membership in run.signals { membership.queuedModes.remove(mode.index) }
-            run.signals.removeAll { $0.isDead || !$0.modes.contains(mode.index) || !$0.custom.isSignaled }
-            if run.signals.count > 1 {
-                run.signals.sort { ($0.custom.order, $0.custom.signalStamp) < ($1.custom.order, $1.custom.signalStamp) }
+            var isStale = false
+            for index in run.signals.indices {
+                run.signals[index].queuedModes.remove(mode.index)
+                if !run.signals[index].custom.isSignaled { isStale = true }
             }
+            // Performed in another mode or loop: a signal that comes now is for the next pass.
+            if isStale { run.signals.removeAll { !$0.custom.isSignaled } }
+            if run.signals.count > 1 { run.signals.sort { $0.custom.goesBefore($1.custom) } }
         }
         run.nextSignal = 0
         return !run.signals.isEmpty
@@ -78,7 +93,7 @@ extension RunLoop {
     private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
         let source = membership.custom
         // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
-        guard source.isSignaled, source.beginServing(on: membership) else { return false }
+        guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
         defer { source.endServing(on: membership) }
         guard source.signaled.exchange(false, ordering: .sequentiallyConsistent) else { return false }
         counters.sourcesHandled.increment()
@@ -90,9 +105,9 @@ extension RunLoop {
 
     /// Gives sources that the walk did not reach back to the mode's list.
     func requeue(_ rest: ArraySlice<SourceMembership>, in mode: ModeState) {
-        shared.withLock { shared in
+        shared.withLock { _ in
             for membership in rest where !membership.isDead && membership.modes.contains(mode.index) && membership.custom.isSignaled {
-                shared.queue(membership, in: mode)
+                LoopShared.queue(membership, in: mode)
             }
         }
         owned.pending.insert(.signals)

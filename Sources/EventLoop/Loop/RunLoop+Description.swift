@@ -18,7 +18,7 @@ extension RunLoop: CustomDebugStringConvertible {
         return "RunLoop \(id)\(isMainLoop ? " (main)" : ""), \(state)\n\(body)"
     }
 
-    private func describe(_ mode: ModeState, _ shared: LoopShared, _ present: Instant) -> String {
+    private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {
         var lines: [String] = []
         for membership in shared.sources where membership.modes.contains(mode.index) {
             let source = membership.source
@@ -38,6 +38,7 @@ extension RunLoop: CustomDebugStringConvertible {
         let queuedPerforms = performs + (isCommon ? shared.performs.common.count : 0)
         if queuedBlocks > 0 { lines.append("    queued blocks: \(queuedBlocks)\n") }
         if queuedPerforms > 0 { lines.append("    queued performs: \(queuedPerforms)\n") }
+        if isCommon && !shared.jobs.isEmpty { lines.append("    queued jobs of actors and tasks: \(shared.jobs.count)\n") }
         let alive = mode.population.load(ordering: .acquiring) + (isCommon ? commonPopulation.load(ordering: .acquiring) : 0)
         let isMain = servesMainQueue(in: mode)
         let why =

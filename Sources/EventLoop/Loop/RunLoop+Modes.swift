@@ -14,7 +14,10 @@ extension RunLoop {
     public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
         preconditionNotForked()
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
-        let gained = shared.withLock { $0.addCommonMode(mode) }
+        let gained = shared.withLock { shared in
+            noteCommonQueueingLocked()
+            return shared.addCommonMode(mode)
+        }
         for (membership, state) in gained {
             // Held until the callouts have returned; of an invalid source nobody need be told.
             let source = membership.source
@@ -31,16 +34,19 @@ extension RunLoop {
     public func keepAlive(forMode mode: Mode = .default) -> KeepAlive {
         preconditionNotForked()
         if mode == .common {
-            commonPopulation.add(1, ordering: .acquiringAndReleasing)
+            shared.withLock { _ in changeCommonPopulationLocked(by: 1) }
             return KeepAlive { [self] in
-                commonPopulation.subtract(1, ordering: .acquiringAndReleasing)
+                shared.withLock { _ in changeCommonPopulationLocked(by: -1) }
                 notifyIfElsewhere(.wake)
             }
         }
-        let state = shared.withLock { $0.makeMode(mode) }
-        state.changePopulation(by: 1)
+        let state = shared.withLock { shared in
+            let state = shared.makeMode(mode)
+            state.changePopulationLocked(by: 1)
+            return state
+        }
         return KeepAlive { [self] in
-            state.changePopulation(by: -1)
+            shared.withLock { _ in state.changePopulationLocked(by: -1) }
             notifyIfElsewhere(.wake)
         }
     }
@@ -57,7 +63,7 @@ extension LoopShared {
             if put(membership, in: mode) != nil { gained.append((membership, mode)) }
         }
         for timer in timers where timer.memberships.isCommon {
-            guard let membership = put(timer, in: makeMode(name)) else { continue }
+            guard let membership = Self.put(timer, in: makeMode(name)) else { continue }
             timer.place.store(
                 TimerPlace(loopID: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID, memberships: timer.memberships).word,
                 ordering: .releasing)

@@ -68,7 +68,7 @@ extension RunLoop {
         if isDead && !submit(.observerDied(observer)) && observer.rundown.exit() { observer.finish() }
     }
 
-    private func claimLocked(_ observer: Observer, _ shared: LoopShared) -> Bool {
+    private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {
         if shared.phase == .ended { return false }
         let (isClaimed, owner) = observer.loopID.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         if !isClaimed { return owner == id && observer.isValid }
@@ -90,20 +90,43 @@ extension RunLoop {
         if mode.observedActivities.load(ordering: .relaxed) & activity.rawValue != 0 { tellObservers(activity, in: mode) }
     }
 
+    @inline(never)
     private func tellObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         let stamp = removals.load(ordering: .acquiring)
         // A snapshot: what is added meanwhile is told from the next notification on.
-        let observers = shared.withLock { _ in mode.observers }
-        for observer in observers where !observer.activities.isDisjoint(with: activity) {
-            if observer.isFiring.load(ordering: .relaxed) { continue }
-            if removals.load(ordering: .acquiring) != stamp && !isMember(observer, of: mode) { continue }
-            if !observer.isValid { continue }
-            observer.isFiring.store(true, ordering: .relaxed)
-            callOutToObserver(observer, activity)
-            observer.isFiring.store(false, ordering: .relaxed)
-            if !observer.repeats { observer.invalidate() }
-            if !owned.observersToEnd.isEmpty { endObserver(observer) }
+        let observers = observersNow(mode)
+        // The snapshot holds them, so they are lent from it without counting.
+        observers.withUnsafeBufferPointer { observers in
+            for index in observers.indices {
+                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { tell($0, activity, mode, stamp) }
+            }
         }
+    }
+
+    @inline(__always)
+    private func tell(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ stamp: UInt64) { /* DOES CALLOUT */
+        if observer.activities.isDisjoint(with: activity) || observer.isFiring.load(ordering: .relaxed) { return }
+        if removals.load(ordering: .acquiring) != stamp && !isMember(observer, of: mode) { return }
+        if !observer.isValid { return }
+        observer.isFiring.store(true, ordering: .relaxed)
+        callOutToObserver(observer, activity)
+        observer.isFiring.store(false, ordering: .relaxed)
+        if !observer.repeats { observer.invalidate() }
+        if !owned.observersToEnd.isEmpty { endObserver(observer) }
+    }
+
+    private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
+        if mode.observersVersion.load(ordering: .acquiring) != mode.seenObservers.version {
+            // What is replaced is let go of outside of the lock.
+            let now = shared.withLock { _ in (mode.observers, mode.observersVersion.load(ordering: .relaxed)) }
+            mode.seenObservers = now
+        }
+        return mode.seenObservers.list
+    }
+
+    /// Lets go of the snapshots, which may hold an observer that has left.
+    func forgetSeenObservers() {
+        for mode in owned.modes { mode.seenObservers = ([], .max) }
     }
 
     /// Ends the loop's use of an observer that has left the loop in its own call.

@@ -14,6 +14,23 @@ extension RunLoop {
         enqueuePerform(modes, body, waiter: nil)
     }
 
+    /// The same in the common modes. Of its own, because a list of modes, even of one, costs more to hand over than the closure.
+    @discardableResult
+    public func perform(_ body: __owned @escaping @Sendable () -> Void) -> Bool {
+        preconditionNotForked()
+        let locked = shared.lockValue()
+        guard locked.pointee.phase == .open else {
+            shared.unlock()
+            return false
+        }
+        locked.pointee.performs.common.append(WorkItem(sequence: locked.pointee.nextWork(), body: body, waiter: nil))
+        changeCommonPopulationLocked(by: 1)
+        noteCommonQueueingLocked()
+        shared.unlock()
+        notify(.performs)
+        return true
+    }
+
     /// The same, handing over a value that is not Sendable.
     @discardableResult
     public func perform<Value>(
@@ -69,18 +86,14 @@ extension RunLoop {
     func dequeue(_ waiter: any WorkWaiter) {
         shared.withLock { shared in
             for mode in shared.modes {
-                if let place = mode.performs.firstIndex(where: { $0.waiter === waiter }) {
-                    mode.performs.remove(at: place)
-                    return mode.changePopulation(by: -1)
-                }
+                if mode.performs.remove(waiter) { return mode.changePopulationLocked(by: -1) }
             }
-            if let place = shared.performs.common.firstIndex(where: { $0.waiter === waiter }) {
-                shared.performs.common.remove(at: place)
-                commonPopulation.subtract(1, ordering: .acquiringAndReleasing)
+            if shared.performs.common.remove(waiter) {
+                changeCommonPopulationLocked(by: -1)
             } else if let place = shared.performs.mixed.firstIndex(where: { $0.item.waiter === waiter }) {
                 let mixed = shared.performs.mixed.remove(at: place)
-                mixed.modes.forEach { shared.modes[$0].changePopulation(by: -1) }
-                if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+                mixed.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
+                if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
             }
         }
         notifyIfElsewhere(.wake)
@@ -94,8 +107,8 @@ extension RunLoop {
                 return nil
             }
             let mixed = shared.performs.mixed.remove(at: place)
-            mixed.modes.forEach { shared.modes[$0].changePopulation(by: -1) }
-            if mixed.isCommon { commonPopulation.subtract(1, ordering: .acquiringAndReleasing) }
+            mixed.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
+            if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
             return mixed.item
         }
     }
@@ -104,11 +117,11 @@ extension RunLoop {
     /// several modes.
     private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, hasMixed: Bool) {
         if !mode.performs.isEmpty {
-            mode.changePopulation(by: -mode.performs.count)
+            mode.changePopulationLocked(by: -mode.performs.count)
             mode.performing.takeAll(from: &mode.performs)
         }
         if isCommon && !shared.performs.common.isEmpty {
-            commonPopulation.subtract(shared.performs.common.count, ordering: .acquiringAndReleasing)
+            changeCommonPopulationLocked(by: -shared.performs.common.count)
             owned.commonPerforming.takeAll(from: &shared.performs.common)
         }
         return (shared.lastWork, !shared.performs.mixed.isEmpty)

@@ -39,16 +39,26 @@ extension RunLoop {
         mode.poller = poller
         if servesMainQueue(in: mode) { watchMainQueue(poller) }
         let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
-        // Sources that fail here are failed after the walk: their last callouts may take others of the list out of the mode.
+        registerAll(memberships, in: mode) { _ in }
+        return poller
+    }
+
+    /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
+    /// out of the mode.
+    func registerAll(
+        _ memberships: some Sequence<SourceMembership>, in mode: ModeState, _ beforeEach: (SourceMembership) -> Void
+    ) { /* DOES CALLOUT */
         let isNested = owned.isApplyingChanges
         owned.isApplyingChanges = true
-        for membership in memberships { register(membership, in: mode) }
+        for membership in memberships {
+            beforeEach(membership)
+            register(membership, in: mode)
+        }
         owned.isApplyingChanges = isNested
         if !isNested {
             applyChanges()
             failSources()
         }
-        return poller
     }
 
     /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
@@ -58,7 +68,9 @@ extension RunLoop {
         var stale: [UnsafeRawPointer] = []
         let result = poller.register(watch, owner: Unmanaged.passUnretained(membership).toOpaque(), stale: &stale)
         switch result {
-        case .success(let registration): membership.registrations.append((mode.index, registration))
+        case .success(let registration):
+            membership.registrations.append((mode.index, registration))
+            membership.isInSeveralBases = membership.registrations.count > 1
         case .failure(let error): fail(membership.source, error)
         }
         failStale(stale)
@@ -73,9 +85,10 @@ extension RunLoop {
             guard let poller = owned.modes[modeIndex].poller else { continue }
             if let error = poller.update(registration, watch, stale: &stale) { failure = error }
         }
-        // Failing a source takes its registrations away, so it comes after the walk.
+        // Failing a source takes its registrations away, so it comes after the walk; and those of others perhaps, so they are held before it.
+        let strangers = held(stale)
         if let failure { fail(membership.source, failure) }
-        failStale(stale)
+        failStale(strangers)
     }
 
     /// Hears no more of a source until its registrations are updated.
@@ -90,15 +103,29 @@ extension RunLoop {
     }
 
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
+        forgetParked(membership, modeIndex: modeIndex)
         guard let place = membership.registrations.firstIndex(where: { $0.modeIndex == modeIndex }) else { return }
         let (_, registration) = membership.registrations.remove(at: place)
+        membership.isInSeveralBases = membership.registrations.count > 1
         owned.modes[modeIndex].poller!.unregister(registration, owner: membership)  // it was registered there
     }
 
+    /// Fails the sources whose number turned out to be another file's while they were being served.
+    func failStale(_ poller: Poller) { /* DOES CALLOUT */
+        let owners = poller.stale
+        poller.stale = []
+        failStale(owners)
+    }
+
     /// The descriptors of these were closed, and their numbers are other files' now.
-    func failStale(_ owners: [UnsafeRawPointer]) {
-        // Held from here on: each is alive now, but the end of one may be the end of another.
-        let memberships = owners.map { Unmanaged<SourceMembership>.fromOpaque($0).takeUnretainedValue() }
+    func failStale(_ owners: [UnsafeRawPointer]) { failStale(held(owners)) }
+
+    /// Each is alive now, but the end of one may be the end of another.
+    private func held(_ owners: [UnsafeRawPointer]) -> [SourceMembership] {
+        owners.map { Unmanaged<SourceMembership>.fromOpaque($0).takeUnretainedValue() }
+    }
+
+    private func failStale(_ memberships: [SourceMembership]) {
         for membership in memberships {
             fail(membership.source, membership.source.watch.map { .badDescriptor($0.descriptor) } ?? .badDescriptor(-1))
         }

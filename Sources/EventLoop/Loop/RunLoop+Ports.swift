@@ -7,8 +7,18 @@ extension RunLoop {
     ///
     /// The kinds take turns, so that neither a busy port starves timers nor the reverse. What is not handled stays, and the next pass
     /// finds it without sleeping.
-    func handleReady(_ ready: Ready, in run: Activation) -> Bool { /* DOES CALLOUT */
-        let mode = run.mode!  // a run has a mode
+    @inline(__always)
+    func handleReady(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        if ready.isOnlyPorts && mode.timers.isEmpty && !owned.owesMainQueueDrain {
+            mode.lastServed = .ports
+            return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
+        }
+        if !ready.hasPort && mode.timers.isEmpty && !owned.owesMainQueueDrain { return false }
+        return handleInTurn(ready, run, mode)
+    }
+
+    @inline(never)
+    private func handleInTurn(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         if ready.servedForeign { counters.sourcesHandled.increment() }
         let dueBy = mode.timers.isEmpty ? nil : now().nanoseconds
         var kind = mode.lastServed
@@ -18,12 +28,12 @@ extension RunLoop {
             case .timers:
                 guard let dueBy, mode.timers.hasDue(dueBy) else { continue }
                 mode.lastServed = .timers
-                fireDueTimers(run, dueBy)
+                fireDueTimers(run, mode, dueBy)
                 return ready.servedForeign
             case .ports:
                 guard ready.ports else { continue }
                 mode.lastServed = .ports
-                return servePorts(run) || ready.servedForeign
+                return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || ready.servedForeign
             case .mainQueue:
                 guard ready.mainQueue || (owned.owesMainQueueDrain && servesMainQueue(in: mode)) else { continue }
                 mode.lastServed = .mainQueue
@@ -34,39 +44,34 @@ extension RunLoop {
         return ready.servedForeign
     }
 
-    private func servePorts(_ run: Activation) -> Bool { /* DOES CALLOUT */
-        let mode = run.mode!  // a run has a mode
-        let poller = mode.poller!  // what is ready was collected by it
+    @inline(never)
+    private func servePorts(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.load(ordering: .acquiring)
         // What was removed before the generation was read is unregistered here; what is removed after it changes the generation.
-        takeAttention(mode)
-        if owned.pending.contains(.changes) { applyChanges() }
-        let stamp = poller.takeBatch(into: &run.ports, onlyOne: run.returnsAfterSource)
-        run.nextPort = 0
+        if hasNews { carryOutNews(mode) }
+        var batch = poller.beginBatch(onlyOne: run.returnsAfterSource)
+        run.lostItsBatch = false
         var isHandled = false
-        var stale: [UnsafeRawPointer] = []
-        while run.nextPort < run.ports.count {  // ends: the batch is fixed, and the index rises
-            let entry = run.ports[run.nextPort]
-            run.nextPort += 1
-            guard let readiness = poller.redeem(entry, takenAt: stamp, stale: &stale) else { continue }
+        // Ends: each turn takes one off the ready list, and nothing is put there but by a nested run.
+        while !run.lostItsBatch, let entry = poller.takeNext(in: &batch) {
             // Its owner is alive while the registration is: the poller buries them together.
-            let membership = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)
-            let served = membership._withUnsafeGuaranteedRef { membership in
-                guard removals.load(ordering: .acquiring) == generation || isMember(membership, of: mode) else { return false }
-                return serve(membership, readiness)
+            let served = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)._withUnsafeGuaranteedRef {
+                guard removals.load(ordering: .acquiring) == generation || isMember($0, of: mode) else { return false }
+                return serve($0, entry.readiness)
             }
             if served { isHandled = true }
         }
-        if !stale.isEmpty { failStale(stale) }
-        run.ports.removeAll(keepingCapacity: true)
-        run.nextPort = 0
+        // In this order: a handler may have ended what is stale, and then only the batch holds it.
+        if !poller.stale.isEmpty { failStale(poller) }
         poller.endBatch()
         return isHandled
     }
 
+    @inline(__always)
     private func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
         let source = membership.source
-        guard source.isValid, source.beginServing(on: membership) else { return false }
+        if membership.isInSeveralBases { noteServing(membership) }
+        guard source.isValid, source.beginServing(on: membership, id) else { return false }
         membership.callsInProgress += 1
         let isHandled = callOutToPort(source, readiness)
         endCall(membership)
@@ -88,7 +93,13 @@ extension RunLoop.Source {
     /// source until that call has returned.
     ///
     /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
-    func beginServing(on membership: SourceMembership) -> Bool {
+    @inline(__always)
+    func beginServing(on membership: SourceMembership, _ id: UInt64) -> Bool {
+        claimServing(for: id) || waitToServe(on: membership)
+    }
+
+    @inline(never)
+    private func waitToServe(on membership: SourceMembership) -> Bool {
         while true {  // ends: with a claim, or with a place among those who wait
             if claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
@@ -107,6 +118,7 @@ extension RunLoop.Source {
         }
     }
 
+    @inline(__always)
     private func claimServing(for id: UInt64) -> Bool {
         let (isClaimed, owner) = servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         // A nested run of the same thread may call the handler again.
@@ -115,6 +127,7 @@ extension RunLoop.Source {
         return true
     }
 
+    @inline(__always)
     func endServing(on membership: SourceMembership) {
         servingDepth -= 1
         if servingDepth > 0 { return }
@@ -122,6 +135,7 @@ extension RunLoop.Source {
         if hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters() }
     }
 
+    @inline(never)
     private func wakeWaiters() {
         let waiting = state.withLock { state -> [SourceMembership] in
             hasWaiters.store(false, ordering: .sequentiallyConsistent)

@@ -2,47 +2,48 @@
 
 extension RunLoop {
     /// One run of a mode: steps 1 and 10 around as many passes as it takes.
-    func runActivation(_ run: Activation) -> RunResult { /* DOES CALLOUT */
-        notifyObservers(.entry, in: run.mode)  // 1
+    func runActivation(_ run: Activation, in mode: ModeState) -> RunResult { /* DOES CALLOUT */
+        notifyObservers(.entry, in: mode)  // 1
         var result: RunResult? = takeStop(run) ? .stopped : nil
         while result == nil {  // ends: by a stop, the limit, an empty mode, or a source when the run returns after one
-            result = runPass(run)
+            result = runPass(run, mode)
         }
-        notifyObservers(.exit, in: run.mode)  // 10
+        notifyObservers(.exit, in: mode)  // 10
         return result!  // the loop above ends with one
     }
 
     /// One pass: steps 2 to 9. Each step may call out; nothing that was read before a step is trusted after it.
-    private func runPass(_ run: Activation) -> RunResult? { /* DOES CALLOUT */
-        let mode = run.mode!  // a run has a mode
+    @inline(__always)
+    private func runPass(_ run: Activation, _ mode: ModeState) -> RunResult? { /* DOES CALLOUT */
         beginPass(mode)
         notifyObservers(.beforeTimers, in: mode)  // 2
         notifyObservers(.beforeSources, in: mode)  // 3
         performBlocks(in: mode)
-        var handledSource = performCustomSources(run)  // 4
+        var handledSource = performCustomSources(run, mode)  // 4
         if handledSource { performBlocks(in: mode) }
-        if !handledSource && isEmpty(mode) { return endOfPass(run, handledSource: false) }
+        if !handledSource && isEmpty(mode) { return endOfPass(run, mode, handledSource: false) }
 
         let mustNotSleep = handledSource || run.pollsOnly
         var ready = Ready()
-        if mustNotSleep || observesSleep(mode) { ready = findReady(run) }  // 5
+        if mustNotSleep || observesSleep(mode) { ready = findReady(mode) }  // 5
         if !mustNotSleep && !ready.hasPort {
             notifyObservers(.beforeWaiting, in: mode)  // 6
-            ready = sleep(run)  // 7
+            ready = sleep(run, mode)  // 7
             notifyObservers(.afterWaiting, in: mode)  // 8
         }
-        if handleReady(ready, in: run) { handledSource = true }  // 9
+        if handleReady(ready, run, mode) { handledSource = true }  // 9
         performBlocks(in: mode)
-        return endOfPass(run, handledSource: handledSource)
+        return endOfPass(run, mode, handledSource: handledSource)
     }
 
     /// Why the run ends with this pass; nil when it goes on. A stop that is not the reason stays for the exit.
-    private func endOfPass(_ run: Activation, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
-        settleEnds(run.mode)
+    @inline(__always)
+    private func endOfPass(_ run: Activation, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
+        settleEnds(mode)
         if handledSource && run.returnsAfterSource { return .handledSource }
         if takeStop(run) { return .stopped }
         if run.pollsOnly || limitHasPassed(run) { return .timedOut }
-        if isEmpty(run.mode) { return .finished }
+        if isEmpty(mode) { return .finished }
         return nil
     }
 }

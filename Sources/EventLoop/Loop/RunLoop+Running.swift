@@ -51,18 +51,27 @@ extension RunLoop {
         run.pollsOnly = limit != .max && (limit == .min || limit <= now().nanoseconds)
         let outerIndex = currentModeIndex.load(ordering: .relaxed)
         currentModeIndex.store(mode.index, ordering: .releasing)
-        owned.mustLookAgain = true
+        noteMode(mode)
+        noteRun(of: mode)
         if owned.depth == 1 { counters.beginRunning() }
-        let result = runActivation(run)
+        let result = runActivation(run, in: mode)
         if owned.depth == 1 { counters.endRunning() }
         currentModeIndex.store(outerIndex, ordering: .releasing)
         // What was noted for the run further out may have been taken here.
-        owned.mustLookAgain = true
+        if owned.depth > 1 { owned.pending.insert(.lookAgain) }
         return result
     }
 
-    private func modeToRun(_ name: Mode) -> ModeState? {
-        for mode in owned.modes where mode.name == name { return mode }
+    /// A run begins in this mode. What is pending was noted for another one, unless nothing but runs of this mode came before.
+    @inline(__always)
+    private func noteMode(_ mode: ModeState) {
+        if owned.depth == 1 && owned.lastModeIndex == mode.index { return }
+        owned.lastModeIndex = owned.depth == 1 ? mode.index : -1
+        owned.pending.insert(.lookAgain)
+    }
+
+    func modeToRun(_ name: Mode) -> ModeState? {
+        for index in owned.modes.indices where owned.modes[index].name == name { return owned.modes[index] }
         return shared.withLock { shared in
             var mode = shared.mode(name)
             if mode == nil && shared.commonModes.contains(name) && hasSomethingForCommonModes { mode = shared.makeMode(name) }
@@ -72,65 +81,94 @@ extension RunLoop {
     }
 
     private var hasSomethingForCommonModes: Bool {
-        commonPopulation.load(ordering: .acquiring) > 0 || !owned.commonPerforming.isEmpty || servesMainQueue
+        commonPopulation.load(ordering: .acquiring) > 0 || jobPopulation.load(ordering: .acquiring) > 0 || !owned.commonPerforming.isEmpty
+            || servesMainQueue
     }
 
     /// Makes the activation of one more level, and hands what the levels further out have not got round to back to the queues, so that
     /// the new run finds it.
     private func beginRun() -> Activation {
-        if owned.depth == owned.activations.count { owned.activations.append(Activation()) }
-        for outer in owned.activations[..<owned.depth] { returnUnserved(outer) }
-        let run = owned.activations[owned.depth]
-        owned.depth += 1
-        depth.store(owned.depth, ordering: .releasing)
+        let level = owned.depth
+        if level == owned.activations.count { owned.activations.append(Activation()) }
+        if level > 0 { returnUnserved(upTo: level) }
+        let run = owned.activations[level]
+        owned.depth = level + 1
+        depth.store(level + 1, ordering: .releasing)
         // A wake-up that the run further out has not noticed yet is not this one's to drop.
         if attention.load(ordering: .relaxed) & Attention.wake.rawValue != 0 { owned.pending.insert(.wake) }
-        run.outerWasWoken = owned.depth > 1 && owned.pending.contains(.wake)
+        run.outerWasWoken = level > 0 && owned.pending.contains(.wake)
         // In this order: whoever finds the activation innermost finds it running.
-        run.stopWord.store(StopWord.running, ordering: .sequentiallyConsistent)
-        innermost.store(address(of: run), ordering: .sequentiallyConsistent)
+        run.stopWord.store(StopWord.running, ordering: .releasing)
+        if level > 0 {
+            innermost.store(address(of: run), ordering: .releasing)
+        } else {
+            // Whoever leaves a stop for the next run looks here after it; the run looks for one after this.
+            innermost.store(address(of: run), ordering: .sequentiallyConsistent)
+        }
         return run
     }
 
     private func endRun(_ run: Activation, with result: RunResult) {
-        owned.depth -= 1
-        depth.store(owned.depth, ordering: .releasing)
-        innermost.store(owned.depth == 0 ? 0 : address(of: owned.activations[owned.depth - 1]), ordering: .sequentiallyConsistent)
+        let level = owned.depth - 1
+        owned.depth = level
+        depth.store(level, ordering: .releasing)
+        innermost.store(level == 0 ? 0 : address(of: owned.activations[level - 1]), ordering: .releasing)
         let word = run.stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent)
         // A sticky stop that came too late to end this run ends the next one; an ordinary one dies with its run.
-        if word & StopWord.isSticky != 0 {
-            if owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) } else { stop(sticky: true) }
-        }
+        if word & StopWord.isSticky != 0 { keepStop() }
         if run.outerWasWoken { owned.pending.insert(.wake) }
+    }
+
+    @inline(never)
+    private func keepStop() {
+        if owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) } else { stop(sticky: true) }
     }
 
     private func address(of run: Activation) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(run).toOpaque()) }
 
-    private func returnUnserved(_ outer: Activation) {
-        if outer.nextSignal < outer.signals.count { requeue(outer.signals[outer.nextSignal...], in: outer.mode) }
-        if outer.nextPort < outer.ports.count {
-            outer.mode.poller?.returnToReady(outer.ports[outer.nextPort...])
-            outer.nextPort = outer.ports.count
+    private func returnUnserved(upTo level: Int) {
+        for index in 0..<level {
+            let outer = owned.activations[index]
+            // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
+            outer.lostItsBatch = true
+            outer.mode?.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }
+            if outer.nextSignal < outer.signals.count || outer.nextTimer < outer.timers.count { returnBatches(outer) }
         }
+    }
+
+    @inline(never)
+    private func returnBatches(_ outer: Activation) {
+        if outer.nextSignal < outer.signals.count { requeue(outer.signals[outer.nextSignal...], in: outer.mode) }
         for timer in outer.timers[min(outer.nextTimer, outer.timers.count)...] { fileAgain(timer) }
     }
 
     // MARK: Passes
 
     /// Takes note of what other threads did, and drops the wake-ups that came before the pass: it looks at everything anyway.
+    @inline(__always)
     func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
         counters.passes.increment()
+        if hasNews { beginPassWithNews(mode) }
+    }
+
+    @inline(never)
+    private func beginPassWithNews(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         owned.pending.remove(.wake)
         if owned.pending.contains(.changes) { applyChanges() }
         if owned.pending.contains(.finishing) { finishItems() }
     }
 
-    /// Takes note of what other threads told; and, where a run of another mode has begun or ended since, of what waits in the queues.
+    /// Whether anything was told or waits to be looked after. Most steps of most passes come to this test and no further: what they do
+    /// otherwise stands out of the way, because the way to the kernel and back is as fast as it is short.
     @inline(__always)
+    var hasNews: Bool { attention.load(ordering: .sequentiallyConsistent) | owned.pending.rawValue != 0 }
+
+    /// Takes note of what other threads told; and, where a run of another mode has begun or ended since, of what waits in the queues.
+    @inline(never)
     func takeAttention(_ mode: ModeState) {
-        if owned.mustLookAgain {
-            owned.mustLookAgain = false
+        if owned.pending.contains(.lookAgain) {
+            owned.pending.remove(.lookAgain)
             owned.pending.formUnion(queuedWork(mode))
         }
         if attention.load(ordering: .sequentiallyConsistent) == 0 { return }
@@ -142,31 +180,55 @@ extension RunLoop {
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         var work: Attention = owned.finishing.isEmpty ? [] : .finishing
         if !mode.performing.isEmpty || (isCommon && !owned.commonPerforming.isEmpty) { work.insert(.performs) }
-        shared.withLock { shared in
-            if !shared.changes.isEmpty { work.insert(.changes) }
+        let counts = (own: mode.queueings.load(ordering: .acquiring), common: commonQueueings.load(ordering: .acquiring))
+        // What was empty is empty while nothing was queued: the lock is for the others.
+        return counts == mode.emptyAt ? work : work.union(lookIntoQueues(mode, counts))
+    }
+
+    @inline(never)
+    private func lookIntoQueues(_ mode: ModeState, _ counts: (own: UInt64, common: UInt64)) -> Attention {
+        var work: Attention = []
+        let isEmpty = shared.withLock { shared in
+            // Under the lock: who makes the mode a common one counts first.
+            let isCommon = mode.isCommon.load(ordering: .relaxed)
             if !mode.blocks.isEmpty || (isCommon && !shared.blocks.common.isEmpty) { work.insert(.blocks) }
             if !mode.performs.isEmpty || (isCommon && !shared.performs.common.isEmpty) { work.insert(.performs) }
             if shared.blocks.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.blocks) }
             if shared.performs.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.performs) }
             if mode.signaled.contains(where: { $0.custom.isSignaled }) { work.insert(.signals) }
+            if isCommon && !shared.jobs.isEmpty && !owned.isPerformingJobs { work.insert(.jobs) }
+            return work.isEmpty && shared.jobs.isEmpty
         }
+        if isEmpty { mode.emptyAt = counts }
         return work
     }
 
     /// Carries out what other threads ended meanwhile, so that a run does not finish with an item's last callout outstanding.
     @inline(__always)
     func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
+        if hasNews { settleEndsWithNews(mode) }
+    }
+
+    @inline(never)
+    private func settleEndsWithNews(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         if owned.pending.contains(.changes) { applyChanges() }
         if owned.pending.contains(.finishing) { finishItems() }
     }
 
+    @inline(__always)
     func limitHasPassed(_ run: Activation) -> Bool {
         run.limit != .max && run.limit <= now().nanoseconds
     }
 
     /// Whether nothing in `mode` could ever happen. Observers never count.
+    @inline(__always)
     func isEmpty(_ mode: ModeState) -> Bool {
+        mode.population.load(ordering: .acquiring) <= 0 && isEmptySlowly(mode)
+    }
+
+    @inline(never)
+    private func isEmptySlowly(_ mode: ModeState) -> Bool {
         if mode.population.load(ordering: .acquiring) > 0 || !mode.performing.isEmpty { return false }
         if mode.isCommon.load(ordering: .acquiring) && hasSomethingForCommonModes { return false }
         return !(mode.poller?.hasForeignEvents ?? false)

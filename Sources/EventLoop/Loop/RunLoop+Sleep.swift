@@ -11,6 +11,7 @@ extension RunLoop {
         var servedForeign = false
 
         var hasPort: Bool { ports || mainQueue || servedForeign }
+        var isOnlyPorts: Bool { ports && !mainQueue && !servedForeign }
     }
 
     /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
@@ -19,43 +20,59 @@ extension RunLoop {
     }
 
     /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
-    func findReady(_ run: Activation) -> Ready {
-        takeAttention(run.mode)
-        if owned.pending.contains(.changes) { applyChanges() }
-        guard let poller = pollerForWaiting(run.mode, mayStayWithout: true) else { return Ready() }
-        return ready(after: poller.poll(), poller)
+    func findReady(_ mode: ModeState) -> Ready {
+        if hasNews { carryOutNews(mode) }
+        guard preparePoller(mode, mayStayWithout: true) else { return Ready() }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }
     }
 
     /// Sleeps until something happens in the mode, the limit passes, or somebody wakes the thread; does not sleep when there is
     /// something to do already.
-    func sleep(_ run: Activation) -> Ready {
+    @inline(__always)
+    func sleep(_ run: Activation, _ mode: ModeState) -> Ready {
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
-        let mode = run.mode!  // a run has a mode
-        takeAttention(mode)
-        if owned.pending.contains(.changes) { applyChanges() }
-        let poller = pollerForWaiting(mode, mayStayWithout: false)!  // nil only when it may stay without
+        if hasNews { carryOutNews(mode) }
+        _ = preparePoller(mode, mayStayWithout: false)
+        return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(run, mode, $0) }
+        // Callouts again.
+    }
+
+    @inline(__always)
+    private func sleep(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Ready {
         while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
             sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent)
-            takeAttention(mode)
-            if isReasonToStayAwake(run) {
-                sleepState.store(SleepState.working, ordering: .sequentiallyConsistent)
+            if isReasonToStayAwake(run, mode, poller) {
+                sleepState.store(SleepState.working, ordering: .releasing)
+                // What a level left behind must be asked of the kernel again.
+                if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
                 return ready(after: poller.poll(), poller)
             }
             let limit = min(run.limit, mode.timers.nextWake())
             let outcome = wait(poller, until: limit)
-            let wasWoken = sleepState.exchange(SleepState.working, ordering: .sequentiallyConsistent) == SleepState.woken
+            // Whoever writes between the two has told before what to look at, and the write is a stale edge of the next wait.
+            let wasWoken = sleepState.load(ordering: .acquiring) == SleepState.woken
+            sleepState.store(SleepState.working, ordering: .releasing)
             let ready = ready(after: outcome, poller)
-            if wasWoken {
-                counters.wakeUps.increment()
-                // A timer that another thread has added may be due at step 9.
-                takeAttention(mode)
-                if owned.pending.contains(.changes) { applyChanges() }
-            }
+            if wasWoken { noteWakeUp(mode) }
             if wasWoken || ready.hasPort || (limit != .max && limit <= now().nanoseconds) { return ready }
         }
-        // Callouts again.
     }
 
+    @inline(never)
+    private func noteWakeUp(_ mode: ModeState) {
+        counters.wakeUps.increment()
+        // A timer that another thread has added may be due at step 9.
+        carryOutNews(mode)
+    }
+
+    /// Takes note of what other threads did, and carries out what they changed.
+    @inline(never)
+    func carryOutNews(_ mode: ModeState) {
+        takeAttention(mode)
+        if owned.pending.contains(.changes) { applyChanges() }
+    }
+
+    @inline(__always)
     private func wait(_ poller: Poller, until limit: Int64) -> Poller.Outcome {
         counters.waits.increment()
         if let clock = owned.manualClock { return wait(poller, until: limit, on: clock) }
@@ -64,26 +81,42 @@ extension RunLoop {
         return poller.wait(until: limit)
     }
 
+    @inline(__always)
     private func ready(after outcome: Poller.Outcome, _ poller: Poller) -> Ready {
         Ready(ports: !poller.ready.isEmpty, mainQueue: outcome.mainQueueIsReady, servedForeign: outcome.servedForeign)
     }
 
-    /// Whether there is something to do in this mode now. On the owning thread, after `takeAttention`.
-    private func isReasonToStayAwake(_ run: Activation) -> Bool {
-        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || owned.pending.contains(.wake) || isEmpty(run.mode)
-            || !run.mode.poller!.ready.isEmpty
-        {
-            return true
-        }
+    /// Whether there is something to do in this mode now. On the owning thread.
+    @inline(__always)
+    private func isReasonToStayAwake(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Bool {
+        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || !poller.ready.isEmpty || isEmpty(mode) { return true }
+        return hasNews && isReasonPending(mode)
+    }
+
+    @inline(never)
+    private func isReasonPending(_ mode: ModeState) -> Bool {
+        takeAttention(mode)
+        if owned.pending.contains(.wake) { return true }
+        if owned.pending.contains(.changes) { return true }
         if owned.pending.isDisjoint(with: .queues) { return false }
         // What was told of may be for other modes; whoever adds to it tells again, and a run of another mode looks anew.
         owned.pending.subtract(.queues)
-        owned.pending.formUnion(queuedWork(run.mode))
+        owned.pending.formUnion(queuedWork(mode))
         return !owned.pending.isDisjoint(with: .queues)
     }
 
+    /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
+    /// could report. False when there is none and none is needed.
+    @inline(__always)
+    private func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+        if let reference = mode.pollerReference, !isMainLoop {
+            return !mayStayWithout || reference._withUnsafeGuaranteedRef { $0.watchesAnything }
+        }
+        return pollerForWaiting(mode, mayStayWithout: mayStayWithout) != nil
+    }
+
     /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.
-    func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
+    private func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
         if let poller = mode.poller {
             // The mode may have become a common one after its base was made.
             if isMainLoop && servesMainQueue(in: mode) { watchMainQueue(poller) }

@@ -116,18 +116,20 @@ extension LoopShared {
     /// The mode, when the source was not in it.
     mutating func put(_ membership: SourceMembership, in mode: ModeState) -> ModeState? {
         guard membership.modes.insert(mode.index) else { return nil }
-        mode.changePopulation(by: 1)
+        mode.changePopulationLocked(by: 1)
         if membership.source.isWatched {
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
         } else if membership.custom.isSignaled {
-            queue(membership, in: mode)
+            Self.queue(membership, in: mode)
         }
         return mode
     }
 
     /// Notes a pending signal in the mode's list.
-    mutating func queue(_ membership: SourceMembership, in mode: ModeState) {
+    @inline(__always)
+    static func queue(_ membership: SourceMembership, in mode: ModeState) {
         if membership.queuedModes.insert(mode.index) { mode.signaled.append(membership) }
+        mode.noteQueueingLocked()
     }
 
     mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode) -> (lost: [ModeState], isDead: Bool) {
@@ -155,7 +157,7 @@ extension LoopShared {
 
     private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
         guard membership.modes.remove(mode.index) else { return false }
-        mode.changePopulation(by: -1)
+        mode.changePopulationLocked(by: -1)
         if membership.source.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
         if membership.queuedModes.remove(mode.index) { mode.signaled.removeAll { $0 === membership } }
         return true

@@ -1,5 +1,6 @@
 // What a loop has done since it was made.
 
+internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -11,6 +12,8 @@ extension RunLoop {
         public var passes: UInt64, waits: UInt64, wakeUps: UInt64
         /// Handled sources (performs included), fired timers, performed blocks.
         public var sourcesHandled: UInt64, timersFired: UInt64, blocksPerformed: UInt64
+        /// Jobs of actors and tasks that the loop has run: a job is a task's stretch between two suspensions.
+        public var jobsPerformed: UInt64
         /// Real time asleep, real time at work inside runs, and the longest stretch of work between two sleeps.
         public var timeWaiting: Duration, timeWorking: Duration, longestPass: Duration
     }
@@ -35,8 +38,9 @@ struct Counter: ~Copyable, Sendable {
 /// Raised by the owning thread, read by any.
 struct Counters: ~Copyable, Sendable {
     let passes = Counter(), waits = Counter(), wakeUps = Counter()
-    let sourcesHandled = Counter(), timersFired = Counter(), blocksPerformed = Counter()
-    private let nanosecondsWaiting = Counter(), nanosecondsWorking = Counter(), longestWork = Counter()
+    let sourcesHandled = Counter(), timersFired = Counter(), blocksPerformed = Counter(), jobsPerformed = Counter()
+    private let ticksWaiting = Counter(), ticksWorking = Counter(), longestWork = Counter()
+    private let madeAt = (ticks: Self.now, instant: RunLoop.Instant.now.nanoseconds)
     /// When the present stretch of work or sleep began; zero outside any run.
     private let changedAt = Counter()
 
@@ -47,25 +51,35 @@ struct Counters: ~Copyable, Sendable {
 
     borrowing func endWaiting() {
         let now = Self.now
-        nanosecondsWaiting.add(now &- changedAt.current)
+        ticksWaiting.add(Self.passed(changedAt.current, now))
         changedAt.set(now)
     }
 
     private borrowing func endWork() {
         let now = Self.now
-        let worked = now &- changedAt.current
+        let worked = Self.passed(changedAt.current, now)
         changedAt.set(now)
-        nanosecondsWorking.add(worked)
+        ticksWorking.add(worked)
         if worked > longestWork.current { longestWork.set(worked) }
     }
 
-    private static var now: UInt64 { UInt64(RunLoop.Instant.now.nanoseconds) }
+    /// Not negative, also on a machine whose processors' clocks disagree.
+    @inline(__always)
+    private static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
+
+    /// In the processor's own units: two readings of a system clock were 30 ns of a pass that takes 1,000 with all its system calls.
+    private static var now: UInt64 { cplatform_ticks() }
 
     var statistics: RunLoop.Statistics {
-        RunLoop.Statistics(
+        // How long the processor's unit is, by what has passed since the loop was made.
+        let ticks = Double(Self.passed(madeAt.ticks, Self.now))
+        let unit = ticks > 0 ? Double(RunLoop.Instant.now.nanoseconds - madeAt.instant) / ticks : 0
+        func time(_ ticks: borrowing Counter) -> Duration {
+            .nanoseconds(Int64(exactly: (Double(ticks.current) * unit).rounded(.down)) ?? .max)
+        }
+        return RunLoop.Statistics(
             passes: passes.current, waits: waits.current, wakeUps: wakeUps.current, sourcesHandled: sourcesHandled.current,
-            timersFired: timersFired.current, blocksPerformed: blocksPerformed.current,
-            timeWaiting: .nanoseconds(Int64(nanosecondsWaiting.current)), timeWorking: .nanoseconds(Int64(nanosecondsWorking.current)),
-            longestPass: .nanoseconds(Int64(longestWork.current)))
+            timersFired: timersFired.current, blocksPerformed: blocksPerformed.current, jobsPerformed: jobsPerformed.current,
+            timeWaiting: time(ticksWaiting), timeWorking: time(ticksWorking), longestPass: time(longestWork))
     }
 }

@@ -83,6 +83,7 @@ extension RunLoop {
     // MARK: Noticing stops, on the owning thread
 
     /// Takes the stop of `run`, if there is one.
+    @inline(__always)
     func takeStop(_ run: Activation) -> Bool {
         if isTerminating.load(ordering: .acquiring) { return true }
         if run.stopWord.load(ordering: .sequentiallyConsistent) == StopWord.running { return false }

@@ -59,9 +59,44 @@ extension RunLoop {
     func expel(_ timer: Timer) {
         leave(timer) { _ in
             timer.memberships.isCommon = false
-            defer { (timer.memberships.first, timer.memberships.others) = (nil, []) }
+            defer { timer.memberships.clear() }
             return timer.memberships.all
         }
+    }
+
+    /// The same on the owning thread, for a timer in one mode: nothing need be queued. False when a mode that the owner has not seen yet has
+    /// it, or another thread has moved it meanwhile.
+    func expelAtOnce(_ timer: Timer, _ place: TimerPlace) -> Bool {
+        guard !belongsToParentProcess, place.modeIndex < owned.modeTable.count else { return false }
+        return owned.withMode(place.modeIndex) { expelAtOnce(timer, place, $0) }
+    }
+
+    @inline(__always)
+    private func expelAtOnce(_ timer: Timer, _ place: TimerPlace, _ mode: ModeState) -> Bool {
+        let locked = shared.lockValue()
+        guard timer.place.load(ordering: .relaxed) == place.word else {
+            shared.unlock()
+            return false
+        }
+        timer.place.store(0, ordering: .releasing)
+        timer.memberships.clear()
+        mode.changePopulationLocked(by: -1)
+        mode.freeTimerSlotLocked(place.slot)
+        let held = locked.pointee.forget(timer)
+        shared.unlock()
+        mode.timers.remove(place.slot)
+        let isLast = timer.rundown.exit()
+        let isSafe = sleepState.load(ordering: .relaxed) == SleepState.working
+        if isLast && isSafe && owned.finishing.isEmpty && !owned.isApplyingChanges {
+            timer.finish()
+        } else if isLast {
+            owned.finishing.append(.timer(timer))
+            owned.pending.insert(.finishing)
+        }
+        // Inside a C library's callback the wait would go on with the old deadline, or in an empty mode.
+        if !isSafe { notify(.wake) }
+        withExtendedLifetime(held) {}
+        return true
     }
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
@@ -71,11 +106,11 @@ extension RunLoop {
             guard isHereLocked(timer) else { return false }
             let lost = taking(&shared)
             for membership in lost {
-                shared.modes[membership.modeIndex].changePopulation(by: -1)
+                shared.modes[membership.modeIndex].changePopulationLocked(by: -1)
                 shared.changes.append(.timerLeft(timer, membership))
             }
             if timer.memberships.isEmpty && !timer.memberships.isCommon {
-                shared.forget(timer)
+                _ = shared.forget(timer)
                 timer.place.store(0, ordering: .sequentiallyConsistent)
                 shared.changes.append(.timerDied(timer))
             } else {
@@ -110,9 +145,11 @@ extension RunLoop {
             return false
         }
         // A change that another loop has queued is no concern of this one.
-        timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
-        timer.memberships = TimerMemberships()
-        timer.memberships.index = shared.timers.count
+        if timer.flags.load(ordering: .acquiring) & Timer.Flag.redateQueued != 0 {
+            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
+        }
+        timer.memberships.clear()
+        timer.memberships.index = UInt32(shared.timers.count)
         shared.timers.append(timer)
         return true
     }
@@ -140,9 +177,10 @@ extension RunLoop {
     }
 
     func file(_ timer: Timer, _ membership: TimerMemberships.Membership) {
-        owned.modes[membership.modeIndex].timers.file(
-            membership.slot, date: timer.date.load(ordering: .acquiring), tolerance: timer.toleranceNanoseconds.load(ordering: .relaxed),
-            owner: Unmanaged.passUnretained(timer).toOpaque())
+        let (date, tolerance) = (timer.date.load(ordering: .sequentiallyConsistent), timer.toleranceNanoseconds.load(ordering: .relaxed))
+        owned.withMode(membership.modeIndex) {
+            $0.timers.file(membership.slot, date: date, tolerance: tolerance, owner: Unmanaged.passUnretained(timer).toOpaque())
+        }
     }
 
     /// Files a timer under its present date and tolerance in every mode it is in. Owning thread only.
@@ -158,9 +196,14 @@ extension RunLoop {
     func reschedule(_ timer: Timer) {
         let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
         guard place.loopID == id, place.isDirect else { return rescheduleSlowly(timer) }
+        reschedule(place, timer.date.load(ordering: .acquiring))
+    }
+
+    @inline(__always)
+    func reschedule(_ place: TimerPlace, _ date: Int64) {
         // A mode that the owner has not seen yet has a queued change that files the timer.
-        guard place.modeIndex < owned.modes.count else { return }
-        owned.modes[place.modeIndex].timers.reschedule(place.slot, date: timer.date.load(ordering: .acquiring))
+        guard place.modeIndex < owned.modeTable.count else { return }
+        owned.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
@@ -174,8 +217,7 @@ extension RunLoop {
 
     /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. What a callout adds waits for the
     /// next pass.
-    func fireDueTimers(_ run: Activation, _ dueBy: Int64) { /* DOES CALLOUT */
-        let mode = run.mode!  // a run has a mode
+    func fireDueTimers(_ run: Activation, _ mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
         assert(run.timers.isEmpty, "each level of nesting has a batch of its own")
         while let (_, owner) = mode.timers.popDue(dueBy) {  // ends: what is popped is filed no more
             let timer = Unmanaged<Timer>.fromOpaque(owner).takeUnretainedValue()
@@ -269,27 +311,36 @@ enum JoinedModes: Sendable {
 
 extension LoopShared {
     mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode) -> JoinedModes {
-        if name != .common { return put(timer, in: makeMode(name)).map { .one($0) } ?? .none }
+        // The first mode of every loop.
+        if name == .default {
+            let joined = modes.withUnsafeBufferPointer {
+                Unmanaged.passUnretained($0[0])._withUnsafeGuaranteedRef { Self.put(timer, in: $0) }
+            }
+            return joined.map { .one($0) } ?? .none
+        }
+        if name != .common { return Self.put(timer, in: makeMode(name)).map { .one($0) } ?? .none }
         timer.memberships.isCommon = true
-        let joined = commonModes.compactMap { put(timer, in: makeMode($0)) }
+        let joined = commonModes.compactMap { Self.put(timer, in: makeMode($0)) }
         return joined.isEmpty ? .none : joined.count == 1 ? .one(joined[0]) : .several(joined)
     }
 
     /// The membership, when the timer was not in the mode.
-    mutating func put(_ timer: RunLoop.Timer, in mode: ModeState) -> TimerMemberships.Membership? {
+    static func put(_ timer: RunLoop.Timer, in mode: ModeState) -> TimerMemberships.Membership? {
         if timer.memberships.contains(mode.index) { return nil }
         let membership = TimerMemberships.Membership(modeIndex: mode.index, slot: mode.takeTimerSlotLocked())
         timer.memberships.insert(membership)
-        mode.changePopulation(by: 1)
+        mode.changePopulationLocked(by: 1)
         return membership
     }
 
-    mutating func forget(_ timer: RunLoop.Timer) {
+    /// Takes a timer off the list, and hands over the list's hold on it: it must not end under the lock.
+    mutating func forget(_ timer: RunLoop.Timer) -> RunLoop.Timer {
         let index = timer.memberships.index
-        let last = timers.removeLast()
+        var last = timers.removeLast()
         if last !== timer {
-            timers[index] = last
             last.memberships.index = index
+            swap(&timers[Int(index)], &last)
         }
+        return last
     }
 }

@@ -29,8 +29,12 @@ public final class RunLoop: Sendable {
     let depth = Atomic<Int>(0)
     /// The index of the innermost run's mode, or -1.
     let currentModeIndex = Atomic<Int>(-1)
-    /// Keep-alives and closures queued for the common modes.
+    /// Keep-alives and closures queued for the common modes. Written under the lock.
     let commonPopulation = Atomic<Int>(0)
+    /// Batches of jobs of which some have not begun; they keep the common modes from being empty too.
+    let jobPopulation = Atomic<Int>(0)
+    /// Counts what was queued for the common modes and for several: see `ModeState.queueings`. Written under the lock.
+    let commonQueueings = Atomic<UInt64>(0)
     /// Counts whatever left a mode: a snapshot taken at the same count is still good.
     let removals = Atomic<UInt64>(0)
     let hasEnded = Atomic<Bool>(false)
@@ -94,6 +98,11 @@ public final class RunLoop: Sendable {
             isCurrent,
             "\(call) was called on another thread than the run loop's own; hand the work over with perform, or run RunLoop.current")
     }
+
+    /// Whether the caller is where the loop's actors and values live: on the owning thread, or, once that has ended, in a job that
+    /// `AfterEnd` runs in its place. Thread-safe.
+    @inline(__always)
+    var isIsolatingCaller: Bool { isCurrent || LoopID.visited == id }
 
     @inline(__always)
     func preconditionNotForked() {

@@ -70,12 +70,26 @@ extension RunLoop.Timer {
         get { isValid ? RunLoop.Instant(nanoseconds: date.load(ordering: .acquiring)) : .distantFuture }
         set {
             guard isValid else { return }
-            date.store(newValue.nanoseconds, ordering: .sequentiallyConsistent)
-            dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
-            let loopID = TimerPlace(word: place.load(ordering: .acquiring)).loopID
-            if loopID == 0 { return }
-            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.reschedule(self) } else { tellLoop(loopID) }
+            let place = TimerPlace(word: place.load(ordering: .acquiring))
+            guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else {
+                return setDate(newValue.nanoseconds)
+            }
+            // Nobody but this thread files the timer, and its own callout is the only one that wants to know. If another thread is just moving
+            // it to another loop, that one is told when this loop lets go of it (`apply(.timerDied)`).
+            date.store(newValue.nanoseconds, ordering: .releasing)
+            if isFiring { dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing) }
+            LoopLifetime.withCurrent { $0.reschedule(place, newValue.nanoseconds) }
         }
+    }
+
+    @inline(never)
+    private func setDate(_ nanoseconds: Int64) {
+        date.store(nanoseconds, ordering: .sequentiallyConsistent)
+        dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
+        // After the store: a loop that takes the timer in meanwhile reads the date after it has put its name here.
+        let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
+        if loopID == 0 { return }
+        if loopID == LoopID.current { LoopLifetime.unsafeCurrent.reschedule(self) } else { tellLoop(loopID) }
     }
 
     /// How late the timer may fire, so that one wake-up can serve several. Reads back as honoured: never negative, at most half of
@@ -114,9 +128,10 @@ extension RunLoop.Timer {
         let (isFirst, isLast) = rundown.invalidate()
         if !isFirst { return }
         if isLast { return finish() }
-        let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
-        if loopID == 0 { return }
-        if loopID == LoopID.current { LoopLifetime.unsafeCurrent.expel(self) } else { LoopRegistry.loop(loopID)?.expel(self) }
+        let place = TimerPlace(word: place.load(ordering: .sequentiallyConsistent))
+        if place.loopID == 0 { return }
+        if place.loopID != LoopID.current { LoopRegistry.loop(place.loopID)?.expel(self); return }
+        LoopLifetime.withCurrent { if !place.isDirect || !$0.expelAtOnce(self, place) { $0.expel(self) } }
     }
 }
 

@@ -19,6 +19,11 @@ final class ModeState: @unchecked Sendable {
     let watchedSources = Atomic<Int>(0)
     /// The union of what the observers want to be told.
     let observedActivities = Atomic<UInt>(0)
+    /// Counts the changes of `observers`.
+    let observersVersion = Atomic<UInt64>(0)
+
+    /// Counts what was queued for the mode: at the same count, what was empty is empty.
+    let queueings = Atomic<UInt64>(0)
 
     /// Whether the mode is one of the common ones; never taken back.
     let isCommon: Atomic<Bool>
@@ -30,8 +35,8 @@ final class ModeState: @unchecked Sendable {
     @exclusivity(unchecked) var observers: ContiguousArray<RunLoop.Observer> = []
     /// Custom sources with a pending signal, in no order.
     @exclusivity(unchecked) var signaled: ContiguousArray<SourceMembership> = []
-    @exclusivity(unchecked) var blocks: ContiguousArray<WorkItem> = []
-    @exclusivity(unchecked) var performs: ContiguousArray<WorkItem> = []
+    @exclusivity(unchecked) var blocks = WorkQueue()
+    @exclusivity(unchecked) var performs = WorkQueue()
     /// Slots of the timer queue that nobody uses.
     @exclusivity(unchecked) private var freeTimerSlots: [UInt32] = []
     @exclusivity(unchecked) private var timerSlotCount: UInt32 = 0
@@ -41,9 +46,25 @@ final class ModeState: @unchecked Sendable {
 
     @exclusivity(unchecked) var timers = TimerQueue()
     /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
-    @exclusivity(unchecked) var poller: Poller?
+    var poller: Poller? {
+        get { pollerReference?.takeUnretainedValue() }
+        set {
+            let old = pollerReference
+            pollerReference = newValue.map { .passRetained($0) }
+            old?.release()
+        }
+    }
+
+    /// The same for the steps of a pass, which need no count: nobody takes a base away while its loop runs.
+    @exclusivity(unchecked) private(set) var pollerReference: Unmanaged<Poller>?
+    /// Sources that have left the base until the mode runs; each leaves the list before its membership ends.
+    @exclusivity(unchecked) var parked: [ObjectIdentifier: Unmanaged<SourceMembership>] = [:]
     /// Performs that were taken from under the lock and have not run yet.
-    @exclusivity(unchecked) var performing = WorkFIFO()
+    @exclusivity(unchecked) var performing = WorkQueue()
+    /// The observers as the owner has seen them, and at which version.
+    @exclusivity(unchecked) var seenObservers: (list: ContiguousArray<RunLoop.Observer>, version: UInt64) = ([], 0)
+    /// The counts of queueings, the mode's own and the loop's for the common modes, at which nothing waited for the mode.
+    @exclusivity(unchecked) var emptyAt: (own: UInt64, common: UInt64) = (.max, .max)
     /// Which kind of event step 9 served last.
     @exclusivity(unchecked) var lastServed = EventKind.mainQueue
 
@@ -53,10 +74,18 @@ final class ModeState: @unchecked Sendable {
         self.isCommon = Atomic(isCommon)
     }
 
-    func changePopulation(by change: Int) {
-        let new = population.add(change, ordering: .acquiringAndReleasing).newValue
+    deinit { pollerReference?.release() }
+
+    /// Under the loop's lock, so a load and a store will do.
+    @inline(__always)
+    func changePopulationLocked(by change: Int) {
+        let new = population.load(ordering: .relaxed) &+ change
         assert(new >= 0, "an item left a mode that it was not in")
+        population.store(new, ordering: .releasing)
     }
+
+    @inline(__always)
+    func noteQueueingLocked() { queueings.store(queueings.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
 
     func takeTimerSlotLocked() -> UInt32 {
         if let slot = freeTimerSlots.popLast() { return slot }
@@ -69,20 +98,21 @@ final class ModeState: @unchecked Sendable {
     func insertObserverLocked(_ observer: RunLoop.Observer) {
         let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
         observers.insert(observer, at: place)
-        rememberActivitiesLocked()
+        noteObserversLocked()
     }
 
     func removeObserverLocked(_ observer: RunLoop.Observer) {
         observers.removeAll { $0 === observer }
-        rememberActivitiesLocked()
+        noteObserversLocked()
     }
 
     func removeObserversLocked() {
         observers = []
-        rememberActivitiesLocked()
+        noteObserversLocked()
     }
 
-    private func rememberActivitiesLocked() {
+    private func noteObserversLocked() {
+        observersVersion.store(observersVersion.load(ordering: .relaxed) &+ 1, ordering: .releasing)
         let union = observers.reduce(RunLoop.Activity()) { $0.union($1.activities) }
         observedActivities.store(union.rawValue, ordering: .sequentiallyConsistent)
     }

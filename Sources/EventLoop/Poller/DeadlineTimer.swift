@@ -83,22 +83,30 @@ struct DeadlineTimer: ~Copyable {
     /// How many events of the base are the timer's.
     var addedEvents: Int { descriptor >= 0 || armed != .max ? 1 : 0 }
 
-    /// Takes note that the deadline came, if it did.
-    mutating func takeFired() -> Bool {
-        if !record.pointee.hasFired { return false }
+    /// Whether the deadline came in the last wait.
+    var hasFired: Bool { record.pointee.hasFired }
+
+    /// Takes note that it did.
+    @inline(never)
+    mutating func settleFired() {
         record.pointee.hasFired = false
         armed = .max
         if descriptor >= 0 && !reportsEdges {
             var count: UInt64 = 0
             _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
         }
-        return true
     }
 
     /// Arms for `deadline` (`Int64.max`: none). A deadline later than the armed one is left to be armed when that one comes, so that
     /// a limit which moves with every run costs no system call.
+    @inline(__always)
     mutating func arm(_ deadline: Int64) {
         if deadline == armed || (deadline > armed && deadline != .max) { return }
+        rearm(deadline)
+    }
+
+    @inline(never)
+    private mutating func rearm(_ deadline: Int64) {
         armed = deadline
         if descriptor >= 0 {
             // A time in the past, zero included, is "at once"; the kernel takes zero for "disarm".

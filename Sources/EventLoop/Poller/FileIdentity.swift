@@ -19,20 +19,29 @@ struct FileIdentity: Sendable, Equatable {
     init?(of descriptor: Int32) {
         var status = stat()
         if fstat(descriptor, &status) != 0 { return nil }
+        self.init(status)
+    }
+
+    private init(_ status: stat) {
         device = UInt64(truncatingIfNeeded: status.st_dev)
         inode = UInt64(truncatingIfNeeded: status.st_ino)
     }
 
-    /// The identity of a descriptor that the kernel can watch; found out by asking it.
+    /// The identity of a descriptor that the kernel can watch. Sockets and pipes can be; what else can is found out by asking the kernel,
+    /// which costs three system calls more.
     static func ofPollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> FileIdentity {
-        switch cplatform_probe_descriptor(descriptor) {
-        case 0: break
-        case EBADF: throw .badDescriptor(descriptor)
-        case EPERM: throw .notPollable(descriptor)
-        case let code: throw .system(operation: "watching descriptor \(descriptor)", errno: code)
+        var status = stat()
+        if fstat(descriptor, &status) != 0 { throw .badDescriptor(descriptor) }
+        let kind = status.st_mode & mode_t(S_IFMT)
+        if kind != mode_t(S_IFSOCK) && kind != mode_t(S_IFIFO) {
+            switch cplatform_probe_descriptor(descriptor) {
+            case 0: break
+            case EBADF: throw .badDescriptor(descriptor)
+            case EPERM: throw .notPollable(descriptor)
+            case let code: throw .system(operation: "watching descriptor \(descriptor)", errno: code)
+            }
         }
-        guard let identity = FileIdentity(of: descriptor) else { throw .badDescriptor(descriptor) }
-        return identity
+        return FileIdentity(status)
     }
 }
 

@@ -47,9 +47,7 @@ extension Poller {
     func unregister(_ registration: RegistrationPointer, owner: AnyObject) {
         disconnect(registration)
         unlink(registration)
-        registration.pointee.isLive = false
         if registration.pointee.watch.priority != .default { unusualLevels -= 1 }
-        ready.removeAll { $0 == registration }
         if batchesInProgress > 0 {
             buried.append((registration, owner))
         } else {
@@ -59,8 +57,7 @@ extension Poller {
 
     // MARK: Batches
 
-    func beginBatch() { batchesInProgress += 1 }
-
+    @inline(__always)
     func endBatch() {
         batchesInProgress -= 1
         if batchesInProgress == 0 && !buried.isEmpty { freeBuried() }
@@ -128,13 +125,13 @@ extension Poller {
             return refusal(watch, code)
         }
         registration.pointee.isAdded = true
+        registration.pointee.isPlain = registration.pointee.gate < 0 && watch.trigger != .oneShot
         ownEvents += 1
         return nil
     }
 
     /// Deletes the event and closes the gate. What was collected is forgotten.
     func disconnect(_ registration: RegistrationPointer) {
-        registration.pointee.epoch &+= 1
         registration.pointee.isSpent = false
         if registration.pointee.isAdded {
             EventRecord.event(registration).delete()
@@ -142,10 +139,7 @@ extension Poller {
             ownEvents -= 1
         }
         closeGate(registration)
-        if !registration.pointee.pending.isEmpty {
-            registration.pointee.pending = []
-            ready.removeAll { $0 == registration }
-        }
+        forgetReadiness(of: registration)
     }
 
     private func closeGate(_ registration: RegistrationPointer) {
@@ -195,6 +189,15 @@ extension Poller {
             }
             previous = candidate.pointee.nextOnDescriptor
         }
+    }
+}
+
+extension EventFlags {
+    /// What an event reports. libevent's bits are ours, moved.
+    @inline(__always)
+    var readiness: Readiness {
+        assert(Self.read.rawValue == 2 && Self.write.rawValue == 4 && Self.closed.rawValue == 0x80, "event.h numbers them so")
+        return Readiness(rawValue: Int32(rawValue) >> 1 & 3 | Int32(rawValue) >> 5 & 4)
     }
 }
 

@@ -37,9 +37,13 @@ final class Poller {
     @exclusivity(unchecked) private var mayHoldStaleEvents = false
     @exclusivity(unchecked) private var mainQueueIsReady = false
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
+    /// Every event needs no more than a note in the ready list: one level, no guests, nothing stale.
+    @exclusivity(unchecked) private var isPlainWait = true
     @exclusivity(unchecked) var lastServing: UInt64 = 0
 
     @exclusivity(unchecked) var batchesInProgress = 0
+    /// The owners of registrations whose number turned out to be another file's. They must be failed by whoever serves the batch.
+    @exclusivity(unchecked) var stale: [UnsafeRawPointer] = []
     /// Unregistered while a batch is being served; freed after it.
     @exclusivity(unchecked) var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
 
@@ -102,28 +106,50 @@ final class Poller {
     // MARK: Waiting
 
     /// Collects what is ready, without waiting.
+    @inline(__always)
     func poll() -> Outcome {
-        dropLevelTriggered()
+        if !ready.isEmpty { dropLevelTriggered() }
         return inside(waiting: false)
     }
 
     /// Waits until something is ready, the channel is written, or `deadline` (nanoseconds of the monotonic clock; `Int64.max` for
     /// none) comes. It may return without any of these.
+    @inline(__always)
     func wait(until deadline: Int64) -> Outcome {
         self.deadline.arm(deadline)
-        dropLevelTriggered()
+        if !ready.isEmpty { dropLevelTriggered() }
         return inside(waiting: true)
     }
 
+    /// Inlined into the pass: on the way back from the kernel every return costs as much as a dozen instructions, because the processor
+    /// has forgotten where it leads.
+    @inline(__always)
     private func inside(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
         precondition(!isInside, Self.nestedUnderForeign)
-        if hostsForeignEvents { _ = base.takeMostActiveEvents() }
-        collected = 0
+        if hostsForeignEvents || unusualLevels > 0 || mayHoldStaleEvents { return insideWithCare(waiting: waiting) }
         mainQueueIsReady = false
         isInside = true
         if waiting { base.wait() } else { base.poll() }
         isInside = false
-        if deadline.takeFired() { collected += 1 }
+        if deadline.hasFired { deadline.settleFired() }
+        return Outcome(mainQueueIsReady: mainQueueIsReady)
+    }
+
+    /// The same where the base has guests, or more than one level.
+    @inline(never)
+    private func insideWithCare(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
+        if hostsForeignEvents { _ = base.takeMostActiveEvents() }
+        collected = 0
+        mainQueueIsReady = false
+        isPlainWait = false
+        isInside = true
+        if waiting { base.wait() } else { base.poll() }
+        isInside = false
+        isPlainWait = true
+        if deadline.hasFired {
+            deadline.settleFired()
+            collected += 1
+        }
         var outcome = Outcome(mainQueueIsReady: mainQueueIsReady)
         if hostsForeignEvents { outcome.servedForeign = base.takeMostActiveEvents() > collected + base.activeEvents }
         if !sentinels.isEmpty { settleSentinels() }
@@ -222,9 +248,22 @@ final class Poller {
 
     static let collect: EventCallback = { _, what, context in
         let registration = context!.assumingMemoryBound(to: Registration.self)
-        registration.pointee.poller._withUnsafeGuaranteedRef { $0.collect(registration, EventFlags(rawValue: what)) }
+        registration.pointee.poller._withUnsafeGuaranteedRef { poller in
+            if poller.isPlainWait && registration.pointee.isPlain {
+                poller.note(registration, EventFlags(rawValue: what).readiness)
+            } else {
+                poller.collect(registration, EventFlags(rawValue: what))
+            }
+        }
     }
 
+    @inline(__always)
+    private func note(_ registration: RegistrationPointer, _ seen: Readiness) {
+        if registration.pointee.pending.isEmpty { ready.append(registration) }
+        registration.pointee.pending.formUnion(seen)
+    }
+
+    @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
         collected += 1
         if registration.pointee.watch.trigger == .oneShot && registration.pointee.gate < 0 {
@@ -235,20 +274,14 @@ final class Poller {
         if registration.pointee.gate >= 0 && registration.pointee.watch.trigger == .oneShot { registration.pointee.isSpent = true }
         if unusualLevels > 0 || hostsForeignEvents { stopAtLevel(registration.pointee.watch.priority.level) }
         let seen = readiness(of: registration, what)
-        if seen.isEmpty { return }
-        if registration.pointee.pending.isEmpty { ready.append(registration) }
-        registration.pointee.pending.formUnion(seen)
+        if !seen.isEmpty { note(registration, seen) }
     }
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
         if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
         if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
-        var seen: Readiness = []
-        if what.contains(.read) { seen.insert(.read) }
-        if what.contains(.write) { seen.insert(.write) }
-        if what.contains(.closed) { seen.insert(.closed) }
-        return seen
+        return what.readiness
     }
 
     /// Makes the wait end when all that is active at `level` has been collected.
@@ -288,12 +321,17 @@ final class Poller {
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
-    private func dropLevelTriggered() {
-        if ready.isEmpty { return }
-        ready.removeAll { registration in
-            guard registration.pointee.watch.trigger == .level else { return false }
-            registration.pointee.pending = []
-            return true
+    @inline(never)
+    func dropLevelTriggered() {
+        ready.forEach { registration in
+            if registration.pointee.watch.trigger == .level { forgetReadiness(of: registration) }
         }
+    }
+
+    /// Takes a registration off the ready list, if it stands there.
+    func forgetReadiness(of registration: RegistrationPointer) {
+        if registration.pointee.pending.isEmpty { return }
+        registration.pointee.pending = []
+        ready.remove(registration)
     }
 }

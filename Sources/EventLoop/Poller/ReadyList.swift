@@ -1,43 +1,43 @@
 // What a wait has collected and nobody has served yet.
-//
-// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. Owning thread only.
 
-/// Registrations in the order the kernel reported them; contiguous, without reference counts.
-struct ReadyList: ~Copyable {
-    private var storage: UnsafeMutablePointer<RegistrationPointer>
-    private var capacity = 0
-    private(set) var count = 0
+/// Registrations in the order the kernel reported them, linked through themselves: nothing here allocates, and any of them can leave
+/// in O(1). Owning thread only.
+struct ReadyList {
+    private(set) var first: RegistrationPointer?
+    private var last: RegistrationPointer?
 
-    init() { storage = .allocate(capacity: 0) }
-    deinit { storage.deallocate() }
+    var isEmpty: Bool { first == nil }
 
-    var isEmpty: Bool { count == 0 }
-
-    subscript(_ index: Int) -> RegistrationPointer { storage[index] }
-
+    @inline(__always)
     mutating func append(_ registration: RegistrationPointer) {
-        if count == capacity {
-            let larger = max(16, capacity * 2)
-            let grown = UnsafeMutablePointer<RegistrationPointer>.allocate(capacity: larger)
-            grown.moveInitialize(from: storage, count: count)
-            storage.deallocate()
-            storage = grown
-            capacity = larger
-        }
-        storage[count] = registration
-        count += 1
+        registration.pointee.previousReady = last
+        registration.pointee.nextReady = nil
+        if let last { last.pointee.nextReady = registration } else { first = registration }
+        last = registration
     }
 
-    mutating func removeAll(where isRemoved: (RegistrationPointer) -> Bool) {
-        var kept = 0
-        for index in 0..<count {
-            let registration = storage[index]
-            if isRemoved(registration) { continue }
-            storage[kept] = registration
-            kept += 1
-        }
-        count = kept
+    /// Takes out a registration that stands in the list.
+    @inline(__always)
+    mutating func remove(_ registration: RegistrationPointer) {
+        let (previous, next) = (registration.pointee.previousReady, registration.pointee.nextReady)
+        if let previous { previous.pointee.nextReady = next } else { first = next }
+        if let next { next.pointee.previousReady = previous } else { last = previous }
     }
 
-    mutating func removeAll() { count = 0 }
+    /// Appends a whole list.
+    mutating func append(_ other: ReadyList) {
+        guard let joint = other.first else { return }
+        joint.pointee.previousReady = last
+        if let last { last.pointee.nextReady = joint } else { first = joint }
+        last = other.last
+    }
+
+    /// Calls `body` with each; it may take that one out, or move it to another list.
+    func forEach(_ body: (RegistrationPointer) -> Void) {
+        var next = first
+        while let registration = next {  // ends: the list has an end
+            next = registration.pointee.nextReady
+            body(registration)
+        }
+    }
 }

@@ -1,7 +1,7 @@
 // A source's place in one base.
 //
 // Lifecycle: allocated by `Poller.register`, freed by `Poller.unregister`; while a batch of ready sources is being served the memory
-// stays, marked dead, so that the batch can tell (`Poller.bury`).
+// stays, marked dead, because its source may be the one that is being served (`Poller.buried`).
 
 struct Registration {
     let poller: Unmanaged<Poller>
@@ -9,6 +9,9 @@ struct Registration {
     let owner: UnsafeRawPointer
     /// The next registration of the same descriptor number in the same base.
     var nextOnDescriptor: UnsafeMutablePointer<Registration>?
+    /// The neighbours in the ready list.
+    var previousReady: UnsafeMutablePointer<Registration>?
+    var nextReady: UnsafeMutablePointer<Registration>?
     var watch: Watch
     /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
     var pending: Readiness = []
@@ -18,10 +21,8 @@ struct Registration {
     var isAdded = false
     /// The only shot of a one-shot behind a gate has been fired.
     var isSpent = false
-    /// False once unregistered.
-    var isLive = true
-    /// Counts the times that the event was taken off: what was collected before is void.
-    var epoch: UInt32 = 0
+    /// What libevent reports needs no second thought: no gate, and the event stays added.
+    var isPlain = false
     /// How often it was served.
     var servings: UInt32 = 0
     /// When the registration was served last, in the poller's count of servings.

@@ -28,7 +28,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     deinit {
-        if loop.belongsToParentProcess || loop.isCurrent { return }
+        if loop.belongsToParentProcess || loop.isIsolatingCaller { return }
         let box = box
         loop.perform { _ = box }
     }
@@ -36,18 +36,26 @@ public final class LoopBound<Value>: @unchecked Sendable {
     /// On the loop's thread only.
     public var value: Value {
         get {
-            loop.preconditionOnLoop("LoopBound.value")
+            preconditionIsolated("value")
             return box.value
         }
         set {
-            loop.preconditionOnLoop("LoopBound.value")
+            preconditionIsolated("value")
             box.value = newValue
         }
     }
 
     /// Changes the value in place. On the loop's thread only.
     public func withValue<R>(_ body: (inout Value) throws -> R) rethrows -> R {
-        loop.preconditionOnLoop("LoopBound.withValue")
+        preconditionIsolated("withValue")
         return try body(&box.value)
+    }
+
+    private func preconditionIsolated(_ member: StaticString) {
+        loop.preconditionNotForked()
+        precondition(
+            loop.isIsolatingCaller,
+            "LoopBound.\(member) was used on another thread than the run loop's own, where the value lives; hand the work over with perform"
+        )
     }
 }

@@ -60,8 +60,8 @@ public final class RunLoopThread: Sendable {
 
 /// What the thread and its handle share.
 ///
-/// Lifecycle: held by the handle, and by the thread from `pthread_create` to its end; the thread is detached, and `ended` opens as its last
-/// act that anybody can see.
+/// Lifecycle: held by the handle, and by the thread from its start to its end; the thread is detached, and `ended` opens as its last act
+/// that anybody can see.
 private final class ThreadLife: Sendable {
     let name: String
     let started = Gate()
@@ -78,20 +78,10 @@ private final class ThreadLife: Sendable {
     }
 
     func start(stackSize: Int?) throws {
-        var attributes = pthread_attr_t()
-        pthread_attr_init(&attributes)
-        defer { pthread_attr_destroy(&attributes) }
-        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-        if let stackSize {
-            let code = pthread_attr_setstacksize(&attributes, stackSize)
-            if code != 0 { throw RunLoop.SourceError.system(operation: "setting a thread's stack size to \(stackSize) bytes", errno: code) }
-        }
-        let context = Unmanaged.passRetained(self).toOpaque()
-        let code = startThread(&attributes, context)
-        if code != 0 {
-            Unmanaged<ThreadLife>.fromOpaque(context).release()
-            throw RunLoop.SourceError.system(operation: "pthread_create", errno: code)
-        }
+        let code = NativeThread.start(stackSize: stackSize) { [self] in live() }
+        if code == 0 { return }
+        let stack = stackSize.map { " with a stack of \($0) bytes" } ?? ""
+        throw RunLoop.SourceError.system(operation: "starting a thread" + stack, errno: code)
     }
 
     /// The thread's whole life.
@@ -137,27 +127,3 @@ private final class ThreadLife: Sendable {
         }
     }
 }
-
-#if canImport(Darwin)
-
-private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
-    var handle: pthread_t?
-    return pthread_create(
-        &handle, attributes,
-        {
-            Unmanaged<ThreadLife>.fromOpaque($0).takeRetainedValue().live(); return nil
-        }, context)
-}
-
-#else
-
-private func startThread(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
-    var handle = pthread_t()
-    return pthread_create(
-        &handle, attributes,
-        {
-            Unmanaged<ThreadLife>.fromOpaque($0!).takeRetainedValue().live(); return nil
-        }, context)
-}
-
-#endif

@@ -48,10 +48,15 @@ public final class RunLoopThreadGroup: Sendable {
     /// Stops and joins every thread; while one is stuck in a handler, says which on standard error every ten seconds. From a member thread it
     /// is a precondition failure.
     public func shutdown() {
+        shutdown(tellingEvery: .seconds(10), say)
+    }
+
+    /// As `shutdown()`; `tell` gets the message, at each `interval` that a thread is stuck. For tests, which do not wait for ten seconds.
+    package func shutdown(tellingEvery interval: Duration, _ tell: (String) -> Void) { /* DOES CALLOUT */
         stopAll()
         for thread in threads {
-            while !thread.join(timeout: .seconds(10)) {  // ends: when the handler returns; until then somebody is told
-                say("run loop thread \"\(thread.name)\" has been told to stop and is still in a handler\n")
+            while !thread.join(timeout: interval) {  // ends: when the handler returns; until then somebody is told
+                tell("run loop thread \"\(thread.name)\" has been told to stop and is still in a handler\n")
             }
         }
     }

@@ -283,18 +283,13 @@ private final class ResetConnection: Sendable {
     let near: Int32
 
     init() throws {
-        #if canImport(Glibc)
-        let kind = Int32(SOCK_STREAM.rawValue)
-        #else
-        let kind = SOCK_STREAM
-        #endif
-        let listener = socket(AF_INET, kind, 0)
+        let listener = socket(AF_INET, SocketKind.stream, 0)
         defer { close(listener) }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        near = socket(AF_INET, kind, 0)
+        near = socket(AF_INET, SocketKind.stream, 0)
         let descriptor = near
         let far = withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { name in

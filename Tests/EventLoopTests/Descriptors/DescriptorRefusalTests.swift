@@ -67,12 +67,7 @@ import Darwin
     @Test func `pipes, sockets and listeners are taken`() throws {
         let pipe = Pipe()
         let pair = SocketPair()
-        #if canImport(Glibc)
-        let (datagram, stream) = (Int32(SOCK_DGRAM.rawValue), Int32(SOCK_STREAM.rawValue))
-        #else
-        let (datagram, stream) = (SOCK_DGRAM, SOCK_STREAM)
-        #endif
-        let (udp, tcp) = (socket(AF_INET, datagram, 0), socket(AF_INET, stream, 0))
+        let (udp, tcp) = (socket(AF_INET, SocketKind.datagram, 0), socket(AF_INET, SocketKind.stream, 0))
         defer {
             close(udp)
             close(tcp)

@@ -19,6 +19,13 @@ func readSource(
     }
 }
 
+/// SOCK_STREAM and SOCK_DGRAM, on Linux and on Darwin. In Glibc the names are an enumeration's, and lost to files that are compiled together
+/// with one that imports Foundation; which those are is the build system's choice.
+enum SocketKind {
+    static let stream: Int32 = 1
+    static let datagram: Int32 = 2
+}
+
 /// Two connected stream sockets, closed when they are let go of.
 final class SocketPair: Sendable {
     let near: Int32
@@ -27,12 +34,7 @@ final class SocketPair: Sendable {
 
     init() {
         var ends: [Int32] = [-1, -1]
-        #if canImport(Glibc)
-        let kind = Int32(SOCK_STREAM.rawValue)
-        #else
-        let kind = SOCK_STREAM
-        #endif
-        precondition(socketpair(AF_UNIX, kind, 0, &ends) == 0, "socketpair: errno \(errno)")
+        precondition(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0, "socketpair: errno \(errno)")
         for end in ends {
             precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
             precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)

@@ -107,6 +107,24 @@ import Testing
         #expect(group.shutdown(timeout: .zero).isEmpty)
     }
 
+    @Test func `shutdown tells which thread is stuck, again and again, until its handler returns`() throws {
+        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let group = try RunLoopThreadGroup(count: 3, name: "stuck")
+        group.runLoops[1].perform {
+            entered.signal()
+            gate.wait()
+        }
+        entered.wait()
+        let message = "run loop thread \"stuck-1\" has been told to stop and is still in a handler\n"
+        let told = Box(0)
+        group.shutdown(tellingEvery: .milliseconds(1)) { text in
+            // Others may take a moment to end, too.
+            if text == message && told.increment() == 3 { gate.signal() }
+        }
+        #expect(told.value >= 3)
+        #expect(group.runLoops.allSatisfy { !$0.isValid })
+    }
+
     @Test func `shutdown with a timeout is done as soon as all have ended`() throws {
         let group = try RunLoopThreadGroup(count: 2)
         #expect(group.shutdown(timeout: .seconds(3600)).isEmpty)

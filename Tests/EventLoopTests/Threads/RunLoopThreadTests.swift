@@ -86,14 +86,7 @@ import Darwin
             thread.stop()
             thread.join()
         }
-        let size = try thread.runLoop.performAndWait {
-            var attributes = pthread_attr_t()
-            var size = 0
-            _ = threadAttributes(pthread_self(), &attributes)
-            pthread_attr_getstacksize(&attributes, &size)
-            pthread_attr_destroy(&attributes)
-            return size
-        }
+        let size = try thread.runLoop.performAndWait { stackSizeOfThisThread() }
         #expect(size >= megabytes << 20)
     }
     #endif
@@ -363,6 +356,17 @@ import Darwin
 private func threadName(_ thread: pthread_t, _ name: UnsafeMutablePointer<CChar>, _ size: Int) -> Int32
 @_silgen_name("pthread_getattr_np")
 private func threadAttributes(_ thread: pthread_t, _ attributes: UnsafeMutablePointer<pthread_attr_t>) -> Int32
+
+#if os(Linux)
+func stackSizeOfThisThread() -> Int {
+    var attributes = pthread_attr_t()
+    var size = 0
+    _ = threadAttributes(pthread_self(), &attributes)
+    pthread_attr_getstacksize(&attributes, &size)
+    pthread_attr_destroy(&attributes)
+    return size
+}
+#endif
 
 private func currentThreadName() -> String {
     var name = [CChar](repeating: 0, count: 64)

@@ -1,6 +1,7 @@
 // Rules proved here, which no compiler states:
 // - A file names the types of its own layer and of those below it, not of those above (docs/architecture.md).
 // - CLibevent is imported in Libevent/ only; nothing in the library imports Foundation or Dispatch.
+// - Of the libraries, one imports Foundation, and one Swift Testing.
 // - The ten steps stand in RunLoop+Run.swift, once each and in order, without `#if` and without locks.
 // - Whatever claims to be safe without the compiler's word says why, beside the claim.
 // - No file of the library is over 400 lines.
@@ -8,7 +9,7 @@
 import Foundation
 import Testing
 
-private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Threads"]
+private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Concurrency", "Threads"]
 
 private struct SourceFile {
     let layer: String
@@ -71,6 +72,21 @@ private func libraryFiles() throws -> [SourceFile] {
             #expect(file.layer == "Libevent" || !imports.contains { $0.contains("CLibevent") }, "\(file.name)")
             #expect(!imports.contains { $0.contains("Foundation") || $0.contains("Dispatch") }, "\(file.name)")
         }
+    }
+
+    @Test(arguments: [("Foundation", "EventLoopFoundation"), ("Testing", "EventLoopTesting")])
+    func `what not every user wants to link is imported by one library only`(module: String, library: String) throws {
+        let sources = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+            .appendingPathComponent("../../../Sources").standardizedFileURL
+        // Programs of the perf target measure Foundation's run loop; nobody links them.
+        let files = FileManager.default.enumerator(at: sources, includingPropertiesForKeys: nil)!.compactMap { $0 as? URL }
+            .filter { file in !file.pathComponents.contains { $0.hasPrefix("eventloop-") } }
+        let anImport = /^[^\/]*\bimport (?:struct |class |typealias )?(\w+)/
+        let importing = try files.filter { $0.pathExtension == "swift" }.filter { file in
+            let lines = try String(contentsOf: file, encoding: .utf8).split(separator: "\n")
+            return lines.contains { $0.firstMatch(of: anImport)?.1.hasPrefix(module) ?? false }
+        }
+        #expect(Set(importing.map { $0.deletingLastPathComponent().lastPathComponent }) == [library])
     }
 
     @Test func `the ten steps stand in one file, in order`() throws {

@@ -227,7 +227,7 @@ import Testing
                 try waitUntilAsleep(loop)
                 try loop.performAndWait { trace.add("asked@\(clock.ms)") }
                 clock.advance(by: .milliseconds(10))
-                try waitUntil { !timer.isValid }
+                try waitUntil { loop.runDepth == 0 }
             }
             trace.add("-> \(loop.run(until: .ms(1000)))")
             try other.join()

@@ -1,10 +1,9 @@
 // What the golden-trace tests share: a loop in manual time, the callouts of a run as a list to go through,
 // and a few ways for two threads to meet without sleeping.
 
-import EventLoop
-import EventLoopTestSupport
+public import EventLoop
 import Synchronization
-import Testing
+public import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -13,11 +12,11 @@ import Darwin
 #endif
 
 /// Longer than any correct run takes: a test between threads whose run reaches this limit has failed.
-let generously = Duration.seconds(30)
+public let generously = Duration.seconds(300)
 
 /// Runs `body` on a fresh thread, in a time of its own that jumps to the loop's next deadline whenever nothing is ready.
 @discardableResult
-func inManualTime<R: Sendable>(
+public func inManualTime<R: Sendable>(
     _ body: @escaping @Sendable (_ loop: RunLoop, _ clock: RunLoop.ManualClock, _ trace: Trace) throws -> R
 ) throws -> R {
     try onFreshThread { loop in
@@ -32,7 +31,7 @@ func inManualTime<R: Sendable>(
 extension RunLoop {
     /// Adds a source that nobody signals, so that `mode` is not empty.
     @discardableResult
-    func addIdleSource(forMode mode: Mode = .default) -> CustomSource {
+    public func addIdleSource(forMode mode: Mode = .default) -> CustomSource {
         let source = CustomSource {}
         add(source, forMode: mode)
         return source
@@ -40,7 +39,7 @@ extension RunLoop {
 
     /// Adds a custom source whose closure is handed the source itself.
     @discardableResult
-    func addSource(
+    public func addSource(
         forMode mode: Mode = .default, order: Int = 0, signaled: Bool = false, perform: @escaping @Sendable (CustomSource) -> Void
     ) -> CustomSource {
         let itself = WeakReference<CustomSource>()
@@ -54,7 +53,7 @@ extension RunLoop {
 
     /// Adds a one-shot timer.
     @discardableResult
-    func addTimer(forMode mode: Mode = .default, at date: Instant, handler: @escaping @Sendable (Timer) -> Void) -> Timer {
+    public func addTimer(forMode mode: Mode = .default, at date: Instant, handler: @escaping @Sendable (Timer) -> Void) -> Timer {
         let timer = Timer(fireAt: date, handler: handler)
         add(timer, forMode: mode)
         return timer
@@ -62,7 +61,9 @@ extension RunLoop {
 
     /// Adds a source of a pipe that has something to read; `handler` is called after it has been read.
     @discardableResult
-    func addReadyPipe(forMode mode: Mode = .default, handler: @escaping @Sendable (DescriptorSource) -> Void) throws -> DescriptorSource {
+    public func addReadyPipe(
+        forMode mode: Mode = .default, handler: @escaping @Sendable (DescriptorSource) -> Void
+    ) throws -> DescriptorSource {
         let pipe = Pipe()
         pipe.write()
         let source = try DescriptorSource(descriptor: pipe.readEnd, events: .read) { source, _ in
@@ -75,7 +76,7 @@ extension RunLoop {
 
     /// Calls `body` at the first `activity` in `mode`, after a trace's own observer.
     @discardableResult
-    func atFirst(_ activity: Activity, forMode mode: Mode = .default, do body: @escaping @Sendable () -> Void) -> Observer {
+    public func atFirst(_ activity: Activity, forMode mode: Mode = .default, do body: @escaping @Sendable () -> Void) -> Observer {
         let observer = Observer(activities: activity, repeats: false, order: 1) { _, _ in body() }
         add(observer, forMode: mode)
         return observer
@@ -83,15 +84,15 @@ extension RunLoop {
 }
 
 /// Every place of a run from which a loop calls out, exit apart.
-enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible {
+public enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case entry, beforeTimers, beforeSources, block, source, perform, port, beforeWaiting, afterWaiting, timer
 
-    static let observers: [Callout] = [.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting]
-    var testDescription: String { rawValue }
+    public static let observers: [Callout] = [.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting]
+    public var testDescription: String { rawValue }
 
     /// Has `body` called once at this place of the next run of `loop` in `mode`. A callout that no observer reports adds its name to `trace`.
     /// `leaving` takes the source or the timer out of the loop before `body`.
-    func arrange(
+    public func arrange(
         _ loop: RunLoop, _ clock: RunLoop.ManualClock, _ trace: Trace, mode: RunLoop.Mode = .default, leaving: Bool = false,
         body: @escaping @Sendable () -> Void
     ) throws {
@@ -126,7 +127,7 @@ enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     /// The trace of a run that ends with the pass in which this callout did something, and whose end leaves no notification out.
-    var traceOfOnePass: String {
+    public var traceOfOnePass: String {
         switch self {
         case .entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting: "E T S W A X"
         case .block: "E T S block W A X"
@@ -138,69 +139,72 @@ enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
 // MARK: - Small boxes
 
-final class Once: Sendable {
+public final class Once: Sendable {
     private let used = Atomic(false)
-    func isFirst() -> Bool { !used.exchange(true, ordering: .relaxed) }
+    public init() {}
+    public func isFirst() -> Bool { !used.exchange(true, ordering: .relaxed) }
 }
 
-final class Counter: Sendable {
+public final class Counter: Sendable {
     private let count = Atomic(0)
-    var value: Int { count.load(ordering: .sequentiallyConsistent) }
+    public init() {}
+    public var value: Int { count.load(ordering: .sequentiallyConsistent) }
     @discardableResult
-    func increment() -> Int { count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
+    public func increment() -> Int { count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
 }
 
 /// A value that a closure needs and that is made after it.
-final class Slot<Value: Sendable>: Sendable {
+public final class Slot<Value: Sendable>: Sendable {
     private let content: Mutex<Value>
-    init(_ value: Value) { content = Mutex(value) }
-    var value: Value {
+    public init(_ value: Value) { content = Mutex(value) }
+    public var value: Value {
         get { content.withLock { $0 } }
         set { content.withLock { $0 = newValue } }
     }
 }
 
-final class WeakReference<Object: AnyObject & Sendable>: Sendable {
+public final class WeakReference<Object: AnyObject & Sendable>: Sendable {
     private struct Holder { weak var object: Object? }
     private let holder = Mutex(Holder())
-    init(_ object: Object? = nil) { value = object }
-    var value: Object? {
+    public init(_ object: Object? = nil) { value = object }
+    public var value: Object? {
         get { holder.withLock { $0.object } }
         set { holder.withLock { $0.object = newValue } }
     }
 }
 
 /// Something for a closure to capture, so that a test sees when the closure is let go of, and where.
-final class Witness: Sendable {
+public final class Witness: Sendable {
     private let onRelease: @Sendable () -> Void
-    init(onRelease: @escaping @Sendable () -> Void = {}) { self.onRelease = onRelease }
+    public init(onRelease: @escaping @Sendable () -> Void = {}) { self.onRelease = onRelease }
     deinit { onRelease() }
     /// Says that a closure needs the witness.
-    func testify() {}
+    public func testify() {}
 }
 
 // MARK: - Threads that meet
 
 /// Opened by one thread, waited for by others.
-final class Gate: Sendable {
+public final class Gate: Sendable {
     private let pipe = Pipe()
-    func open() { pipe.write() }
+    public init() {}
+    public func open() { pipe.write() }
 
-    func wait(_ location: SourceLocation = #_sourceLocation) {
+    public func wait(_ location: SourceLocation = #_sourceLocation) {
         var entry = pollfd(fd: pipe.readEnd, events: Int16(POLLIN), revents: 0)
         var count: Int32
-        repeat { count = poll(&entry, 1, 30_000) } while count < 0 && errno == EINTR
+        repeat { count = poll(&entry, 1, 300_000) } while count < 0 && errno == EINTR
         #expect(count == 1, "nobody opened the gate", sourceLocation: location)
     }
 }
 
 /// Returns when the owner of `loop` waits for an event.
-func waitForSleep(of loop: RunLoop, _ location: SourceLocation = #_sourceLocation) {
+public func waitForSleep(of loop: RunLoop, _ location: SourceLocation = #_sourceLocation) {
     spin("the loop never went to sleep", location) { loop.isWaiting }
 }
 
 /// For what cannot be waited for: tries again until `condition` holds.
-func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, until condition: () -> Bool) {
+public func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, until condition: () -> Bool) {
     let deadline = ContinuousClock.now + generously
     while !condition() {  // ends: by the deadline
         guard ContinuousClock.now < deadline else {
@@ -212,9 +216,9 @@ func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, u
 }
 
 /// Lets other threads run.
-func breathe() { sched_yield() }
+public func breathe() { sched_yield() }
 
-func currentThread() -> UInt {
+public func currentThread() -> UInt {
     #if canImport(Glibc)
     UInt(pthread_self())
     #else
@@ -223,14 +227,14 @@ func currentThread() -> UInt {
 }
 
 /// A thread whose loop runs in real time, for tests that act on it from outside. Its mode is never empty.
-final class RunningLoop: Sendable {
-    let loop: RunLoop
-    let threadID: UInt
+public final class RunningLoop: Sendable {
+    public let loop: RunLoop
+    public let threadID: UInt
     private let mode: RunLoop.Mode
     private let thread: JoinableThread<RunLoop.RunResult>
 
     /// `setup` comes first on the new thread; `init` returns after it.
-    init(mode: RunLoop.Mode = .default, setup: @escaping @Sendable (RunLoop) -> Void = { _ in }) {
+    public init(mode: RunLoop.Mode = .default, setup: @escaping @Sendable (RunLoop) -> Void = { _ in }) {
         let published = Slot<(RunLoop, UInt)?>(nil)
         let ready = Gate()
         thread = joinableThread { loop in
@@ -247,7 +251,7 @@ final class RunningLoop: Sendable {
 
     /// Ends the run and the thread; returns the run's result.
     @discardableResult
-    func end() throws -> RunLoop.RunResult {
+    public func end() throws -> RunLoop.RunResult {
         let loop = loop
         loop.perform(inModes: [mode]) { loop.stop() }
         return try thread.join()
@@ -255,5 +259,5 @@ final class RunningLoop: Sendable {
 
     /// Waits for the thread to end by itself.
     @discardableResult
-    func join() throws -> RunLoop.RunResult { try thread.join() }
+    public func join() throws -> RunLoop.RunResult { try thread.join() }
 }

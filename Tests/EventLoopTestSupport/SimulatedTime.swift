@@ -1,8 +1,7 @@
 // What the golden traces of timers, descriptors and threads share: a loop on simulated time, and the moment
 // at which another thread may be sure that a loop sleeps.
 
-import EventLoop
-import EventLoopTestSupport
+public import EventLoop
 
 #if canImport(Glibc)
 import Glibc
@@ -13,7 +12,7 @@ import Darwin
 /// Runs `body` on a fresh thread whose loop goes by a clock that starts at 0 and jumps to the next deadline
 /// whenever the loop has nothing ready.
 @discardableResult
-func onSimulatedTime<R: Sendable>(
+public func onSimulatedTime<R: Sendable>(
     _ body: @escaping @Sendable (RunLoop, RunLoop.ManualClock) throws -> R
 ) throws -> R {
     try onFreshThread { loop in
@@ -24,27 +23,28 @@ func onSimulatedTime<R: Sendable>(
 }
 
 extension RunLoop.Instant {
-    static func ms(_ count: Int64) -> Self { Self(nanoseconds: count * 1_000_000) }
+    public static func ms(_ count: Int64) -> Self { Self(nanoseconds: count * 1_000_000) }
 }
 
 extension RunLoop.ManualClock {
     /// The time in whole milliseconds, for traces: `tick@10`.
-    var ms: Int64 { now.nanoseconds / 1_000_000 }
+    public var ms: Int64 { now.nanoseconds / 1_000_000 }
 }
 
 /// A wait for another thread's move took longer than any machine needs.
-struct OtherThreadDidNotMove: Error {}
+public struct OtherThreadDidNotMove: Error {}
 
-/// Limit of every wait for another thread, and of every run that such a thread ends: long enough never to matter,
-/// short enough that a lost wake-up is a failed test and not a hung one.
-let patience: Duration = .seconds(30)
+/// Limit of every wait for another thread, and of every run that such a thread ends: short enough that a lost wake-up is a failed test and
+/// not a hung one, and longer than the whole suite takes under a sanitizer, because a test that awaits stands in line with all others
+/// for the two threads of the pool.
+public let patience: Duration = .seconds(300)
 
 /// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
-func waitUntilAsleep(_ loop: RunLoop) throws {
+public func waitUntilAsleep(_ loop: RunLoop) throws {
     try waitUntil { loop.isWaiting }
 }
 
-func waitUntil(_ condition: () -> Bool) throws {
+public func waitUntil(_ condition: () -> Bool) throws {
     let start = ContinuousClock.now
     while !condition() {  // ends: with the condition, or by throwing
         guard start.duration(to: .now) < patience else { throw OtherThreadDidNotMove() }
@@ -53,7 +53,7 @@ func waitUntil(_ condition: () -> Bool) throws {
 }
 
 /// Which thread this is, as a value to compare with another: `pthread_t` is opaque, and not Sendable everywhere.
-func currentThreadID() -> UInt {
+public func currentThreadID() -> UInt {
     #if canImport(Glibc)
     UInt(pthread_self())
     #else
@@ -64,12 +64,12 @@ func currentThreadID() -> UInt {
 /// A value that handlers change, on whatever thread.
 ///
 /// The lock is the system's and not `Synchronization.Mutex`, which ThreadSanitizer cannot see into.
-final class Box<Value: Sendable>: @unchecked Sendable {
+public final class Box<Value: Sendable>: @unchecked Sendable {
     // SAFETY: `storage` is touched under `lock` only; `lock` does not move, and lives as long as the box.
     private var storage: Value
     private let lock = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
 
-    init(_ value: Value) {
+    public init(_ value: Value) {
         storage = value
         pthread_mutex_init(lock, nil)
     }
@@ -79,7 +79,7 @@ final class Box<Value: Sendable>: @unchecked Sendable {
         lock.deallocate()
     }
 
-    var value: Value {
+    public var value: Value {
         get { locked { storage } }
         set {
             // The old value is let go of after the lock: its deinit may be a test's.
@@ -92,7 +92,7 @@ final class Box<Value: Sendable>: @unchecked Sendable {
     }
 
     @discardableResult
-    func change<R: Sendable>(_ body: @Sendable (inout Value) -> R) -> R { locked { body(&storage) } }
+    public func change<R: Sendable>(_ body: @Sendable (inout Value) -> R) -> R { locked { body(&storage) } }
 
     private func locked<R>(_ body: () -> R) -> R {
         pthread_mutex_lock(lock)
@@ -104,7 +104,7 @@ final class Box<Value: Sendable>: @unchecked Sendable {
 extension Box where Value == Int {
     /// Counts up, and returns the new count.
     @discardableResult
-    func increment() -> Int {
+    public func increment() -> Int {
         change { count in
             count += 1
             return count
@@ -113,8 +113,8 @@ extension Box where Value == Int {
 }
 
 /// Tells when it is let go of, and on which thread.
-final class Canary: Sendable {
+public final class Canary: Sendable {
     private let onRelease: @Sendable () -> Void
-    init(_ onRelease: @escaping @Sendable () -> Void) { self.onRelease = onRelease }
+    public init(_ onRelease: @escaping @Sendable () -> Void) { self.onRelease = onRelease }
     deinit { onRelease() }
 }

@@ -1,0 +1,66 @@
+// Starting a thread of the system's.
+//
+// Lifecycle of the closure: held by the thread from `pthread_create` until it has returned.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+enum NativeThread {
+    private final class Start: Sendable {
+        let body: @Sendable () -> Void
+        init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+    }
+
+    /// Runs `body` on a new, detached thread. Zero, or the errno that says why there is none. `stackSize` is in bytes and rounded up to
+    /// whole pages; nil is the system's default.
+    static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
+        var attributes = pthread_attr_t()
+        pthread_attr_init(&attributes)
+        defer { pthread_attr_destroy(&attributes) }
+        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+        if let stackSize {
+            let code = setStackSize(stackSize, &attributes)
+            if code != 0 { return code }
+        }
+        let context = Unmanaged.passRetained(Start(body)).toOpaque()
+        let code = create(&attributes, context)
+        if code != 0 { Unmanaged<Start>.fromOpaque(context).release() }
+        return code
+    }
+
+    private static func setStackSize(_ size: Int, _ attributes: inout pthread_attr_t) -> Int32 {
+        let page = sysconf(Int32(_SC_PAGESIZE))
+        // pthread_attr_setstacksize(3): "On some systems" EINVAL, "if stacksize is not a multiple of the system page size".
+        guard size > 0, size <= Int.max - page else { return EINVAL }
+        return pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page)
+    }
+
+    #if canImport(Darwin)
+
+    private static func create(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
+        var handle: pthread_t?
+        return pthread_create(
+            &handle, attributes,
+            {
+                Unmanaged<Start>.fromOpaque($0).takeRetainedValue().body(); return nil
+            }, context)
+    }
+
+    #else
+
+    private static func create(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
+        var handle = pthread_t()
+        return pthread_create(
+            &handle, attributes,
+            {
+                Unmanaged<Start>.fromOpaque($0!).takeRetainedValue().body(); return nil
+            }, context)
+    }
+
+    #endif
+}

@@ -1,0 +1,55 @@
+// Actors and tasks that live on a run loop.
+
+/// Actors and tasks can live on a run loop: `nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }`.
+///
+/// Their jobs (a task's stretches between two suspensions) run on the loop's thread, in the passes of its common modes: at the three points
+/// where blocks are performed, all that were queued when the point is reached, first in, first out whatever their priority. A job that a
+/// job queues waits for the next point. A queued job wakes the loop and keeps the common modes from being empty; it is not a handled
+/// source. While a job is on the stack, nested runs perform none of the loop's jobs.
+///
+/// While the loop is not run in a common mode its jobs wait. When it has ended, they run one after another on one thread of the process, on
+/// which `assumeIsolated` and `LoopBound` work as they did on the loop's own; jobs that were queued before a `RunLoopThread` was told to
+/// stop still run on that thread.
+///
+/// An actor refers to its executor without holding it: keep the loop in a property of the actor.
+extension RunLoop: SerialExecutor, TaskExecutor {
+    /// Called by the Swift runtime: has the loop run a job of an actor, or of a task that prefers the loop. Thread-safe; no system call and
+    /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child of `fork`.
+    public func enqueue(_ job: consuming ExecutorJob) {
+        enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false))
+    }
+
+    // Which of its two sides the runtime means can only be told by giving each a witness of its own. Without one everything comes through
+    // the call above and is right, and a task that prefers the loop pays two hops for a call into an actor there.
+    #if compiler(>=6.0) && compiler(<6.5)
+    /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.
+    @_implements(TaskExecutor,enqueue(_:))
+    public func _enqueuePreferring(_ job: consuming ExecutorJob) {
+        enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: true))
+    }
+    #endif
+
+    /// What an actor on this loop returns from `unownedExecutor`. It does not hold the loop.
+    public func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
+
+    /// What `withTaskExecutorPreference` uses. It does not hold the loop.
+    public func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
+
+    /// Two loops are never one context.
+    public func isSameExclusiveExecutionContext(other: RunLoop) -> Bool { self === other }
+
+    /// Whether the caller may assume to be isolated to an actor on this loop: true on the loop's thread, in plain handlers too, and, when the
+    /// loop has ended, in its jobs. `assumeIsolated` asks here. Thread-safe; two loads.
+    ///
+    /// In a handler on the loop's thread no job of the loop is running, with one exception: a handler that a *nested* run calls from inside a
+    /// job. Code that runs the loop inside a job answers for what its handlers assume.
+    public func isIsolatingCurrentContext() -> Bool? { isIsolatingCaller }
+
+    /// Traps unless `isIsolatingCurrentContext()` is true.
+    public func checkIsolated() {
+        precondition(
+            isIsolatingCaller,
+            "this code is isolated to an actor on another run loop than the calling thread's; await the actor, or hand the work over with perform"
+        )
+    }
+}

@@ -1,0 +1,197 @@
+// Rules proved here (RunLoop+Clock.swift, RunLoop+Timeout.swift):
+// - A sleep is a timer of the loop: it follows the loop's clock, never ends early, and is gone at once when the task is cancelled.
+// - withTimeout cancels its body when the time has passed and waits for it, in the isolation it was written in; nothing is left of it.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+/// A `RunLoopThread` whose time moves only when told to.
+func withManualThread<R>(
+    isolation: isolated (any Actor)? = #isolation, _ body: (RunLoop, RunLoop.ManualClock) async throws -> R
+) async throws -> R {
+    let clock = RunLoop.ManualClock()
+    let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
+    defer { thread.stop() }
+    return try await body(thread.runLoop, clock)
+}
+
+extension RunLoop {
+    /// Suspends until the loop holds `count` timers in its default mode.
+    func untilItHolds(timers count: Int, _ location: SourceLocation = #_sourceLocation) async {
+        let deadline = ContinuousClock.now + generously
+        while timerCount != count {  // ends: by the deadline
+            guard ContinuousClock.now < deadline else {
+                Issue.record("the loop holds \(timerCount) timers\n\(debugDescription)", sourceLocation: location)
+                return
+            }
+            await Task.yield()
+        }
+    }
+
+    var timerCount: Int { debugDescription.split(separator: "\n").filter { $0.contains("    timer,") }.count }
+}
+
+private struct Failure: Error, Equatable { let number: Int }
+
+@Suite struct `Sleeps and timeouts of tasks` {
+    // MARK: Sleeping
+
+    @Test func `a sleep is one timer of the loop, ends when its time has come, and not before`() async throws {
+        try await withManualThread { loop, clock in
+            let trace = Trace()
+            let sleeper = Task {
+                try await loop.clock.sleep(until: .ms(10))
+                trace.add("awake at \(clock.ms)")
+            }
+            await loop.untilItHolds(timers: 1)
+            clock.advance(by: .milliseconds(9))
+            // A pass of the loop between the two.
+            try await loop.performAsync {}
+            trace.add("still asleep at \(clock.ms)")
+            clock.advance(by: .milliseconds(1))
+            try await sleeper.value
+            await loop.untilItHolds(timers: 0)
+            #expect(trace.list == ["still asleep at 9", "awake at 10"])
+            #expect(loop.statistics.timersFired == 1)
+        }
+    }
+
+    @Test func `a cancelled sleep throws, and its timer is gone when it has`() async throws {
+        try await withManualThread { loop, clock in
+            for _ in 0..<100 / roundsDivisor {
+                let sleeper = Task { try await loop.clock.sleep(until: .ms(10)) }
+                await loop.untilItHolds(timers: 1)
+                sleeper.cancel()
+                await #expect(throws: CancellationError.self) { try await sleeper.value }
+                #expect(loop.timerCount == 0)
+            }
+            #expect(loop.statistics.timersFired == 0)
+        }
+    }
+
+    @Test func `a sleep either ends or throws, however cancelling and the timer race`() async throws {
+        try await withLoopThread { thread in
+            let loop = thread.runLoop
+            for round in 0..<300 / roundsDivisor {
+                let sleeper = Task { try await loop.clock.sleep(for: .microseconds(round % 50)) }
+                for _ in 0..<(round % 7) { await Task.yield() }
+                sleeper.cancel()
+                switch await sleeper.result {
+                case .success: break
+                case .failure(let error): #expect(error is CancellationError)
+                }
+            }
+            #expect(loop.timerCount == 0)
+        }
+    }
+
+    @Test func `a sleep on a loop that ends throws RunLoopEnded`() async throws {
+        let thread = try RunLoopThread(name: "short")
+        let sleeper = Task { try await thread.runLoop.clock.sleep(for: .seconds(3600)) }
+        await thread.runLoop.untilItHolds(timers: 1)
+        thread.stop()
+        await #expect(throws: RunLoopEnded.self) { try await sleeper.value }
+        await #expect(throws: RunLoopEnded.self) { try await thread.runLoop.clock.sleep(for: .zero) }
+    }
+
+    // MARK: Timeouts
+
+    @Test func `a body that returns in time gives its value, and leaves no timer behind`() async throws {
+        try await withManualThread { loop, clock in
+            for number in 0..<100 / roundsDivisor {
+                let echoed = try await loop.withTimeout(.seconds(1)) { number }
+                #expect(echoed == number)
+                #expect(loop.timerCount == 0)
+            }
+            await #expect(throws: Failure(number: 7)) { try await loop.withTimeout(.seconds(1)) { throw Failure(number: 7) } }
+            #expect(loop.timerCount == 0)
+        }
+    }
+
+    @Test func `when the time passes the body is cancelled and waited for, and TaskTimedOut thrown`() async throws {
+        try await withManualThread { loop, clock in
+            let trace = Trace()
+            let limited = Task {
+                defer { trace.add("returned") }
+                try await loop.withTimeout(.milliseconds(10)) {
+                    defer { trace.add("body has ended") }
+                    try await loop.clock.sleep(until: .ms(20))
+                }
+            }
+            await loop.untilItHolds(timers: 2)
+            clock.advance(by: .milliseconds(10))
+            await #expect(throws: TaskTimedOut.self) { try await limited.value }
+            #expect(trace.list == ["body has ended", "returned"])
+            #expect(loop.timerCount == 0)
+            #expect(clock.ms == 10)
+        }
+    }
+
+    @Test func `a value that the body returns in spite of the cancellation is not lost`() async throws {
+        try await withManualThread { loop, clock in
+            let limited = Task {
+                try await loop.withTimeout(.milliseconds(10)) {
+                    try? await loop.clock.sleep(until: .distantFuture)
+                    return Task.isCancelled ? "rescued" : "not cancelled"
+                }
+            }
+            await loop.untilItHolds(timers: 2)
+            clock.advance(by: .milliseconds(10))
+            let rescued = try await limited.value
+            #expect(rescued == "rescued")
+        }
+    }
+
+    @Test func `cancelling the caller cancels the body, and its own error comes out`() async throws {
+        try await withManualThread { loop, clock in
+            let limited = Task {
+                try await loop.withTimeout(.seconds(1)) { try await loop.clock.sleep(until: .distantFuture) }
+            }
+            await loop.untilItHolds(timers: 2)
+            limited.cancel()
+            await #expect(throws: CancellationError.self) { try await limited.value }
+            #expect(loop.timerCount == 0)
+        }
+    }
+
+    @Test func `the body keeps the isolation it was written in, and its value need not be Sendable`() async throws {
+        final class Note { var text = "from the body" }
+        try await withLoopThread { thread in
+            let ledger = Ledger(on: thread.runLoop)
+            let place = try await ledger.limited(by: thread.runLoop)
+            #expect(place == "inside on the loop")
+            let note = try await thread.runLoop.withTimeout(.seconds(300)) { Note() }
+            #expect(note.text == "from the body")
+        }
+    }
+
+    @Test func `when the loop ends the body is cancelled and RunLoopEnded thrown`() async throws {
+        let (other, thread) = (try RunLoopThread(name: "other"), try RunLoopThread(name: "short"))
+        defer { other.stop() }
+        let limited = Task {
+            try await thread.runLoop.withTimeout(.seconds(3600)) { try await other.runLoop.clock.sleep(for: .seconds(3600)) }
+        }
+        await thread.runLoop.untilItHolds(timers: 1)
+        thread.stop()
+        await #expect(throws: RunLoopEnded.self) { try await limited.value }
+    }
+
+    @Test func `a body that has begun is finished though the limit is zero`() async throws {
+        try await withLoopThread { thread in
+            let value = try await thread.runLoop.withTimeout(.zero) { 3 }
+            #expect(value == 3)
+        }
+    }
+}
+
+extension Ledger {
+    /// A body that changes the actor's state without a hop.
+    fileprivate func limited(by loop: RunLoop) async throws -> String {
+        try await loop.withTimeout(.seconds(300)) {
+            append("inside")
+            assertIsolated()
+            return entries.joined() + (loop.isCurrent ? " on the loop" : " elsewhere")
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// The code of docs/concurrency.md, docs/threads.md and the README's actor, compiled and run.
+//
+// DocumentedCodeTests compares each block of Swift in those pages with this file, line by line: change both.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+// MARK: An actor on a loop
+
+actor Meter {
+    private let loop: RunLoop
+    private var total = 0
+
+    init(on loop: RunLoop) { self.loop = loop }
+
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    func add(_ count: Int) -> Int {
+        total += count
+        return total
+    }
+}
+
+extension Meter {
+    /// Called on the loop's thread, in the timer's handler: no task, no await.
+    nonisolated func count(every interval: Duration) -> RunLoop.Timer {
+        RunLoop.Timer(every: interval) { _ in
+            self.assumeIsolated { meter in _ = meter.add(1) }
+        }
+    }
+}
+
+// MARK: Timeouts, ticks, readiness
+
+private func fetch(_ loop: RunLoop) async throws -> String {
+    do {
+        return try await loop.withTimeout(.seconds(2)) {
+            try await loop.clock.sleep(for: .milliseconds(1))
+            return "answer"
+        }
+    } catch is TaskTimedOut {
+        return "too late"
+    }
+}
+
+private func report(_ loop: RunLoop, times: Int) async -> Int {
+    var seen = 0
+    for await tick in loop.ticks(every: .milliseconds(1)) {
+        seen += tick.count
+        if seen >= times { break }
+    }
+    return seen
+}
+
+private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async throws -> String {
+    var text = ""
+    for try await _ in loop.readiness(of: pipe.readEnd) {
+        text += pipe.readAll()
+        if text.hasSuffix(last) { break }
+    }
+    return text
+}
+
+@Suite struct `Code of the documentation` {
+    @Test func `an actor on a loop`() async throws {
+        let thread = try RunLoopThread(name: "meter")
+        let meter = Meter(on: thread.runLoop)
+        let total = await meter.add(3)
+
+        let timer = meter.count(every: .milliseconds(1))
+        thread.runLoop.add(timer)
+        while await meter.add(0) < 5 {}
+        timer.invalidate()
+        thread.stop()
+        #expect(total == 3)
+    }
+
+    @Test func `a task that prefers a loop`() async throws {
+        let thread = try RunLoopThread(name: "meter")
+        let meter = Meter(on: thread.runLoop)
+
+        let task = Task(executorPreference: thread.runLoop) {
+            var total = 0
+            for _ in 0..<1_000 { total = await meter.add(1) }
+            return total
+        }
+        let total = await task.value
+        thread.stop()
+        #expect(total == 1_000)
+    }
+
+    @Test func `timeouts, ticks and readiness`() async throws {
+        let thread = try RunLoopThread(name: "times")
+        defer { thread.stop() }
+        let pipe = Pipe()
+        pipe.write("one ")
+        async let text = readAll(pipe, on: thread.runLoop, until: "two")
+        pipe.write("two")
+        #expect(try await fetch(thread.runLoop) == "answer")
+        #expect(await report(thread.runLoop, times: 3) >= 3)
+        #expect(try await text == "one two")
+    }
+
+    @Test func `threads`() async throws {
+        let thread = try RunLoopThread(
+            name: "audio", stackSize: 1 << 20,
+            setup: { loop in loop.add(RunLoop.Timer(every: .seconds(60)) { _ in }) },
+            teardown: { loop in precondition(loop.isCurrent) })
+
+        let answer = try await thread.runLoop.performAsync { 6 * 7 }
+        thread.runLoop.perform { print("on \(thread.name)") }
+
+        thread.stop()
+        thread.join()
+        #expect(answer == 42)
+    }
+
+    @Test func `groups`() throws {
+        let group = try RunLoopThreadGroup(count: 4, name: "server")
+        for number in 0..<8 {
+            group.next().perform { precondition(number >= 0) }
+        }
+        let stuck = group.shutdown(timeout: .seconds(5))
+        #expect(stuck.isEmpty)
+    }
+
+    @Test func `values of a loop`() throws {
+        let thread = try RunLoopThread(name: "cache")
+        let cache = LoopBound([String: Int](), to: thread.runLoop)
+        thread.runLoop.perform { cache.value["a"] = 1 }
+        let value = try thread.runLoop.performAndWait { cache.value["a"] }
+        thread.stop()
+        #expect(value == 1)
+    }
+}

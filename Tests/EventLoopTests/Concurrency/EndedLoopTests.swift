@@ -1,0 +1,135 @@
+// Rules proved here (semantics 13.8): jobs are never stranded.
+// - What a RunLoopThread that is told to stop has queued is run in its last batch, before teardown, on its thread.
+// - What comes later, and what any other thread that ends has left, runs one after another on one thread of the process, on which the
+//   isolation checks of that loop pass, and of no other.
+
+import Dispatch
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct `Jobs of loops that end` {
+    @Test func `jobs that were queued before stop run in the last batch, before teardown`() async throws {
+        for _ in 0..<50 / roundsDivisor {
+            let trace = Trace()
+            let thread = try RunLoopThread(name: "last batch", teardown: { _ in trace.add("teardown") })
+            let loop = thread.runLoop
+            let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+            loop.perform {
+                entered.signal()
+                gate.wait()
+            }
+            await wait(for: entered)
+            let tasks = (1...3).map { number in
+                Task(executorPreference: loop) { trace.add("job\(number) \(loop.isCurrent)") }
+            }
+            thread.stop()
+            gate.signal()
+            for task in tasks { await task.value }
+            thread.join()
+            #expect(trace.list == ["job1 true", "job2 true", "job3 true", "teardown"])
+        }
+    }
+
+    @Test func `an actor whose loop has ended still completes, elsewhere, and its isolation checks pass there`() async throws {
+        let thread = try RunLoopThread(name: "short")
+        let ledger = Ledger(on: thread.runLoop)
+        #expect(await ledger.isOnLoop())
+        thread.stop()
+        thread.join()
+        #expect(await !ledger.isOnLoop())
+        await ledger.append("afterwards")
+        let seen = await ledger.run { isolated in
+            isolated.assertIsolated()
+            return (isolated.loop.isIsolatingCurrentContext(), isolated.entries)
+        }
+        #expect(seen.0 == true)
+        #expect(seen.1 == ["afterwards"])
+        #expect(thread.runLoop.isIsolatingCurrentContext() == false)
+    }
+
+    @Test func `all ended loops share one thread, and their isolation checks pass for their own jobs only`() async throws {
+        var ledgers: [Ledger] = []
+        for _ in 0..<3 { ledgers.append(Ledger(on: try onFreshThread { $0 })) }
+        var threads: Set<UInt> = []
+        for ledger in ledgers {
+            threads.insert(await ledger.threadID())
+            let others = ledgers.filter { $0 !== ledger }.map(\.loop)
+            let foreign = await ledger.run { _ in others.map { $0.isIsolatingCurrentContext() } }
+            #expect(foreign == [false, false])
+        }
+        #expect(threads.count == 1)
+    }
+
+    @Test func `a task that prefers a loop that has ended completes`() async throws {
+        let loop = try onFreshThread { $0 }
+        let task = Task(executorPreference: loop) {
+            await Task.yield()
+            return loop.isCurrent
+        }
+        #expect(await task.value == false)
+    }
+
+    @Test func `jobs left by a thread that ends without running are run, in order`() async throws {
+        let ledger = try onFreshThread { loop in
+            let ledger = Ledger(on: loop, senders: 1)
+            for number in 0..<100 { Task(executorPreference: loop) { await ledger.run { $0.note(number) } } }
+            return ledger
+        }
+        while await ledger.numbers[0].count < 100 { await Task.yield() }
+        #expect(await ledger.numbers[0] == Array(0..<100))
+    }
+
+    @Test func `a LoopBound is reached by the jobs of its ended loop, and let go of in them`() async throws {
+        let released = Box(0)
+        let thread = try RunLoopThread(name: "bound")
+        let loop = thread.runLoop
+        let ledger = Ledger(on: loop)
+        let bound = Box<LoopBound<Canary>?>(LoopBound(Canary { released.increment() }, to: loop))
+        thread.stop()
+        thread.join()
+        await ledger.run { _ in _ = bound.value?.value }
+        #expect(released.value == 0)
+        await ledger.run { _ in bound.value = nil }
+        #expect(released.value == 1)
+    }
+
+    @Test func `calls that race with the end of the loop all complete`() async throws {
+        for round in 0..<60 / roundsDivisor {
+            let thread = try RunLoopThread(name: "race")
+            let ledger = Ledger(on: thread.runLoop, senders: 4)
+            await withTaskGroup { group in
+                for sender in 0..<4 {
+                    group.addTask { for number in 0..<50 { await ledger.run { $0.note(number, from: sender) } } }
+                }
+                group.addTask {
+                    for _ in 0..<round { await Task.yield() }
+                    thread.stop()
+                }
+            }
+            thread.join()
+            #expect(await ledger.numbers == Array(repeating: Array(0..<50), count: 4))
+        }
+    }
+
+    @Test func `code that is not isolated traps on the thread of ended loops as anywhere`() async {
+        await #expect(processExitsWith: .failure) {
+            let (ended, other) = (try onFreshThread { $0 }, try onFreshThread { $0 })
+            await Ledger(on: ended).run { _ in other.checkIsolated() }
+        }
+    }
+}
+
+extension Ledger {
+    func note(_ number: Int, from sender: Int = 0) { numbers[sender].append(number) }
+}
+
+/// Waits without blocking a thread that tasks may need.
+private func wait(for semaphore: DispatchSemaphore) async {
+    await withCheckedContinuation { continuation in
+        DispatchQueue.global().async {
+            semaphore.wait()
+            continuation.resume()
+        }
+    }
+}

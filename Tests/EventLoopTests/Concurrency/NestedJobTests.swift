@@ -1,0 +1,113 @@
+// Rules proved here (semantics 13.7):
+// - While a job is on the stack, nested runs run none of the loop's jobs, in any mode; everything else is served.
+// - What waited is run when the job has returned, and nothing is lost.
+// - A nested run in a plain handler runs jobs.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+extension RunLoop {
+    /// `run`, for an actor that runs its loop inside one of its own jobs: the compiler does not allow it in an async function.
+    fileprivate func nest(_ mode: Mode = .default, for timeout: Duration) -> RunResult { run(mode: mode, for: timeout) }
+}
+
+@Suite struct `Jobs and nested runs` {
+    @Test func `no job runs inside another of the same loop`() async throws {
+        try await withLoopThread { thread in
+            let loop = thread.runLoop
+            let (one, other) = (Ledger(on: loop), Ledger(on: loop))
+            let trace = Trace()
+            let (entered, enter) = AsyncStream.makeStream(of: Void.self)
+            let first = Task {
+                await one.run { _ in
+                    trace.add("begin")
+                    enter.finish()
+                    // Timers are served meanwhile, the other job is not.
+                    loop.add(
+                        RunLoop.Timer(after: .milliseconds(2)) { _ in
+                            trace.add("timer")
+                            loop.stop()
+                        })
+                    trace.add("\(loop.nest(for: generously))")
+                    trace.add("end")
+                }
+            }
+            for await _ in entered {}
+            await other.run { _ in trace.add("other") }
+            await first.value
+            #expect(trace.list == ["begin", "timer", "stopped", "end", "other"])
+        }
+    }
+
+    @Test func `jobs that came during nested runs are run afterwards, in order, also when the nested run was of another mode`() async throws
+    {
+        for mode in ["default", "private"] as [RunLoop.Mode] {
+            try await withLoopThread { thread in
+                let loop = thread.runLoop
+                let ledger = Ledger(on: loop, senders: 1)
+                await ledger.run { isolated in
+                    let alive = loop.keepAlive(forMode: mode)
+                    for round in 0..<5 {
+                        for number in 0..<10 {
+                            Task(executorPreference: loop) { await ledger.add(round * 10 + number, from: 0) }
+                        }
+                        #expect(loop.nest(mode, for: .zero) == .timedOut)
+                        #expect(isolated.numbers[0].isEmpty)
+                    }
+                    alive.cancel()
+                }
+                // One more job behind them.
+                try await Task(executorPreference: loop) { try await Task.sleep(for: .zero) }.value
+                var numbers = await ledger.numbers[0]
+                while numbers.count < 50 { numbers = await ledger.numbers[0] }
+                #expect(numbers == Array(0..<50))
+            }
+        }
+    }
+
+    @Test func `a nested run inside a job neither spins nor sleeps past its limit over jobs that wait`() async throws {
+        try await withLoopThread { thread in
+            let loop = thread.runLoop
+            let ledger = Ledger(on: loop)
+            let (result, passes) = await ledger.run { _ in
+                for _ in 0..<10 { Task(executorPreference: loop) {} }
+                let before = loop.statistics.passes
+                let result = loop.nest(for: .milliseconds(20))
+                return (result, loop.statistics.passes - before)
+            }
+            #expect(result == .timedOut)
+            #expect(passes < 10)
+        }
+    }
+
+    @Test func `a run nested in a plain handler runs jobs`() async throws {
+        try await withLoopThread { thread in
+            let loop = thread.runLoop
+            let ledger = Ledger(on: loop)
+            let result = try await onThread(of: loop) {
+                Task {
+                    await ledger.add("job")
+                    loop.stop()
+                }
+                return loop.run(for: generously)
+            }
+            #expect(result == .stopped)
+            #expect(await ledger.entries == ["job"])
+        }
+    }
+
+    @Test func `a job that stops the loop lets the rest of its batch run`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            for number in 1...3 {
+                Task(executorPreference: loop) {
+                    trace.add("\(number)")
+                    loop.stop()
+                }
+            }
+            trace.add("\(loop.run(for: generously))")
+        }
+        #expect(trace.description == "1 2 3 stopped")
+    }
+}

@@ -1,0 +1,128 @@
+// Rules proved here (RunLoop+Ticks.swift, Mailbox.swift):
+// - One tick for each fire, on the grid that begins with the iteration, in the loop's time.
+// - A slow task gets one tick that stands for several.
+// - The timer goes with the iteration: cancelled, left, let go of; and the sequence ends with the loop.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct `Ticks for tasks` {
+    @Test func `one tick for each fire, on the grid, in the loop's own time`() async throws {
+        try await withManualThread { loop, clock in
+            var ticks = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()
+            #expect(loop.timerCount == 1)
+            for number in 1...5 {
+                clock.advance(by: .milliseconds(10))
+                #expect(await ticks.next() == .init(date: .ms(Int64(number) * 10), count: 1))
+                // The handler has returned, or the next slot would count as missed.
+                try await loop.performAsync {}
+            }
+        }
+    }
+
+    @Test func `a slow task gets one tick for all that it missed, and nothing is queued`() async throws {
+        try await withManualThread { loop, clock in
+            var ticks = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()
+            for number in 1...1_000 {
+                clock.advance(by: .milliseconds(10))
+                while loop.statistics.timersFired < number { try await loop.performAsync {} }
+                // The handler has returned, or the next slot would count as missed.
+                try await loop.performAsync {}
+            }
+            #expect(await ticks.next() == .init(date: .ms(10_000), count: 1_000))
+            clock.advance(by: .milliseconds(10))
+            #expect(await ticks.next() == .init(date: .ms(10_010), count: 1))
+        }
+    }
+
+    @Test func `leaving the loop, cancelling the task and dropping the iterator take the timer away`() async throws {
+        try await withManualThread { loop, clock in
+            let begun = AsyncStream.makeStream(of: Void.self)
+            let task = Task {
+                for await _ in loop.ticks(every: .milliseconds(10)) { begun.continuation.finish() }
+                return Task.isCancelled
+            }
+            await loop.untilItHolds(timers: 1)
+            clock.advance(by: .milliseconds(10))
+            for await _ in begun.stream {}
+            task.cancel()
+            #expect(await task.value)
+            #expect(loop.timerCount == 0)
+
+            let leaver = Task { for await _ in loop.ticks(every: .milliseconds(10)) { break } }
+            await loop.untilItHolds(timers: 1)
+            clock.advance(by: .milliseconds(10))
+            await leaver.value
+            #expect(loop.timerCount == 0)
+
+            do {
+                let iterator = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()
+                let copy = iterator
+                #expect(loop.timerCount == 1)
+                withExtendedLifetime((iterator, copy)) {}
+            }
+            #expect(loop.timerCount == 0)
+        }
+    }
+
+    @Test func `a task that is cancelled before it asks gets nil, and no timer stays`() async throws {
+        try await withManualThread { loop, _ in
+            let task = Task {
+                withUnsafeCurrentTask { $0?.cancel() }
+                for await _ in loop.ticks(every: .milliseconds(1)) { Issue.record("a tick for a cancelled task") }
+            }
+            await task.value
+            #expect(loop.timerCount == 0)
+        }
+    }
+
+    @Test func `each iterator has a timer of its own`() async throws {
+        try await withManualThread { loop, clock in
+            let ticks = loop.ticks(every: .milliseconds(10))
+            var first = ticks.makeAsyncIterator()
+            clock.advance(by: .milliseconds(5))
+            var second = ticks.makeAsyncIterator()
+            #expect(loop.timerCount == 2)
+            clock.advance(by: .milliseconds(10))
+            #expect(await first.next()?.date == .ms(10))
+            #expect(await second.next()?.date == .ms(15))
+        }
+    }
+
+    @Test func `the sequence ends when the loop does, and is empty on one that has ended`() async throws {
+        let thread = try RunLoopThread(name: "short")
+        let loop = thread.runLoop
+        let task = Task { for await _ in loop.ticks(every: .seconds(3600)) {} }
+        await loop.untilItHolds(timers: 1)
+        thread.stop()
+        await task.value
+        thread.join()
+        for await _ in loop.ticks(every: .milliseconds(1)) { Issue.record("a tick of an ended loop") }
+    }
+
+    @Test func `ticks and cancellation may race as they like`() async throws {
+        try await withLoopThread { thread in
+            for round in 0..<200 / roundsDivisor {
+                let task = Task { for await _ in thread.runLoop.ticks(every: .microseconds(100)) {} }
+                for _ in 0..<round { await Task.yield() }
+                task.cancel()
+                await task.value
+            }
+            #expect(thread.runLoop.timerCount == 0)
+        }
+    }
+
+    @Test func `ticks are held while the loop runs in another mode, and the tolerance is the timer's`() async throws {
+        try await withManualThread { loop, clock in
+            var ticks = loop.ticks(every: .milliseconds(10), tolerance: .milliseconds(100), mode: "private").makeAsyncIterator()
+            clock.advance(by: .milliseconds(35))
+            try await loop.performAsync {
+                #expect(loop.statistics.timersFired == 0)
+                _ = loop.run(mode: "private", for: .zero)
+            }
+            // One late fire, as of any timer.
+            #expect(await ticks.next()?.count == 1)
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// What a review of the core found after it had been tuned.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct TunedCoreRegressionTests {
+    /// The stale source was let go of before it was failed: memory that AddressSanitizer knows to be freed.
+    @Test func `a stranger that a later handler of the batch ends is failed while it is still there`() throws {
+        let outcome = try onFreshThread { loop in
+            let trace = Trace()
+            let (old, new, other) = (Pipe(), Pipe(), Pipe())
+            let duplicate = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 0)
+            defer { close(duplicate) }
+            var stale: RunLoop.DescriptorSource? = try readSource(old) { _ in trace.add("stranger") }
+            let ending = Slot(stale)
+            stale = nil
+            loop.add(ending.value!)
+            let later = try readSource(other) { _ in
+                trace.add("later:\(other.readAll())")
+                ending.value?.invalidate()
+                ending.value = nil
+            }
+            loop.add(later)
+            _ = loop.run(until: .distantPast)
+            // The number is another file's now, and the old file is readable in the kernel's set.
+            precondition(dup2(new.readEnd, old.readEnd) == old.readEnd)
+            old.write()
+            other.write()
+            _ = loop.run(until: .distantPast)
+            _ = loop.run(until: .distantPast)
+            return trace.description
+        }
+        #expect(outcome == "later:x")
+    }
+
+    /// The date was stored after the timer's loop had been looked up: set between a loop's claim and its reading of the date, it was lost.
+    @Test func `a date that one thread sets while another adds the timer is never lost`() throws {
+        let thread = try RunLoopThread(name: "dates")
+        defer {
+            thread.stop()
+            thread.join()
+        }
+        for _ in 0..<300 {
+            let fired = Gate()
+            let timer = RunLoop.Timer.onDemand { _ in fired.open() }
+            let start = Gate()
+            let setter = plainThread {
+                start.wait()
+                timer.nextFire = .now
+            }
+            start.open()
+            thread.runLoop.add(timer)
+            try setter.join()
+            fired.wait()
+            timer.invalidate()
+        }
+    }
+
+    /// A date set on the loop's own thread while another thread moves the timer to another loop went to the loop that it had left.
+    @Test func `a date that the loop's thread sets while another thread moves the timer is never lost`() throws {
+        let threads = try (0..<2).map { try RunLoopThread(name: "moves \($0)") }
+        defer {
+            for thread in threads {
+                thread.stop()
+                thread.join()
+            }
+        }
+        let (from, to) = (threads[0].runLoop, threads[1].runLoop)
+        for _ in 0..<300 {
+            let fired = Gate()
+            let timer = RunLoop.Timer.onDemand { _ in fired.open() }
+            from.add(timer)
+            let isSet = Gate()
+            from.perform {
+                timer.nextFire = .now
+                isSet.open()
+            }
+            from.remove(timer)
+            to.add(timer)
+            isSet.wait()
+            fired.wait()
+            timer.invalidate()
+        }
+    }
+}

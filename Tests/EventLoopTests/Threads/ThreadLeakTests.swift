@@ -1,0 +1,103 @@
+// Rules proved here:
+// - Threads that have ended leave descriptors, threads and memory as they were, jobs and timers on them included.
+// - A thread's name is what `top -H` shows, cut to whole characters; a stack size is honoured, and refused with its number.
+//
+// What belongs to the process is counted in a process of its own.
+
+#if os(Linux)
+
+import EventLoop
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@Suite(.serialized) struct ThreadLeakTests {
+    @Test func `ten thousand threads leave descriptors, threads and memory as they were`() async {
+        await #expect(processExitsWith: .success) {
+            @Sendable func useThread(_ number: Int) throws {
+                let thread = try RunLoopThread(name: "short")
+                let loop = thread.runLoop
+                let ledger = Ledger(on: loop)
+                Task(executorPreference: loop) { await ledger.append("job") }
+                loop.add(RunLoop.Timer(after: .seconds(3600)) { _ in })
+                let answer = try loop.performAndWait { number + 1 }
+                thread.stop()
+                #expect(thread.join(timeout: patience) && answer == number + 1)
+            }
+            for number in 0..<500 { try useThread(number) }
+            let before = (openDescriptors(), threadCount(settlingAt: 0), residentPages())
+            for number in 0..<10_000 { try useThread(number) }
+            #expect(openDescriptors().count < before.0.count + 10, "\(before.0) \(openDescriptors())")
+            // A detached thread is gone a moment after the join that it opened.
+            #expect(threadCount(settlingAt: before.1 + 4) <= before.1 + 4)
+            // 16 MiB: less than two kilobytes for each thread; a sanitizer's own books grow by more.
+            let isSanitized = dlsym(nil, "__tsan_init") != nil || dlsym(nil, "__asan_init") != nil
+            #expect(isSanitized || residentPages() < before.2 + 4096, "\(before.2) pages before, \(residentPages()) after")
+        }
+    }
+
+    @Test func `top shows the name, cut between characters`() throws {
+        for (name, shown) in [
+            ("worker-7", "worker-7"), ("exactly-15-byte", "exactly-15-byte"), ("zwölf Kannen für", "zwölf Kannen f"), ("", ""),
+        ] {
+            let thread = try RunLoopThread(name: name)
+            defer { thread.stop() }
+            let comm = try thread.runLoop.performAndWait { contents(of: "/proc/thread-self/comm") }
+            #expect(comm == shown + "\n")
+            #expect(thread.name == name)
+        }
+    }
+
+    @Test func `a stack size that is no whole number of pages is rounded up, and one that cannot be is refused`() throws {
+        let page = sysconf(Int32(_SC_PAGESIZE))
+        let thread = try RunLoopThread(name: "odd", stackSize: (1 << 20) + 1)
+        defer { thread.stop() }
+        let size = try thread.runLoop.performAndWait { stackSizeOfThisThread() }
+        #expect(size >= (1 << 20) + page)
+        for size in [-1, 0, 1, Int.max] {
+            do {
+                _ = try RunLoopThread(name: "none", stackSize: size)
+                Issue.record("started with a stack of \(size) bytes")
+            } catch let error as RunLoop.SourceError {
+                guard case .system(let operation, let code) = error else {
+                    Issue.record("\(error)")
+                    continue
+                }
+                #expect(operation.contains("\(size) bytes"))
+                #expect(code != 0)
+            }
+        }
+    }
+}
+
+/// How many threads the process has, when it has come down to `settled` or a while has passed.
+private func threadCount(settlingAt settled: Int) -> Int {
+    let deadline = ContinuousClock.now + .seconds(5)
+    while true {  // ends: by the deadline
+        let count = folderEntries("/proc/self/task")
+        if count <= settled || settled == 0 || ContinuousClock.now > deadline { return count }
+        breathe()
+    }
+}
+
+private func folderEntries(_ path: String) -> Int {
+    guard let folder = opendir(path) else { return -1 }
+    defer { closedir(folder) }
+    var count = 0
+    while readdir(folder) != nil { count += 1 }
+    return count
+}
+
+private func residentPages() -> Int {
+    Int(contents(of: "/proc/self/statm").split(separator: " ")[1]) ?? -1
+}
+
+private func contents(of path: String) -> String {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    let count = read(descriptor, &buffer, buffer.count)
+    return String(decoding: buffer[..<max(count, 0)], as: UTF8.self)
+}
+
+#endif
