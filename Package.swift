@@ -15,6 +15,7 @@ let package = Package(
     platforms: [.macOS(.v15)],
     products: [
         .library(name: "EventLoop", targets: ["EventLoop"]),
+        .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
         .executable(name: "eventloop-demo", targets: ["eventloop-demo"]),
     ],
     targets: [
@@ -26,6 +27,8 @@ let package = Package(
         // entry points that run loops use, so that Dispatch is never imported and may be absent.
         .target(name: "CPlatform"),
         .target(name: "EventLoop", dependencies: ["CLibevent", "CPlatform"], swiftSettings: strict),
+        // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
+        .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
         .executableTarget(name: "eventloop-demo", dependencies: ["EventLoop", "CLibevent"], swiftSettings: strict),
         .target(
             name: "EventLoopTestSupport", dependencies: ["EventLoop"],
@@ -40,6 +43,15 @@ let package = Package(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
             name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+        // One program twice, the same but for its imports: written for Foundation, and moved over.
+        .target(name: "MigrationBefore", path: "Tests/Migration/Before", swiftSettings: strict),
+        .target(
+            name: "MigrationAfter", dependencies: ["EventLoop", "EventLoopFoundation"],
+            path: "Tests/Migration/After", swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopFoundationTests",
+            dependencies: ["EventLoop", "EventLoopFoundation", "EventLoopTestSupport", "MigrationBefore", "MigrationAfter"],
+            swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6]
 )

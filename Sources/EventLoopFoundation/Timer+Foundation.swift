@@ -1,0 +1,84 @@
+// Foundation's forms of making, moving and asking a timer.
+
+public import EventLoop
+
+#if canImport(FoundationEssentials)
+public import FoundationEssentials
+#else
+public import Foundation
+#endif
+
+extension RunLoop.Timer {
+    /// Makes a timer that fires `interval` seconds from now, once or every `interval`. Zero or less counts as 0.1 ms; NaN is a precondition
+    /// failure.
+    ///
+    /// The first date is one interval from now; Foundation's on Linux fires at once. "Now" is the time of the calling thread's loop: manual
+    /// when that uses a `ManualClock`, else the monotonic clock. Thread-safe. Counterpart of Foundation's `init(timeInterval:repeats:block:)`.
+    public convenience init(
+        timeInterval interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
+        block: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) {
+        let duration = Self.honoured(interval, file, line)
+        if repeats {
+            self.init(every: duration, file: file, line: line, handler: block)
+        } else {
+            self.init(after: duration, file: file, line: line, handler: block)
+        }
+    }
+
+    /// Makes a timer that fires at `date`; if it repeats, every `interval` seconds from there, of which zero or less counts as 0.1 ms and NaN is
+    /// a precondition failure. Otherwise `interval` means nothing.
+    ///
+    /// The date is looked up on the wall clock once, here. In the past it fires in the first pass. Thread-safe. Counterpart of Foundation's
+    /// `init(fire:interval:repeats:block:)`.
+    public convenience init(
+        fire date: Date, interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
+        block: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) {
+        self.init(
+            fireAt: ClockReading { RunLoop.presentOfCaller }.instant(of: date),
+            interval: repeats ? Self.honoured(interval, file, line) : nil, file: file, line: line, handler: block)
+    }
+
+    /// Makes a timer as `init(timeInterval:repeats:block:)` does, and adds it to the calling thread's loop in the default mode. Counterpart of
+    /// Foundation's `scheduledTimer(withTimeInterval:repeats:block:)`.
+    @available(*, noasync)
+    @discardableResult
+    public static func scheduledTimer(
+        withTimeInterval interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
+        block: @escaping @Sendable (RunLoop.Timer) -> Void
+    ) -> RunLoop.Timer {
+        let timer = RunLoop.Timer(timeInterval: interval, repeats: repeats, file: file, line: line, block: block)
+        RunLoop.current.add(timer)
+        return timer
+    }
+
+    /// When the timer fires next, as a date of the wall clock as it stands now; `Date.distantFuture` once the timer is invalid.
+    ///
+    /// Setting it is setting `nextFire`: the date is looked up on the wall clock once, and the grid of a repeating timer starts anew from
+    /// there. A date that was set reads back to within a few microseconds. Where a thread's loop is in manual time, dates count from its now.
+    /// Thread-safe. Counterpart of Foundation's `fireDate`.
+    public var fireDate: Date {
+        get { ClockReading { RunLoop.presentOfCaller }.date(of: nextFire) }
+        set { nextFire = ClockReading { RunLoop.presentOfCaller }.instant(of: newValue) }
+    }
+
+    /// Seconds between two fires; zero when the timer fires once. Thread-safe. Counterpart of Foundation's `timeInterval`.
+    public var timeInterval: TimeInterval { interval?.timeInterval ?? 0 }
+
+    /// The core's `tolerance` in seconds: never negative, at most half of `timeInterval`. NaN is a precondition failure. Thread-safe.
+    /// Counterpart of Foundation's `tolerance`, which on Linux keeps nothing.
+    ///
+    /// The type that is wanted decides between the two: `timer.tolerance = 0.1` is this one, `timer.tolerance = .milliseconds(100)` the core's,
+    /// and where either would do, as in `let tolerance = timer.tolerance`, it is the core's.
+    @_disfavoredOverload
+    public var tolerance: TimeInterval {
+        get { toleranceAsDuration.timeInterval }
+        set { toleranceAsDuration = Duration(newValue, #fileID, #line) }
+    }
+
+    /// At least the documented floor.
+    private static func honoured(_ interval: TimeInterval, _ file: StaticString, _ line: UInt) -> Duration {
+        max(Duration(interval, file, line), .microseconds(100))
+    }
+}

@@ -1,0 +1,29 @@
+// The code of docs/foundation.md, compiled. DocumentedCodeTests compares each block of the page with this file: change both.
+
+import EventLoop
+import EventLoopFoundation
+
+final class Reminder: Sendable {
+    private let timer: Timer
+
+    init(after delay: TimeInterval, _ body: @escaping @Sendable () -> Void) {
+        timer = Timer(timeInterval: delay, repeats: false) { _ in body() }
+        timer.tolerance = delay / 10
+        RunLoop.main.add(timer, forMode: .common)
+    }
+
+    var date: Date { timer.fireDate }
+}
+
+func waitForFlag(_ flag: @Sendable () -> Bool, on loop: RunLoop) {
+    let limit = Date(timeIntervalSinceNow: 5)
+    while !flag() && Date() < limit && loop.run(mode: .default, before: limit) {}
+}
+
+func tolerances(of timer: Timer) -> (Duration, TimeInterval) {
+    timer.tolerance = 0.1  // seconds
+    timer.tolerance = .milliseconds(100)  // a Duration
+    let inferred = timer.tolerance  // a Duration
+    let seconds: TimeInterval = timer.tolerance
+    return (inferred, seconds)
+}

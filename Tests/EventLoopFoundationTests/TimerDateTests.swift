@@ -1,0 +1,139 @@
+// Rules proved here, for the Foundation forms of timers (docs/foundation.md; design notes 5):
+// - A timer made without a date first fires one interval from now.
+// - Zero, negative and tiny intervals count as 0.1 ms where they repeat; NaN traps; the longest saturate.
+// - fireDate is the wall clock's word for nextFire; tolerance is kept and honoured.
+
+import EventLoop
+import EventLoopFoundation
+import EventLoopTestSupport
+import Testing
+
+@Suite struct TimerDateTests {
+    @Test func `a timer made with an interval first fires one interval from now, and then on its grid`() throws {
+        try inManualTime { loop, clock, trace in
+            loop.add(Timer(timeInterval: 1.5, repeats: true) { _ in trace.add("r@\(clock.ms)") })
+            loop.add(Timer(timeInterval: 2, repeats: false) { _ in trace.add("once@\(clock.ms)") })
+            Timer.scheduledTimer(withTimeInterval: 0.1, repeats: false) { _ in trace.add("scheduled@\(clock.ms)") }
+            #expect(loop.run(for: .seconds(5)) == .timedOut)
+            #expect(trace.description == "scheduled@100 r@1500 once@2000 r@3000 r@4500")
+        }
+    }
+
+    @Test func `a timer made with a date fires then; its interval means nothing when it does not repeat`() throws {
+        try inManualTime { loop, clock, trace in
+            let date = Date(timeIntervalSinceNow: 3600)
+            let once = Timer(fire: date, interval: 60, repeats: false) { _ in trace.add("once@\(clock.ms / 60_000)") }
+            let often = Timer(fire: date, interval: 60, repeats: true) { _ in trace.add("often@\(clock.ms / 60_000)") }
+            #expect([once.timeInterval, often.timeInterval] == [0, 60])
+            // Half a minute later, so that what passed on the wall meanwhile does not show in minutes.
+            for timer in [once, often] { timer.nextFire = timer.nextFire + .seconds(30) }
+            loop.add(once)
+            loop.add(often)
+            _ = loop.run(for: .seconds(3600 + 119))
+            #expect(trace.list.sorted() == ["often@60", "often@61", "once@60"])
+        }
+    }
+
+    @Test(arguments: [Date.distantPast, Date(timeIntervalSinceReferenceDate: -Double.infinity), Date(timeIntervalSinceNow: -1)])
+    func `a date in the past fires in the first pass`(date: Date) throws {
+        try inManualTime { loop, clock, trace in
+            loop.add(Timer(fire: date, interval: 0, repeats: false) { _ in trace.add("fired") })
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.description == "fired")
+        }
+    }
+
+    @Test(arguments: [0, -3, 1e-12, -Double.infinity])
+    func `a repeating timer's interval is at least a tenth of a millisecond`(interval: TimeInterval) throws {
+        try inManualTime { loop, clock, trace in
+            let timer = Timer.scheduledTimer(withTimeInterval: interval, repeats: true) { _ in trace.add("\(clock.now.nanoseconds)") }
+            #expect(timer.timeInterval == 0.0001)
+            #expect(loop.run(for: .microseconds(350)) == .timedOut)
+            #expect(trace.description == "100000 200000 300000")
+            let dated = Timer(fire: Date(), interval: interval, repeats: true) { _ in }
+            #expect(dated.timeInterval == 0.0001)
+        }
+    }
+
+    @Test func `the longest intervals and dates do not overflow`() throws {
+        try inManualTime { loop, _, _ in
+            for interval in [1e18, Double.infinity, .greatestFiniteMagnitude] {
+                let timer = Timer(timeInterval: interval, repeats: true) { _ in }
+                #expect(timer.nextFire == .distantFuture)
+                #expect(timer.fireDate == .distantFuture)
+                timer.tolerance = interval
+                #expect((timer.tolerance as Duration) > .seconds(1_000_000_000))
+            }
+            let timer = Timer(fire: .distantFuture, interval: 1, repeats: true) { _ in }
+            #expect(timer.nextFire == .distantFuture)
+            timer.fireDate = .distantPast
+            #expect(timer.nextFire == .distantPast)
+            #expect(timer.fireDate == .distantPast)
+            timer.fireDate = Date(timeIntervalSinceNow: 1e10)  // three hundred years
+            #expect(timer.fireDate == .distantFuture)
+        }
+    }
+
+    @Test func `an interval or a tolerance that is not a number is a precondition failure`() async {
+        await #expect(processExitsWith: .failure) { _ = Timer(timeInterval: .nan, repeats: false) { _ in } }
+        await #expect(processExitsWith: .failure) { _ = Timer(fire: Date(), interval: .nan, repeats: true) { _ in } }
+        await #expect(processExitsWith: .failure) { Timer(timeInterval: 1, repeats: true) { _ in }.tolerance = TimeInterval.nan }
+    }
+
+    @Test func `fireDate reads back what was set, and moves the timer`() throws {
+        try onFreshThread { loop in
+            let timer = Timer.scheduledTimer(withTimeInterval: 3600, repeats: true) { _ in }
+            #expect(abs(timer.fireDate.timeIntervalSinceNow - 3600) < 5)
+            let date = Date(timeIntervalSinceNow: 7200)
+            timer.fireDate = date
+            #expect(abs(timer.fireDate.timeIntervalSince(date)) < 0.001)
+            #expect(loop.nextTimerFire()! > .now + .seconds(7100))
+            timer.invalidate()
+            #expect(timer.fireDate == .distantFuture)
+            timer.fireDate = date
+            #expect(timer.fireDate == .distantFuture)
+        }
+    }
+
+    @Test func `a tolerance is kept, in seconds, and lets one wake-up serve two timers`() throws {
+        try inManualTime { loop, clock, trace in
+            let lenient = Timer(timeInterval: 1, repeats: true) { _ in trace.add("lenient@\(clock.ms)") }
+            lenient.tolerance = 0.3
+            #expect(lenient.tolerance as TimeInterval == 0.3)
+            lenient.tolerance = -1
+            #expect(lenient.tolerance as TimeInterval == 0)
+            lenient.tolerance = 10
+            #expect(lenient.tolerance as TimeInterval == 0.5)
+            loop.add(lenient)
+            loop.add(Timer(timeInterval: 1.2, repeats: false) { _ in trace.add("strict@\(clock.ms)") })
+            _ = loop.run(for: .milliseconds(1300))
+            #expect(trace.description == "lenient@1200 strict@1200")
+        }
+    }
+
+    @Test func `fire and invalidate are the core's`() {
+        let trace = Trace()
+        let timer = Timer(timeInterval: 1, repeats: false) { timer in trace.add("fired, \(timer.isValid)") }
+        timer.fire()
+        timer.fire()
+        #expect(trace.description == "fired, true")
+        #expect(!timer.isValid)
+    }
+
+    @Test func `timers and loops are equal by identity, and go into sets`() throws {
+        let (one, other) = (Timer(timeInterval: 1, repeats: false) { _ in }, Timer(timeInterval: 1, repeats: false) { _ in })
+        #expect(Set([one, other, one]).count == 2)
+        #expect([one, other].firstIndex(of: other) == 1)
+        let loop = try onFreshThread { $0 }
+        #expect(loop == loop && loop != RunLoop.main)
+    }
+
+    @Test func `making a timer makes no loop for the thread`() throws {
+        let hasLoop = try plainThread {
+            let timer = Timer(fire: Date(timeIntervalSinceNow: 1), interval: 0, repeats: false) { _ in }
+            timer.fireDate = Date(timeIntervalSinceNow: 2)
+            return timer.fireDate > Date() && RunLoop.main.isCurrent
+        }.join()
+        #expect(!hasLoop)
+    }
+}
