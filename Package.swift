@@ -16,6 +16,7 @@ let package = Package(
     products: [
         .library(name: "EventLoop", targets: ["EventLoop"]),
         .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
+        .library(name: "EventLoopTesting", targets: ["EventLoopTesting"]),
         .executable(name: "eventloop-demo", targets: ["eventloop-demo"]),
     ],
     targets: [
@@ -29,6 +30,8 @@ let package = Package(
         .target(name: "EventLoop", dependencies: ["CLibevent", "CPlatform"], swiftSettings: strict),
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
+        // For users' tests. The only library here that links Swift Testing.
+        .target(name: "EventLoopTesting", dependencies: ["EventLoop"], swiftSettings: strict),
         .executableTarget(name: "eventloop-demo", dependencies: ["EventLoop", "CLibevent"], swiftSettings: strict),
         .target(
             name: "EventLoopTestSupport", dependencies: ["EventLoop"],
@@ -51,6 +54,9 @@ let package = Package(
         .testTarget(
             name: "EventLoopFoundationTests",
             dependencies: ["EventLoop", "EventLoopFoundation", "EventLoopTestSupport", "MigrationBefore", "MigrationAfter"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopTesting", "EventLoopTestSupport"],
             swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6]

@@ -1,0 +1,235 @@
+// Rules proved here, for the trait `.runLoop`:
+// - The body of a test, async or not, runs on the loop's thread; so do its suite's init and its tasks; main-actor tests do not.
+// - Each test, and each case, has a loop of its own, in the time that was asked for; the innermost trait counts.
+// - The loop has ended when the test has, however it ended.
+// - A test that leaves items is told, if it asked to be.
+
+import EventLoop
+import EventLoopTestSupport
+import EventLoopTesting
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite(.runLoop) struct RunLoopTraitTests {
+    /// What the suite's init saw.
+    let wasOnLoop = RunLoop.ofTest.isCurrent
+
+    @Test func `a body that is not async runs on the loop's thread, and may run the loop`() {
+        let loop = RunLoop.current
+        #expect(loop === RunLoop.ofTest && loop.isCurrent)
+        let trace = Trace()
+        loop.perform { trace.add("performed") }
+        #expect(loop.run(until: .distantFuture, returnAfterSourceHandled: true) == .handledSource)
+        #expect(trace.description == "performed")
+    }
+
+    @Test func `an async body runs on the loop's thread, also after it was suspended`() async throws {
+        let loop = RunLoop.ofTest
+        #expect(loop.isCurrent)
+        try await loop.clock.sleep(for: .microseconds(1))
+        #expect(loop.isCurrent)
+        await Task.yield()
+        #expect(loop.isCurrent)
+        await Task.detached { #expect(!loop.isCurrent) }.value
+        #expect(loop.isCurrent)
+    }
+
+    @Test func `the init of the suite and the tasks of the test are on the loop too`() async {
+        #expect(wasOnLoop)
+        let loop = RunLoop.ofTest
+        async let isOnLoop = loop.isCurrent
+        #expect(await isOnLoop)
+        await withTaskGroup { group in
+            for _ in 0..<3 { group.addTask { RunLoop.ofTest === loop && loop.isCurrent } }
+            for await isOnLoop in group { #expect(isOnLoop) }
+        }
+    }
+
+    @Test @MainActor func `a main-actor test stays with the main actor, and finds the loop`() async throws {
+        #expect(!RunLoop.ofTest.isCurrent)
+        #expect(try await RunLoop.ofTest.performAsync { true })
+    }
+
+    @Test(.timeLimit(.minutes(1))) func `a time limit changes nothing`() async {
+        #expect(RunLoop.ofTest.isCurrent)
+    }
+
+    @Test func `the loop goes round while the body is suspended`() async throws {
+        let loop = RunLoop.ofTest
+        let pipe = Pipe()
+        let text = try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<String, any Error>) in
+            do {
+                let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { source, _ in
+                    source.invalidate()
+                    continuation.resume(returning: pipe.readAll())
+                }
+                loop.add(source)
+                pipe.write("both ends")
+            } catch { continuation.resume(throwing: error) }
+        }
+        #expect(text == "both ends")
+    }
+
+    @Test func `outside such a test, here in a process of its own, there is neither loop nor clock of a test`() async {
+        await #expect(processExitsWith: .failure) { _ = RunLoop.ManualClock.ofTest }
+        await #expect(processExitsWith: .failure) { _ = RunLoop.ofTest }
+    }
+
+    // MARK: Cases
+
+    private static let loops = Box<[ObjectIdentifier: RunLoop]>([:])
+
+    @Test(arguments: 1...8)
+    func `each case has a loop of its own`(number: Int) {
+        let loop = RunLoop.current
+        Self.loops.change { loops in
+            #expect(loops[ObjectIdentifier(loop)] == nil)
+            loops[ObjectIdentifier(loop)] = loop  // held, so that no address comes again
+        }
+    }
+
+    // MARK: Time
+
+    @Test(.runLoop(.manualTime)) func `manual time stands still until it is told to move`() {
+        let (loop, clock, trace) = (RunLoop.current, RunLoop.ManualClock.ofTest, Trace())
+        loop.add(RunLoop.Timer(every: .seconds(60)) { _ in trace.add("@\(clock.ms)") })
+        #expect(loop.run(for: .zero) == .timedOut)
+        #expect(trace.description == "")
+        clock.advance(by: .seconds(60))
+        #expect(loop.run(for: .zero) == .timedOut)
+        #expect(trace.description == "@60000")
+    }
+
+    @Test(.runLoop(.manualTime)) func `manual time that moves wakes what waits for it`() async throws {
+        let clock = RunLoop.ManualClock.ofTest
+        let loop = RunLoop.ofTest
+        async let slept: Void = loop.clock.sleep(for: .seconds(3600))
+        // The sleep is a timer when there is one to see.
+        while loop.nextTimerFire() == nil { await Task.yield() }  // ends: the sleep is on its way
+        clock.advance(by: .seconds(3600))
+        try await slept
+        #expect(clock.ms == 3_600_000)
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true, start: .ms(5)))) func `manual time can jump by itself, from where it is told to start`()
+        async throws
+    {
+        let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
+        #expect(clock.ms == 5)
+        try await loop.clock.sleep(for: .seconds(86_400))
+        #expect(clock.ms == 86_400_005)
+    }
+}
+
+@Suite(.runLoop(.manualTime)) struct InheritedTraitTests {
+    @Test func `a suite's trait is each test's`() { #expect(RunLoop.ManualClock.ofTest.ms == 0) }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true))) func `a test's own trait goes before its suite's`() {
+        // The thread keeps its default mode from being empty.
+        #expect(RunLoop.current.run(for: .seconds(1)) == .timedOut)
+        #expect(RunLoop.ManualClock.ofTest.ms == 1000)
+    }
+
+    @Suite struct Inner {
+        @Test func `a suite inside has it too`() { #expect(RunLoop.ManualClock.ofTest.ms == 0 && RunLoop.current === RunLoop.ofTest) }
+    }
+}
+
+/// What the trait does around a test, with functions of our own in the test's place.
+@Suite struct RunLoopTraitScopeTests {
+    private func scope(_ trait: RunLoopTrait, _ body: @Sendable () async throws -> Void) async throws {
+        let test = try #require(Test.current)
+        try await trait.provideScope(for: test, testCase: Test.Case.current, performing: body)
+    }
+
+    @Test func `the loop has ended when the test is over, and the handlers are let go of`() async throws {
+        let loop = Slot<RunLoop?>(nil)
+        let released = Counter()
+        try await scope(.runLoop) {
+            loop.value = .ofTest
+            let witness = Witness { released.increment() }
+            RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in witness.testify() })
+        }
+        #expect(loop.value?.isValid == false)
+        #expect(released.value == 1)
+    }
+
+    @Test func `the loop has ended also when the test throws, and its error is the test's`() async throws {
+        struct Expected: Error {}
+        let loop = Slot<RunLoop?>(nil)
+        await #expect(throws: Expected.self) {
+            try await scope(.runLoop(mustBeLeftEmpty: true)) {
+                loop.value = .ofTest
+                RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in })
+                throw Expected()
+            }
+        }
+        #expect(loop.value?.isValid == false)
+    }
+
+    @Test func `the loop has ended also when the test's task was cancelled`() async throws {
+        let loop = Slot<RunLoop?>(nil)
+        let test = try #require(Test.current)
+        let task = Task {
+            try await RunLoopTrait.scope(.runLoop, test) {
+                loop.value = .ofTest
+                try await RunLoop.ofTest.clock.sleep(until: .distantFuture)
+            }
+        }
+        while loop.value == nil { await Task.yield() }  // ends: the task is on its way
+        task.cancel()
+        await #expect(throws: CancellationError.self) { try await task.value }
+        #expect(loop.value?.isValid == false)
+    }
+
+    @Test func `what a test leaves is named when it must leave nothing`() async throws {
+        let messages = Slot<[String]>([])
+        try await withKnownIssue {
+            try await scope(.runLoop(.manualTime, mustBeLeftEmpty: true)) {
+                let loop = RunLoop.ofTest
+                loop.add(RunLoop.Timer(after: .seconds(3600), label: "forgotten") { _ in }, forMode: "other")
+                loop.add(RunLoop.CustomSource {}, forMode: .common)
+                loop.add(RunLoop.Observer(activities: .all) { _, _ in })
+                loop.add(RunLoop.Observer(activities: .all, label: "twice") { _, _ in }, forMode: .common)
+            }
+        } matching: { issue in
+            messages.value += issue.comments.map(\.rawValue)
+            return true
+        }
+        let message = messages.value.joined()
+        #expect(message.contains(#"timer "forgotten", made at EventLoopTestingTests/"#))
+        #expect(message.contains("custom source, made at"))
+        #expect(message.split(separator: "\n").filter { $0.contains("observer") }.count == 2)
+    }
+
+    @Test func `a test that leaves nothing, or need not, is told nothing`() async throws {
+        try await scope(.runLoop(mustBeLeftEmpty: true)) {
+            let timer = RunLoop.Timer(after: .seconds(3600)) { _ in }
+            RunLoop.ofTest.add(timer)
+            timer.invalidate()
+            let source = RunLoop.CustomSource {}
+            RunLoop.ofTest.add(source)
+            RunLoop.ofTest.remove(source)
+        }
+        try await scope(.runLoop) { RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in }) }
+    }
+
+    @Test func `a thousand tests leave no thread and no descriptor`() async throws {
+        func openDescriptors() -> Int { (0..<1024).filter { fcntl($0, F_GETFD) >= 0 }.count }
+        let before = openDescriptors()
+        for _ in 0..<1000 { try await scope(.runLoop(.manualTime)) { #expect(RunLoop.ofTest.isCurrent) } }
+        // Other tests run beside this one: a leak of one for each test would be a thousand.
+        #expect(openDescriptors() < before + 500)
+    }
+}
+
+extension RunLoopTrait {
+    fileprivate static func scope(_ trait: RunLoopTrait, _ test: Test, _ body: @Sendable () async throws -> Void) async throws {
+        try await trait.provideScope(for: test, testCase: nil, performing: body)
+    }
+}
