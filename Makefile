@@ -6,6 +6,10 @@
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
 #   make build         debug build
 #   make release       release build; a warning is an error
+#   make perf          measure speed against other run loops: a table, and a chart in .build/perf.html
+#   make perf-peers    the same against SwiftNIO, libuv, libev and GLib as well, in a package of its own
+#   make perf-check    count what operations take, and fail if that is more than the committed counts
+#   make perf-baseline write the committed counts anew
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            everything that CI checks, in its order
@@ -30,7 +34,7 @@ ASAN_SETTINGS := detect_leaks=0
 endif
 LSAN_SETTINGS := suppressions=$(CURDIR)/Scripts/lsan.supp:print_suppressions=0
 
-.PHONY: help run test test-tsan test-asan build release format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -55,6 +59,24 @@ build: dependencies
 release: dependencies
 	$(SWIFT) build --configuration release -Xswiftc -warnings-as-errors
 
+# Options for eventloop-perf: make perf PERF="--quick --filter W1"
+PERF ?=
+
+# The release build has to be the one of `release`: other flags would build everything anew.
+perf: release
+	.build/release/eventloop-perf --chart .build/perf.html --json .build/perf.json $(PERF)
+
+perf-peers: dependencies
+	$(SWIFT) build --package-path Benchmarks --configuration release
+	mkdir -p .build
+	Benchmarks/.build/release/eventloop-peers --chart .build/perf.html --json .build/perf.json $(PERF)
+
+perf-check: release
+	.build/release/eventloop-perf --counts --check Benchmarks/Baselines/counts.txt $(PERF)
+
+perf-baseline: release
+	.build/release/eventloop-perf --counts --write-baseline Benchmarks/Baselines/counts.txt
+
 # Both walk the folder by themselves and pass over hidden folders, the build folders among them.
 format:
 	$(SWIFT) format --in-place --recursive --parallel .
@@ -66,7 +88,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build Benchmarks/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies

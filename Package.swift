@@ -61,3 +61,16 @@ let package = Package(
     ],
     swiftLanguageModes: [.v6]
 )
+
+#if os(Linux)
+// The library against other run loops. It counts system calls with ptrace and allocations in front of glibc: Linux only.
+package.targets += [
+    .target(name: "CPerfPeers", dependencies: ["CLibevent"], linkerSettings: [.linkedLibrary("event_pthreads")]),
+    .executableTarget(name: "eventloop-perf", dependencies: ["EventLoop", "CPerfPeers"], swiftSettings: strict),
+    // The smallest programs, which eventloop-perf starts and times.
+    .executableTarget(name: "eventloop-start", dependencies: ["EventLoop"], swiftSettings: strict),
+    .executableTarget(name: "eventloop-start-foundation", swiftSettings: strict),
+    .executableTarget(name: "eventloop-start-libevent", dependencies: ["CLibevent"]),
+    .testTarget(name: "PerfTests", dependencies: ["eventloop-perf", "CPerfPeers"], swiftSettings: strict),
+]
+#endif

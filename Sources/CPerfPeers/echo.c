@@ -1,0 +1,167 @@
+// W7: the server on raw libevent, and the client that drives every server.
+//
+// Lifecycle of a client: made by `perf_client_start`, freed by `perf_client_join`. Its connections belong to its own thread.
+
+#define _GNU_SOURCE
+#include "CPerfPeers.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "libevent_base.h"
+
+static void need(bool condition, const char *what) {
+    if (condition) return;
+    fprintf(stderr, "eventloop-perf: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void set_no_delay(int socket) {
+    int one = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+static struct sockaddr_in loopback(uint16_t port) {
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+int perf_listen(int backlog, uint16_t *port) {
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = loopback(0);
+    socklen_t length = sizeof address;
+    need(listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, backlog) == 0 &&
+             getsockname(listener, (struct sockaddr *)&address, &length) == 0,
+         "listening on the loopback");
+    *port = ntohs(address.sin_port);
+    return listener;
+}
+
+int perf_accept(int listener) {
+    int connection = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (connection >= 0) set_no_delay(connection);
+    return connection;
+}
+
+// MARK: The client
+
+struct perf_client {
+    uint16_t port;
+    int connections;
+    long warmup, requests;
+    void *thread;
+    int64_t wall_ns, cpu_ns;
+};
+
+static void send_request(int connection) {
+    static const char request[PERF_MESSAGE];
+    need(write(connection, request, sizeof request) == sizeof request, "sending a request");
+}
+
+// Goes on until `answers` have come, and leaves one request on its way on each connection.
+static void drive(int poller, int64_t answers) {
+    struct epoll_event ready[256];
+    while (answers > 0) {
+        int count = epoll_wait(poller, ready, 256, -1);
+        for (int index = 0; index < count; index++) {
+            char answer[PERF_MESSAGE];
+            int connection = ready[index].data.fd;
+            // A message this small arrives whole on the loopback.
+            need(read(connection, answer, sizeof answer) == sizeof answer, "reading an answer");
+            send_request(connection);
+            answers--;
+        }
+    }
+}
+
+static void run_client(void *argument) {
+    struct perf_client *client = argument;
+    perf_pin_this_thread(1);  // the server has processor 0
+    int poller = epoll_create1(EPOLL_CLOEXEC);
+    int *connections = calloc((size_t)client->connections, sizeof *connections);
+    struct sockaddr_in address = loopback(client->port);
+    for (int index = 0; index < client->connections; index++) {
+        int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        need(connection >= 0 && connect(connection, (struct sockaddr *)&address, sizeof address) == 0, "connecting to the server");
+        set_no_delay(connection);
+        struct epoll_event interest = {.events = EPOLLIN, .data.fd = connection};
+        epoll_ctl(poller, EPOLL_CTL_ADD, connection, &interest);
+        connections[index] = connection;
+        send_request(connection);
+    }
+    drive(poller, client->warmup);
+    int64_t wall = perf_wall_ns(), cpu = perf_process_cpu_ns() - perf_thread_cpu_ns();
+    drive(poller, client->requests);
+    client->wall_ns = perf_wall_ns() - wall;
+    client->cpu_ns = perf_process_cpu_ns() - perf_thread_cpu_ns() - cpu;
+    for (int index = 0; index < client->connections; index++) close(connections[index]);
+    free(connections);
+    close(poller);
+}
+
+struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests) {
+    struct perf_client *client = calloc(1, sizeof *client);
+    *client = (struct perf_client){.port = port, .connections = connections, .warmup = warmup, .requests = requests};
+    client->thread = perf_thread_start(run_client, client);
+    return client;
+}
+
+void perf_client_join(struct perf_client *client, struct perf_sample *sample) {
+    perf_thread_join(client->thread);
+    sample->wall_ns += client->wall_ns;
+    sample->cpu_ns += client->cpu_ns;
+    free(client);
+}
+
+// MARK: The server
+
+struct server {
+    struct event_base *base;
+    int open;  // connections not yet closed; the server ends with the last one
+};
+
+struct connection {
+    struct server *server;
+    struct event *event;
+};
+
+static void readable(evutil_socket_t descriptor, short what, void *argument) {
+    (void)what;
+    struct connection *connection = argument;
+    if (perf_echo(descriptor)) return;
+    event_free(connection->event);
+    close(descriptor);
+    if (--connection->server->open == 0) event_base_loopbreak(connection->server->base);
+    free(connection);
+}
+
+static void acceptable(evutil_socket_t listener, short what, void *argument) {
+    (void)what;
+    struct server *server = argument;
+    for (int descriptor; (descriptor = perf_accept(listener)) >= 0;) {
+        struct connection *connection = malloc(sizeof *connection);
+        connection->server = server;
+        connection->event = event_new(server->base, descriptor, EV_READ | EV_PERSIST, readable, connection);
+        event_add(connection->event, NULL);
+    }
+}
+
+void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample) {
+    perf_pin_this_thread(0);
+    uint16_t port;
+    int listener = perf_listen(connections, &port);
+    struct server server = {.base = unlocked_base(), .open = connections};
+    struct event *accepting = event_new(server.base, listener, EV_READ | EV_PERSIST, acceptable, &server);
+    event_add(accepting, NULL);
+    struct perf_client *client = perf_client_start(port, connections, warmup, ops);
+    event_base_loop(server.base, 0);
+    perf_client_join(client, sample);
+    event_free(accepting);
+    event_base_free(server.base);
+    close(listener);
+}

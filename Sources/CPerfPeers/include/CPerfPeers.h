@@ -1,0 +1,192 @@
+// What eventloop-perf does in C: measuring, counting, and the peers that a C programmer would write on raw libevent.
+// Linux only. Nothing of the library depends on it.
+
+#ifndef EVENTLOOP_CPERFPEERS_H
+#define EVENTLOOP_CPERFPEERS_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+// MARK: Measuring
+
+// What happened between `perf_begin` and `perf_end`, summed over all such pairs.
+struct perf_sample {
+    int64_t wall_ns;
+    int64_t cpu_ns;         // of the whole process
+    int64_t thread_cpu_ns;  // of the calling thread
+    int64_t allocations;    // calls that took memory, by any thread; 0 while counting is off
+    int64_t allocated_bytes;
+    int64_t live_bytes;     // what the heap holds more (or less) than before, its bookkeeping included
+    int64_t switches;       // voluntary context switches of the calling thread: how often the kernel put it to sleep
+    bool is_ignored;        // what happens is nobody's business, the tracer's included
+};
+
+// Both on the same thread. Between them nothing of their own is counted: the first thing `perf_begin` reads is the last thing
+// `perf_end` reads, and the wall clock is innermost.
+void perf_begin(struct perf_sample *sample);
+void perf_end(struct perf_sample *sample);
+
+static inline int64_t perf_wall_ns(void);
+int64_t perf_process_cpu_ns(void);
+int64_t perf_thread_cpu_ns(void);
+
+// MARK: Counting allocations
+
+// False where the C library's allocator cannot be interposed (no glibc, or a sanitizer has its own).
+bool perf_can_count_allocations(void);
+// Off until asked for, because a counted allocation is a slower one and some peers allocate at every turn.
+void perf_count_allocations(bool on);
+int64_t perf_allocations(void);
+int64_t perf_allocated_bytes(void);
+int64_t perf_live_bytes(void);
+
+// MARK: Counting system calls
+
+enum { PERF_SYSCALL_NUMBERS = 512 };
+
+struct perf_syscalls {
+    int64_t by_thread;   // of the thread that called `perf_begin`
+    int64_t by_process;  // of all threads
+    int64_t numbers[PERF_SYSCALL_NUMBERS];  // of all threads, each by its number
+};
+
+// Makes `perf_begin` and `perf_end` visible to a tracer, by a system call that does not exist.
+void perf_mark_for_tracer(bool on);
+// Waits until a loop that has nothing to do sleeps; longer under a tracer, where every step takes longer.
+void perf_let_it_sleep(void);
+// Runs a program under ptrace, its standard output going to `output`, and counts its system calls between the marks.
+// 0 and the exit status of the program, or -errno when tracing is refused.
+int perf_trace(char *const arguments[], int output, struct perf_syscalls *counts, int *status);
+// Runs a program, its standard output going to `output`. 0 and its exit status, or -errno.
+int perf_run(char *const arguments[], int output, int *status);
+// "read", "epoll_wait"; NULL for one that no event loop makes.
+const char *perf_syscall_name(int number);
+
+// MARK: Threads
+
+// `body(context)` on a new thread. The handle is for `perf_thread_join`.
+void *perf_thread_start(void (*body)(void *), void *context);
+void perf_thread_join(void *handle);
+// Binds the calling thread to one processor; -1 lets it go again.
+void perf_pin_this_thread(int processor);
+
+// Producers that begin together: each calls `post(context, posts)` once the gate is open.
+struct perf_gang;
+struct perf_gang *perf_gang_start(int producers, long posts, void (*post)(void *context, long posts), void *context);
+void perf_gang_open(struct perf_gang *gang);
+void perf_gang_join(struct perf_gang *gang);  // frees it
+
+// MARK: What handlers do, the same in every language
+
+// W1. Pipes in a ring of `active` lanes; a message of 8 bytes goes round in each lane, so a pipe never holds two of them.
+struct perf_ring {
+    int pipes;
+    int active;
+    long remaining;
+    int *reads, *writes;
+};
+struct perf_ring *perf_ring_make(int pipes, int active);
+void perf_ring_kick(struct perf_ring *ring);  // puts the messages in
+void perf_ring_free(struct perf_ring *ring);
+
+// Sends the message on. True when this was the last delivery that was asked for.
+static inline bool perf_ring_pass(struct perf_ring *ring, int index) {
+    int64_t message = 0;
+    int next = index + ring->active;
+    if (next >= ring->pipes) next -= ring->pipes;
+    (void)!write(ring->writes[next], &message, sizeof message);
+    return --ring->remaining == 0;
+}
+// Takes it, and sends it on.
+static inline bool perf_ring_step(struct perf_ring *ring, int index) {
+    int64_t message;
+    (void)!read(ring->reads[index], &message, sizeof message);
+    return perf_ring_pass(ring, index);
+}
+
+// W2, W4, W6. A number of calls to wait for. Counted by the loop's thread; others may read how many are left.
+struct perf_countdown { long remaining; };
+struct perf_countdown *perf_countdown_make(long calls);
+void perf_countdown_free(struct perf_countdown *countdown);
+static inline bool perf_countdown_hit(struct perf_countdown *countdown) {
+    long left = countdown->remaining - 1;
+    __atomic_store_n(&countdown->remaining, left, __ATOMIC_RELEASE);  // a plain store on most processors
+    return left == 0;
+}
+static inline long perf_countdown_left(struct perf_countdown *countdown) {
+    return __atomic_load_n(&countdown->remaining, __ATOMIC_ACQUIRE);
+}
+
+// W3. Pseudo-random numbers, the same for every implementation.
+static inline uint64_t perf_random(uint64_t *state) {
+    *state += 0x9E3779B97F4A7C15u;
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+// A deadline that will not come during a measurement: 1,000 to 2,000 seconds away, in nanoseconds.
+static inline int64_t perf_random_delay(uint64_t *state) {
+    return 1000000000000 + (int64_t)(perf_random(state) % 1000000000000);
+}
+
+// W3d. The delays of a run, 1 to 20 ms, each measured alone on an idle loop.
+static inline int64_t perf_short_delay(uint64_t *state) { return 1000000 + (int64_t)(perf_random(state) % 19000000); }
+
+// W6, W8. Descriptors that never become ready; -1 ends the process with a sentence when there are too few.
+int perf_idle_descriptor(void);
+
+// W7. A server's listening socket on the loopback, and a client that keeps `connections` open and sends the next request on each
+// as soon as the answer is there. The client runs on a thread of its own, and says how much processor time it took.
+enum { PERF_MESSAGE = 64 };
+struct perf_client;
+int perf_listen(int backlog, uint16_t *port);
+int perf_accept(int listener);  // non-blocking, without Nagle's delay; -1 when nobody waits
+struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests);
+// Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both without the warm-up.
+void perf_client_join(struct perf_client *client, struct perf_sample *sample);
+// Answers what there is to answer. False when the client is gone, in order or not.
+static inline bool perf_echo(int descriptor) {
+    char bytes[4096];
+    ssize_t count = read(descriptor, bytes, sizeof bytes);
+    if (count > 0) count = send(descriptor, bytes, (size_t)count, MSG_NOSIGNAL);
+    return count > 0 || (count < 0 && errno == EAGAIN);
+}
+
+// W8. Starts a program, waits for its end, and says how long both took; -1 when it cannot be started or fails.
+int64_t perf_start_and_wait_ns(const char *path);
+
+// MARK: Raw libevent. All bases without a lock, except where other threads post to them.
+
+void peer_libevent_cascade(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
+enum perf_posting { PERF_POST_FREE, PERF_POST_HELD, PERF_DRAIN_HELD, PERF_POST_SLEEPING };
+void peer_libevent_post(int producers, enum perf_posting how, long ops, struct perf_sample *sample);
+void peer_libevent_ping_pong(int processor, long warmup, long ops, struct perf_sample *sample);
+enum perf_timing { PERF_REARM, PERF_CANCEL, PERF_MAKE, PERF_MAKE_ADD, PERF_RELEASE, PERF_PUSH };
+void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct perf_sample *sample);
+void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample);
+void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
+void peer_libevent_hold_timers(long count, struct perf_sample *sample);
+
+// The floor of W3d: one timerfd and one epoll. Lateness of each timer, in nanoseconds.
+void peer_timerfd_lateness(long count, int64_t *lateness);
+// The floor of W5: function pointers called in a row.
+void peer_function_pointers(int hooks, long ops, struct perf_sample *sample);
+
+// MARK: Inline
+
+#include <time.h>
+
+static inline int64_t perf_wall_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#endif

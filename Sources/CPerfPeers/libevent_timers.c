@@ -1,0 +1,162 @@
+// W3 on raw libevent, and the timerfd floor of W3d.
+
+#define _GNU_SOURCE
+#include "CPerfPeers.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include "libevent_base.h"
+
+static void fired(evutil_socket_t descriptor, short what, void *argument) {
+    (void)descriptor, (void)what;
+    perf_countdown_hit(argument);
+}
+
+static void add_far(struct event *timer, uint64_t *random) {
+    struct timeval delay = timeval_of(perf_random_delay(random));
+    event_add(timer, &delay);
+}
+
+struct bench {
+    struct event_base *base;
+    struct event **timers;
+    long count, ops;
+    uint64_t random;
+    struct perf_sample *sample;
+    struct perf_countdown countdown;
+};
+
+static struct event *any_timer(struct bench *bench) {
+    return bench->timers[perf_random(&bench->random) % (uint64_t)bench->count];
+}
+
+static void rearm(struct bench *bench) {
+    perf_begin(bench->sample);
+    for (long op = 0; op < bench->ops; op++) add_far(any_timer(bench), &bench->random);
+    event_base_loop(bench->base, ONE_PASS);
+    perf_end(bench->sample);
+}
+
+// Half of the timers, one after the other from a random place on; then they come back, unmeasured.
+static void cancel(struct bench *bench) {
+    long batch = bench->count / 2 < 5000 ? bench->count / 2 : 5000;
+    for (long done = 0; done < bench->ops; done += batch) {
+        long from = (long)(perf_random(&bench->random) % (uint64_t)(bench->count - batch));
+        perf_begin(bench->sample);
+        for (long index = 0; index < batch; index++) event_del(bench->timers[from + index]);
+        event_base_loop(bench->base, ONE_PASS);
+        perf_end(bench->sample);
+        for (long index = 0; index < batch; index++) add_far(bench->timers[from + index], &bench->random);
+        event_base_loop(bench->base, ONE_PASS);
+    }
+}
+
+static void make(struct bench *bench, enum perf_timing what) {
+    enum { BATCH = 500 };
+    struct event *batch[BATCH];
+    struct perf_sample unused = {.is_ignored = true};
+    struct perf_sample *adding = what == PERF_RELEASE ? &unused : bench->sample;
+    struct perf_sample *releasing = what == PERF_MAKE_ADD ? &unused : bench->sample;
+    for (long done = 0; done < bench->ops; done += BATCH) {
+        perf_begin(adding);
+        for (int index = 0; index < BATCH; index++) {
+            batch[index] = evtimer_new(bench->base, fired, &bench->countdown);
+            add_far(batch[index], &bench->random);
+        }
+        perf_end(adding);
+        perf_begin(releasing);
+        for (int index = 0; index < BATCH; index++) event_free(batch[index]);
+        event_base_loop(bench->base, ONE_PASS);
+        perf_end(releasing);
+    }
+}
+
+// One timer goes later by a microsecond at a time, and never fires.
+static void push(struct bench *bench) {
+    int64_t delay = 1000000000000;
+    perf_begin(bench->sample);
+    for (long op = 0; op < bench->ops; op++) {
+        delay += 1000;
+        struct timeval later = timeval_of(delay);
+        event_add(bench->timers[0], &later);
+    }
+    event_base_loop(bench->base, ONE_PASS);
+    perf_end(bench->sample);
+}
+
+void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct perf_sample *sample) {
+    struct bench bench = {.base = unlocked_base(), .count = timers, .ops = ops, .random = 1, .sample = sample};
+    int descriptor = perf_idle_descriptor();
+    struct event *idle = event_new(bench.base, descriptor, EV_READ | EV_PERSIST, fired, &bench.countdown);
+    event_add(idle, NULL);
+    bench.timers = calloc((size_t)timers, sizeof *bench.timers);
+    for (long index = 0; index < timers; index++) {
+        bench.timers[index] = evtimer_new(bench.base, fired, &bench.countdown);
+        add_far(bench.timers[index], &bench.random);
+    }
+    event_base_loop(bench.base, ONE_PASS);
+    switch (what) {
+    case PERF_REARM: rearm(&bench); break;
+    case PERF_CANCEL: cancel(&bench); break;
+    case PERF_MAKE: case PERF_MAKE_ADD: case PERF_RELEASE: make(&bench, what); break;
+    case PERF_PUSH: push(&bench); break;
+    }
+    for (long index = 0; index < timers; index++) event_free(bench.timers[index]);
+    free(bench.timers);
+    event_free(idle);
+    event_base_free(bench.base);
+    close(descriptor);
+}
+
+// MARK: W3b
+
+struct firing {
+    struct event_base *base;
+    long remaining;
+};
+
+static void fired_once(evutil_socket_t descriptor, short what, void *argument) {
+    (void)descriptor, (void)what;
+    struct firing *firing = argument;
+    if (--firing->remaining == 0) event_base_loopbreak(firing->base);
+}
+
+void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample) {
+    struct firing firing = {.base = unlocked_base(), .remaining = timers};
+    struct event **events = calloc((size_t)timers, sizeof *events);
+    uint64_t random = 1;
+    for (long index = 0; index < timers; index++) {
+        events[index] = evtimer_new(firing.base, fired_once, &firing);
+        struct timeval delay = timeval_of(1000000 + (int64_t)(perf_random(&random) % (uint64_t)span_ns));
+        event_add(events[index], &delay);
+    }
+    perf_begin(sample);
+    event_base_loop(firing.base, 0);
+    perf_end(sample);
+    for (long index = 0; index < timers; index++) event_free(events[index]);
+    free(events);
+    event_base_free(firing.base);
+}
+
+// MARK: W3d
+
+void peer_timerfd_lateness(long count, int64_t *lateness) {
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), poller = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event interest = {.events = EPOLLIN};
+    epoll_ctl(poller, EPOLL_CTL_ADD, timer, &interest);
+    uint64_t random = 1;
+    for (long index = 0; index < count; index++) {
+        int64_t due = perf_wall_ns() + perf_short_delay(&random);
+        struct itimerspec setting = {.it_value = {.tv_sec = due / 1000000000, .tv_nsec = due % 1000000000}};
+        timerfd_settime(timer, TFD_TIMER_ABSTIME, &setting, NULL);
+        struct epoll_event event;
+        while (epoll_wait(poller, &event, 1, -1) != 1) {}
+        uint64_t expirations;
+        (void)!read(timer, &expirations, sizeof expirations);
+        lateness[index] = perf_wall_ns() - due;
+    }
+    close(poller);
+    close(timer);
+}

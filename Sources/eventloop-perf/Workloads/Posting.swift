@@ -1,0 +1,94 @@
+// How posts from other threads are measured, the same way for every loop. W2aPosts.swift says what is posted.
+
+import CPerfPeers
+import Glibc
+import Synchronization
+
+/// A loop that other threads post to.
+struct PostingLoop: Sendable {
+    /// On the loop's thread: runs until stopped.
+    let run: @Sendable () -> Void
+    /// From any thread: posts that many closures, each counting down, the last one stopping the loop.
+    let post: @Sendable (_ posts: Int, OnLoop<perf_countdown>) -> Void
+    /// On the loop's thread, before it runs: performs `body` on the loop, which does nothing else meanwhile.
+    let hold: @Sendable (_ body: @escaping @Sendable () -> Void) -> Void
+}
+
+enum Posting: Sendable {
+    /// The loop runs while the producers post: the time from the first post until the last closure has been performed.
+    case free
+    /// The loop sits in a handler until everything is posted: the posts alone.
+    case heldPosts
+    /// Then the rest: performing what was posted.
+    case heldDrain
+    /// The loop sleeps at every post: the post alone.
+    case sleeping
+
+    /// - Parameter make: makes the loop, on the thread that it is called on.
+    func measure(producers: Int, ops: Int, make: @escaping @Sendable () -> PostingLoop) -> Measurement {
+        let each = ops / producers
+        let total = each * producers
+        return measured(ops: total) { meter in
+            let countdown = OnLoop(perf_countdown_make(total))
+            defer { perf_countdown_free(countdown.pointer) }
+            switch self {
+            case .sleeping: Self.postToSleeper(total, countdown, meter, make)
+            case .free:
+                let loop = make()
+                let gang = Gang(producers: producers, posts: each) { loop.post($0, countdown) }
+                meter.begin()
+                gang.open()
+                loop.run()
+                meter.end()
+                gang.join()
+            case .heldPosts, .heldDrain:
+                let loop = make()
+                let gang = Gang(producers: producers, posts: each) { loop.post($0, countdown) }
+                let posts = self == .heldPosts ? meter : Meter.ignored()
+                loop.hold {
+                    posts.begin()
+                    gang.open()
+                    gang.join()
+                    posts.end()
+                    if self == .heldDrain { meter.begin() }
+                }
+                loop.run()
+                if self == .heldDrain { meter.end() }
+            }
+        }
+    }
+
+    private static func postToSleeper(
+        _ ops: Int, _ countdown: OnLoop<perf_countdown>, _ meter: Meter, _ make: @escaping @Sendable () -> PostingLoop
+    ) {
+        let made = Made()
+        let thread = PlainThread {
+            let loop = make()
+            made.loop.withLock { $0 = loop }
+            loop.run()
+        }
+        while made.loop.withLock({ $0 == nil }) { usleep(100) }
+        let loop = made.loop.withLock { $0! }
+        for index in 0..<ops {
+            perf_let_it_sleep()
+            meter.begin()
+            loop.post(1, countdown)
+            meter.end()
+            while perf_countdown_left(countdown.pointer) >= ops - index { sched_yield() }
+        }
+        thread.join()
+    }
+
+    private final class Made: Sendable {
+        let loop = Mutex<PostingLoop?>(nil)
+    }
+
+    var cPosting: perf_posting {
+        switch self {
+        case .free: PERF_POST_FREE
+        case .heldPosts: PERF_POST_HELD
+        case .heldDrain: PERF_DRAIN_HELD
+        case .sleeping: PERF_POST_SLEEPING
+        }
+    }
+}
