@@ -75,6 +75,8 @@ extension RunLoop {
             handlers.with { $0.cancel?(loop, mode) }
         }
 
+        override func didInvalidate() { signaled.store(false, ordering: .sequentiallyConsistent) }
+
         override func releaseHandlers() { handlers.clear() }
 
         override var kind: String { "custom source" }

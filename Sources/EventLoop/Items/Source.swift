@@ -71,6 +71,9 @@ extension RunLoop {
         /// Called after the source has lost a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
+        /// Called once, by whoever invalidated the source and on that thread, before the loops hear of it. Not called by the last release.
+        func didInvalidate() {}
+
         /// Lets go of the handlers.
         func releaseHandlers() {}
 

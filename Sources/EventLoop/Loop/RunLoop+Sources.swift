@@ -194,7 +194,7 @@ extension RunLoop.Source {
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
         if !isFirst { return }
-        (self as? RunLoop.CustomSource)?.signaled.store(false, ordering: .sequentiallyConsistent)
+        didInvalidate()
         if isLast { return finish() }
         for membership in state.withLock({ $0.memberships }) { membership.loop.expel(membership) }
     }
