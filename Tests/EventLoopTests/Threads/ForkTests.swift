@@ -43,11 +43,15 @@ import Darwin
                     let trace = try? onFreshThread { childLoop in
                         let trace = Trace()
                         let pipe = Pipe()
-                        childLoop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
+                        // The timer is made by the reader: a slow machine could find one due before the pipe was written to.
                         childLoop.add(
-                            RunLoop.Timer(after: .milliseconds(5)) { _ in
-                                trace.add("timer")
-                                childLoop.stop()
+                            try readSource(pipe) { _ in
+                                trace.add("read:\(pipe.readAll())")
+                                childLoop.add(
+                                    RunLoop.Timer(after: .milliseconds(5)) { _ in
+                                        trace.add("timer")
+                                        childLoop.stop()
+                                    })
                             })
                         childLoop.perform { pipe.write("ab") }
                         trace.add("\(childLoop.run(for: patience))")
