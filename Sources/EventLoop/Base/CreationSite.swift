@@ -1,20 +1,19 @@
 // Where an item was made, for the description that answers what keeps a loop alive.
 
-/// A place in the source, in two words: every item has one.
-struct CreationSite: @unchecked Sendable, CustomStringConvertible {
-    // SAFETY: `#fileID` is a literal, whose bytes live as long as the program and never change.
-    private let file: UnsafePointer<UInt8>
-    private let length: UInt32
-    private let line: UInt32
+/// A place in the source, in one word: every item has one.
+struct CreationSite: Sendable, CustomStringConvertible {
+    /// The address of the file's name, and below it 16 bits of line. `#fileID` is a literal: its bytes live as long as the program, never
+    /// change, and end with a zero (StaticString: "guaranteed to be null-terminated"). Addresses of a program have 48 bits.
+    private let word: UInt64
 
     init(_ file: StaticString, _ line: UInt) {
         precondition(file.hasPointerRepresentation, "the file of an item's making is #fileID, or another string of some length")
-        self.file = file.utf8Start
-        length = UInt32(clamping: file.utf8CodeUnitCount)
-        self.line = UInt32(clamping: line)
+        let address = UInt64(UInt(bitPattern: file.utf8Start))
+        word = (address >> 48 == 0 ? address << 16 : 0) | UInt64(min(line, 0xFFFF))
     }
 
     var description: String {
-        String(decoding: UnsafeBufferPointer(start: file, count: Int(length)), as: UTF8.self) + ":\(line)"
+        guard let file = UnsafePointer<CChar>(bitPattern: UInt(word >> 16)) else { return "line \(word & 0xFFFF)" }
+        return String(cString: file) + ":\(word & 0xFFFF)"
     }
 }

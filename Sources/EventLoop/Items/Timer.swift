@@ -13,23 +13,17 @@ extension RunLoop {
 
         let intervalNanoseconds: Int64  // 0: fires once
         let site: CreationSite
-        let isOnDemand: Bool
-        /// A delayed perform or a task's sleep: nothing without its loop, so it is invalid when that ends.
-        let endsWithLoop: Bool
-        /// Ties on the grid of dates are broken by insertion, as in CFRunLoop; kept for those who read it back.
-        public let order: Int
-        public let label: String?
+        private let details: Details?
 
         // MARK: Touched by any thread
 
-        let rundown = Rundown()
         let date: Atomic<Int64>
-        /// Counts the times that the date was set from outside.
-        let dateVersion = Atomic<UInt32>(0)
         let toleranceNanoseconds: Atomic<Int64>
         /// Which loop the timer is in, and where its queue files it: see `TimerPlace`.
         let place = Atomic<UInt64>(0)
-        let flags = Atomic<UInt8>(0)
+        let rundown = Rundown()
+        /// Counts the times that the date was set from outside.
+        let dateVersion = Atomic<UInt32>(0)
 
         // MARK: Guarded by the lock of the loop it is in
 
@@ -38,6 +32,19 @@ extension RunLoop {
 
         // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
+
+        // Last, so that the single bytes share a word.
+        let flags = Atomic<UInt8>(0)
+        let isOnDemand: Bool
+        /// A delayed perform or a task's sleep: nothing without its loop, so it is invalid when that ends.
+        let endsWithLoop: Bool
+
+        /// What few timers have.
+        private final class Details: Sendable {
+            let label: String?
+            let order: Int
+            init(label: String?, order: Int) { (self.label, self.order) = (label, order) }
+        }
 
         init(
             date: Int64, interval: Int64, tolerance: Int64, order: Int, isOnDemand: Bool = false, endsWithLoop: Bool = false,
@@ -48,10 +55,9 @@ extension RunLoop {
             self.date = Atomic(date)
             intervalNanoseconds = interval
             toleranceNanoseconds = Atomic(Self.honoured(tolerance, interval: interval))
-            self.order = order
+            details = label == nil && order == 0 ? nil : Details(label: label, order: order)
             self.isOnDemand = isOnDemand
             self.endsWithLoop = endsWithLoop
-            self.label = label
             self.site = site
             self.handler = handler
         }
@@ -78,6 +84,9 @@ extension RunLoop {
         /// The documented floor of NSTimer; anything shorter is a spin.
         static let shortestInterval: Int64 = 100_000
 
+        public var label: String? { details?.label }
+        /// Ties on the grid of dates are broken by insertion, as in CFRunLoop; kept for those who read it back.
+        public var order: Int { details?.order ?? 0 }
         /// Nil when the timer fires once.
         public var interval: Swift.Duration? { intervalNanoseconds == 0 ? nil : .nanoseconds(intervalNanoseconds) }
         /// False once the timer was invalidated, or has fired its only shot. Thread-safe.
@@ -137,55 +146,78 @@ struct TimerPlace {
 
     init(word: UInt64) { self.word = word }
 
-    init(loopID: UInt64, memberships: TimerMemberships) {
-        word = loopID << 32 | UInt64(Self.lookUnderLock)
-        if memberships.others.isEmpty, let first = memberships.first, first.modeIndex < 0xFF, first.slot <= 0xFF_FFFF {
-            word = loopID << 32 | UInt64(first.modeIndex) << 24 | UInt64(first.slot)
-        }
+    /// In a loop, and to be looked up under its lock.
+    init(unplacedIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
+
+    /// Nil when a number does not fit.
+    init?(loopID: UInt64, _ membership: TimerMemberships.Membership) {
+        guard membership.modeIndex < 0xFF, membership.slot <= 0xFF_FFFF else { return nil }
+        word = loopID << 32 | UInt64(membership.modeIndex) << 24 | UInt64(membership.slot)
     }
 }
 
 /// The modes a timer is in, each with the timer's slot in that mode's queue.
 struct TimerMemberships: Sendable {
     struct Membership: Sendable {
-        private var mode: UInt32
+        fileprivate var mode: UInt32
         var slot: UInt32
         var modeIndex: Int { Int(mode) }
 
         init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
     }
 
-    var first: Membership?
-    var isCommon = false
+    private static let noMode = UInt32.max
+
+    /// Its mode is `noMode` when there is none.
+    private var first = Membership.none
     /// Where the loop's list of timers holds it.
     var index: UInt32 = 0
-    var others: [Membership] = []
+    var isCommon = false
+    /// Nil as a rule: an empty array would be counted, though it takes no memory.
+    private var others: [Membership]?
+
+    var isEmpty: Bool { first.mode == Self.noMode }
 
     /// Forgets the modes.
+    @inline(__always)
     mutating func clear() {
-        first = nil
+        first = .none
         isCommon = false
-        if !others.isEmpty { others = [] }
+        if others != nil { others = nil }
     }
 
-    var isEmpty: Bool { first == nil }
-
+    @inline(__always)
     func contains(_ modeIndex: Int) -> Bool {
-        first?.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex }
+        if Int(first.mode) == modeIndex { return true }
+        if others == nil { return false }
+        return others!.contains { $0.modeIndex == modeIndex }
     }
 
+    @inline(__always)
     mutating func insert(_ membership: Membership) {
-        if first == nil { first = membership } else { others.append(membership) }
+        if isEmpty { first = membership } else { others = (others ?? []) + [membership] }
     }
 
     mutating func remove(_ modeIndex: Int) -> Membership? {
-        if let found = first, found.modeIndex == modeIndex {
-            first = others.popLast()
-            return found
-        }
-        guard let place = others.firstIndex(where: { $0.modeIndex == modeIndex }) else { return nil }
-        return others.remove(at: place)
+        guard let place = all.firstIndex(where: { $0.modeIndex == modeIndex }) else { return nil }
+        var left = all
+        let removed = left.remove(at: place)
+        first = left.first ?? .none
+        others = left.count > 1 ? Array(left.dropFirst()) : nil
+        return removed
     }
 
-    var all: [Membership] { (first.map { [$0] } ?? []) + others }
+    var all: [Membership] { isEmpty ? [] : [first] + (others ?? []) }
+
+    /// How `Timer.place` says it.
+    @inline(__always)
+    func place(in loopID: UInt64) -> TimerPlace {
+        if !isEmpty, others == nil, let place = TimerPlace(loopID: loopID, first) { return place }
+        return TimerPlace(unplacedIn: loopID)
+    }
+}
+
+extension TimerMemberships.Membership {
+    @inline(__always)
+    fileprivate static var none: Self { Self(modeIndex: Int(UInt32.max), slot: 0) }
 }

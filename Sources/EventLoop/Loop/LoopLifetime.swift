@@ -143,7 +143,7 @@ extension RunLoop {
         owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
     }
 
-    private func letGo(_ timers: ContiguousArray<Timer>, _ observers: [Observer]) {
+    private func letGo(_ timers: [Timer], _ observers: [Observer]) {
         for timer in timers {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.rundown.exit() { timer.finish() }
@@ -177,22 +177,22 @@ extension LoopShared {
     fileprivate mutating func end(
         _ loop: RunLoop
     ) -> (
-        sources: [(SourceMembership, lost: [ModeState])], timers: ContiguousArray<RunLoop.Timer>, observers: [RunLoop.Observer],
+        sources: [(SourceMembership, lost: [ModeState])], timers: [RunLoop.Timer], observers: [RunLoop.Observer],
         dropped: [WorkItem], released: ReleasedAtEnd
     ) {
         phase = .ended
         let released = ReleasedAtEnd(sleeps: Array(sleeps.values), delayed: delayed)
         sleeps = [:]
         for mode in modes where mode.watchedSources.load(ordering: .relaxed) != 0 { mode.watchedSources.store(0, ordering: .relaxed) }
-        let endedSources = sources.map { membership in
+        let endedSources = sources.takeAll().map { membership in
             membership.isDead = true
             let lost = modes.filter { membership.modes.contains($0.index) }
             membership.modes = ModeSet()
             return (membership, lost: Array(lost))
         }
-        let endedTimers = timers
-        for timer in timers {
-            timer.memberships = TimerMemberships()
+        let endedTimers = timers.takeAll()
+        for timer in endedTimers {
+            timer.memberships.clear()
             timer.place.store(0, ordering: .sequentiallyConsistent)
         }
         var endedObservers: [RunLoop.Observer] = []
@@ -210,7 +210,7 @@ extension LoopShared {
         }
         dropped += blocks.common.removeAll() + performs.common.removeAll() + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
         (blocks.mixed, performs.mixed) = ([], [])
-        (sources, timers, commonObservers, delayed) = ([], [], [], [:])
+        (commonObservers, delayed) = ([], [:])
         return (endedSources, endedTimers, endedObservers, dropped, released)
     }
 }

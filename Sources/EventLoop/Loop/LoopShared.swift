@@ -16,8 +16,8 @@ struct LoopShared: ~Copyable, Sendable {
     var modes: ContiguousArray<ModeState> = []
     var commonModes: Set<RunLoop.Mode> = [.default]
     /// The loop holds its sources and timers here; observers stand in their modes.
-    var sources: ContiguousArray<SourceMembership> = []
-    var timers: ContiguousArray<RunLoop.Timer> = []
+    var sources = ObjectList<SourceMembership>()
+    var timers = ObjectList<RunLoop.Timer>()
     /// Observers that were added to the common modes; the others follow from their modes.
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     /// What the owner must do before it waits next.

@@ -20,7 +20,7 @@ extension RunLoop: CustomDebugStringConvertible {
 
     private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {
         var lines: [String] = []
-        for membership in shared.sources where membership.modes.contains(mode.index) {
+        for membership in shared.sources.filter({ $0.modes.contains(mode.index) }) {
             let source = membership.source
             let signaled = (source as? CustomSource)?.isSignaled == true ? ", signaled" : ""
             lines.append(line(source.kind + signaled, source.label, source.site))

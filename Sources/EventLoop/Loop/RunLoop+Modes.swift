@@ -58,14 +58,14 @@ extension LoopShared {
         mode(name)?.isCommon.store(true, ordering: .releasing)
         var gained: [(SourceMembership, ModeState)] = []
         // A mode without items is not made just because it is common.
-        for membership in sources where membership.isCommon {
+        for membership in sources.filter(\.isCommon) {
             let mode = makeMode(name)
             if put(membership, in: mode) != nil { gained.append((membership, mode)) }
         }
-        for timer in timers where timer.memberships.isCommon {
+        for timer in timers.filter(\.memberships.isCommon) {
             guard let membership = Self.put(timer, in: makeMode(name)) else { continue }
             timer.place.store(
-                TimerPlace(loopID: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID, memberships: timer.memberships).word,
+                timer.memberships.place(in: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID).word,
                 ordering: .releasing)
             changes.append(.timerJoined(timer, membership))
         }

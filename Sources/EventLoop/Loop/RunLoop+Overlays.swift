@@ -36,9 +36,10 @@ extension RunLoop {
             for observer in shared.modes.flatMap(\.observers) where !observers.contains(where: { $0 === observer }) {
                 observers.append(observer)
             }
-            let sources = shared.sources.map { ($0.source.kind, $0.source.label, $0.source.site) }
-            let items =
-                sources + shared.timers.map { ("timer", $0.label, $0.site) } + observers.map { ("observer", $0.label, $0.site) }
+            var items: [(kind: String, label: String?, site: CreationSite)] = []
+            shared.sources.forEach { items.append(($0.source.kind, $0.source.label, $0.source.site)) }
+            shared.timers.forEach { items.append(("timer", $0.label, $0.site)) }
+            for observer in observers { items.append(("observer", observer.label, observer.site)) }
             return items.map { kind, label, site in "\(kind)\(label.map { " \"\($0)\"" } ?? ""), made at \(site)" }
         }
     }

@@ -174,12 +174,10 @@ extension LoopShared {
         }
         if membership.source.isWatched { changes.append(.sourceDied(membership)) }
         membership.isDead = true
-        if membership.index < sources.count, sources[membership.index] === membership {
-            let last = sources.removeLast()
-            if last !== membership {
-                sources[membership.index] = last
-                last.index = membership.index
-            }
+        if sources.contains(membership, at: membership.index) {
+            let index = membership.index
+            // The caller holds the membership, so it does not end here.
+            sources.remove(membership, at: index) { $0.index = index }.release()
         }
         return true
     }

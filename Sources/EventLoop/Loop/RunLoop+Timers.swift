@@ -95,7 +95,7 @@ extension RunLoop {
         }
         // Inside a C library's callback the wait would go on with the old deadline, or in an empty mode.
         if !isSafe { notify(.wake) }
-        withExtendedLifetime(held) {}
+        held.release()
         return true
     }
 
@@ -110,7 +110,7 @@ extension RunLoop {
                 shared.changes.append(.timerLeft(timer, membership))
             }
             if timer.memberships.isEmpty && !timer.memberships.isCommon {
-                _ = shared.forget(timer)
+                shared.forget(timer).release()  // the caller holds it
                 timer.place.store(0, ordering: .sequentiallyConsistent)
                 shared.changes.append(.timerDied(timer))
             } else {
@@ -136,7 +136,7 @@ extension RunLoop {
         let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
         if place.loopID == id { return timer.isValid }
         guard place.loopID == 0 else { return false }
-        let unplaced = TimerPlace(loopID: id, memberships: TimerMemberships()).word
+        let unplaced = TimerPlace(unplacedIn: id).word
         let (isClaimed, _) = timer.place.compareExchange(expected: 0, desired: unplaced, ordering: .sequentiallyConsistent)
         guard isClaimed else { return false }
         // After the claim: whoever invalidates the timer from here on finds it in this loop.
@@ -166,7 +166,7 @@ extension RunLoop {
     }
 
     private func rememberPlaceLocked(_ timer: Timer) {
-        timer.place.store(TimerPlace(loopID: id, memberships: timer.memberships).word, ordering: .releasing)
+        timer.place.store(timer.memberships.place(in: id).word, ordering: .releasing)
     }
 
     // MARK: The owner's queues
@@ -277,16 +277,20 @@ extension RunLoop {
     public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
         let earliest = shared.withLock { shared -> Int64 in
             if mode == .common {
-                return shared.timers.reduce(.max) {
-                    $1.memberships.isCommon && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0
-                }
+                return shared.timers.earliestDate { $0.memberships.isCommon }
             }
             guard let state = shared.mode(mode) else { return .max }
-            return shared.timers.reduce(.max) {
-                $1.memberships.contains(state.index) && $1.isValid ? min($0, $1.date.load(ordering: .acquiring)) : $0
-            }
+            return shared.timers.earliestDate { $0.memberships.contains(state.index) }
         }
         return earliest == .max ? nil : Instant(nanoseconds: earliest)
+    }
+}
+
+extension ObjectList<RunLoop.Timer> {
+    fileprivate func earliestDate(of isMeant: (RunLoop.Timer) -> Bool) -> Int64 {
+        var earliest = Int64.max
+        forEach { if isMeant($0) && $0.isValid { earliest = min(earliest, $0.date.load(ordering: .acquiring)) } }
+        return earliest
     }
 }
 
@@ -334,13 +338,8 @@ extension LoopShared {
     }
 
     /// Takes a timer off the list, and hands over the list's hold on it: it must not end under the lock.
-    mutating func forget(_ timer: RunLoop.Timer) -> RunLoop.Timer {
+    mutating func forget(_ timer: RunLoop.Timer) -> Unmanaged<RunLoop.Timer> {
         let index = timer.memberships.index
-        var last = timers.removeLast()
-        if last !== timer {
-            last.memberships.index = index
-            swap(&timers[Int(index)], &last)
-        }
-        return last
+        return timers.remove(timer, at: Int(index)) { $0.memberships.index = index }
     }
 }

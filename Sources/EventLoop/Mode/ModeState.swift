@@ -38,7 +38,7 @@ final class ModeState: @unchecked Sendable {
     @exclusivity(unchecked) var blocks = WorkQueue()
     @exclusivity(unchecked) var performs = WorkQueue()
     /// Slots of the timer queue that nobody uses.
-    @exclusivity(unchecked) private var freeTimerSlots: [UInt32] = []
+    @exclusivity(unchecked) private var freeTimerSlots = PlainList<UInt32>()
     @exclusivity(unchecked) private var timerSlotCount: UInt32 = 0
 
     // MARK: Owned by the loop's thread

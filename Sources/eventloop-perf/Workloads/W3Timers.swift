@@ -131,7 +131,9 @@ enum W3Timers {
                     }
                     adding.end()
                     releasing.begin()
-                    for timer in made { timer.invalidate() }
+                    made.withUnsafeBufferPointer { made in
+                        for index in made.indices { Unmanaged.passUnretained(made[index])._withUnsafeGuaranteedRef { $0.invalidate() } }
+                    }
                     made.removeAll(keepingCapacity: true)
                     pass(loop)
                     releasing.end()

@@ -1,0 +1,104 @@
+// Lists in memory of their own, for what the loop's lock guards: no copies, so no looking whether one has been made.
+//
+// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner.
+
+/// A growing list of plain values.
+struct PlainList<Element: BitwiseCopyable>: ~Copyable {
+    private var storage: UnsafeMutablePointer<Element>
+    private var capacity = 0
+    private(set) var count = 0
+
+    init() { storage = .allocate(capacity: 0) }
+    deinit { storage.deallocate() }
+
+    @inline(__always)
+    subscript(index: Int) -> Element {
+        get {
+            assert(index >= 0 && index < count, "an index lies in the list")
+            return storage[index]
+        }
+        set {
+            assert(index >= 0 && index < count, "an index lies in the list")
+            storage[index] = newValue
+        }
+    }
+
+    @inline(__always)
+    mutating func append(_ element: Element) {
+        if count == capacity { grow() }
+        storage[count] = element
+        count += 1
+    }
+
+    @inline(__always)
+    mutating func popLast() -> Element? {
+        if count == 0 { return nil }
+        count -= 1
+        return storage[count]
+    }
+
+    @inline(never)
+    private mutating func grow() {
+        let larger = max(8, capacity * 2)
+        let new = UnsafeMutablePointer<Element>.allocate(capacity: larger)
+        new.moveInitialize(from: storage, count: count)
+        storage.deallocate()
+        (storage, capacity) = (new, larger)
+    }
+}
+
+/// Holds objects, in no order; each knows its index, which changes when another one leaves.
+struct ObjectList<Object: AnyObject>: ~Copyable, @unchecked Sendable {
+    // SAFETY: guarded by whoever owns the list; the loop's lock in `LoopShared`.
+    private var list = PlainList<UInt>()
+
+    deinit { for index in 0..<list.count { reference(index).release() } }
+
+    var count: Int { list.count }
+    var isEmpty: Bool { list.count == 0 }
+
+    @inline(__always)
+    private func reference(_ index: Int) -> Unmanaged<Object> {
+        .fromOpaque(UnsafeRawPointer(bitPattern: list[index])!)  // an object's address is not zero
+    }
+
+    /// Holds one more object, at the index that `count` was.
+    @inline(__always)
+    mutating func append(_ object: Object) { list.append(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque())) }
+
+    /// Takes an object out; the last one comes to its place. The caller gets the list's hold on it, and releases it outside the lock.
+    @inline(__always)
+    mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
+        let last = list.popLast()!  // the object is in the list
+        if index < list.count {
+            list[index] = last
+            reference(index)._withUnsafeGuaranteedRef(moved)
+        }
+        return .passUnretained(object)
+    }
+
+    /// Gives all away.
+    mutating func takeAll() -> [Object] {
+        var all: [Object] = []
+        while let last = list.popLast() {  // ends: one goes a turn
+            all.append(Unmanaged<Object>.fromOpaque(UnsafeRawPointer(bitPattern: last)!).takeRetainedValue())  // an address is not zero
+        }
+        return all.reversed()
+    }
+
+    /// Lends each.
+    func forEach(_ body: (Object) -> Void) {
+        for index in 0..<list.count { reference(index)._withUnsafeGuaranteedRef(body) }
+    }
+
+    func contains(_ object: Object, at index: Int) -> Bool {
+        index < list.count && list[index] == UInt(bitPattern: Unmanaged.passUnretained(object).toOpaque())
+    }
+
+    /// Holds on those that `isWanted` says.
+    func filter(_ isWanted: (Object) -> Bool) -> [Object] {
+        var found: [Object] = []
+        forEach { if isWanted($0) { found.append($0) } }
+        return found
+    }
+}
