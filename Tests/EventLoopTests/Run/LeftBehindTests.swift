@@ -17,6 +17,19 @@ private func descriptorsInUse() -> [Int32] {
     (0..<4_096).filter { fcntl($0, F_GETFD) >= 0 }
 }
 
+/// Traps unless the process has the same descriptors after `body` as before, at one of three tries: what the process opens once and for all,
+/// as Dispatch does when its own threads get to it, is not the loop's; what a loop leaves behind, it leaves behind at each.
+private func leavesNoDescriptor(_ body: () throws -> Void) rethrows {
+    var seen: [[Int32]] = [descriptorsInUse()]
+    for _ in 1...3 {
+        try body()
+        let after = descriptorsInUse()
+        if after == seen.last { return }
+        seen.append(after)
+    }
+    preconditionFailure("the descriptors after each try: \(seen)")
+}
+
 /// Uses a loop in all ways that may open something.
 private func useALoop() throws {
     try onFreshThread { loop in
@@ -42,12 +55,8 @@ private func useALoop() throws {
 @Suite struct `What a loop leaves behind` {
     @Test func `no descriptor, once its thread has ended`() async {
         await #expect(processExitsWith: .success) {
-            // Whatever the process opens once and for all.
             try useALoop()
-            let before = descriptorsInUse()
-            for _ in 1...30 { try useALoop() }
-            let after = descriptorsInUse()
-            precondition(after == before, "before: \(before), after: \(after)")
+            try leavesNoDescriptor { for _ in 1...30 { try useALoop() } }
         }
     }
 
@@ -57,14 +66,15 @@ private func useALoop() throws {
             try onFreshThread { loop in
                 loop.addIdleSource()
                 precondition(loop.run(for: .milliseconds(1)) == .timedOut)
-                let before = descriptorsInUse()
-                for number in 0..<100 {
-                    loop.addIdleSource(forMode: RunLoop.Mode("mode \(number)"))
-                    loop.addCommonMode(RunLoop.Mode("mode \(number)"))
-                    precondition(loop.run(for: .microseconds(10)) == .timedOut)
+                var modes = 0
+                leavesNoDescriptor {
+                    for _ in 0..<100 {
+                        modes += 1
+                        loop.addIdleSource(forMode: RunLoop.Mode("mode \(modes)"))
+                        loop.addCommonMode(RunLoop.Mode("mode \(modes)"))
+                        precondition(loop.run(for: .microseconds(10)) == .timedOut)
+                    }
                 }
-                let after = descriptorsInUse()
-                precondition(after == before, "before: \(before), after: \(after)")
             }
         }
     }
