@@ -3,7 +3,8 @@
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner.
 
 /// A growing list of plain values.
-struct PlainList<Element: BitwiseCopyable>: ~Copyable {
+struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
+    // SAFETY: guarded by whoever owns the list: the loop's lock, or its thread.
     private var storage: UnsafeMutablePointer<Element>
     private var capacity = 0
     private(set) var count = 0
@@ -49,22 +50,21 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable {
 
 /// Holds objects, in no order; each knows its index, which changes when another one leaves.
 struct ObjectList<Object: AnyObject>: ~Copyable, @unchecked Sendable {
-    // SAFETY: guarded by whoever owns the list; the loop's lock in `LoopShared`.
-    private var list = PlainList<UInt>()
+    // SAFETY: guarded by whoever owns the list: the loop's lock, or its thread.
+    private var list = PlainList<Unmanaged<Object>>()
 
-    deinit { for index in 0..<list.count { reference(index).release() } }
+    deinit { for index in 0..<list.count { list[index].release() } }
 
     var count: Int { list.count }
     var isEmpty: Bool { list.count == 0 }
 
+    /// For as long as the list has it.
     @inline(__always)
-    private func reference(_ index: Int) -> Unmanaged<Object> {
-        .fromOpaque(UnsafeRawPointer(bitPattern: list[index])!)  // an object's address is not zero
-    }
+    func reference(_ index: Int) -> Unmanaged<Object> { list[index] }
 
     /// Holds one more object, at the index that `count` was.
     @inline(__always)
-    mutating func append(_ object: Object) { list.append(UInt(bitPattern: Unmanaged.passRetained(object).toOpaque())) }
+    mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
     /// Takes an object out; the last one comes to its place. The caller gets the list's hold on it, and releases it outside the lock.
     @inline(__always)
@@ -72,7 +72,7 @@ struct ObjectList<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         let last = list.popLast()!  // the object is in the list
         if index < list.count {
             list[index] = last
-            reference(index)._withUnsafeGuaranteedRef(moved)
+            last._withUnsafeGuaranteedRef(moved)
         }
         return .passUnretained(object)
     }
@@ -81,18 +81,18 @@ struct ObjectList<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     mutating func takeAll() -> [Object] {
         var all: [Object] = []
         while let last = list.popLast() {  // ends: one goes a turn
-            all.append(Unmanaged<Object>.fromOpaque(UnsafeRawPointer(bitPattern: last)!).takeRetainedValue())  // an address is not zero
+            all.append(last.takeRetainedValue())
         }
         return all.reversed()
     }
 
     /// Lends each.
     func forEach(_ body: (Object) -> Void) {
-        for index in 0..<list.count { reference(index)._withUnsafeGuaranteedRef(body) }
+        for index in 0..<list.count { list[index]._withUnsafeGuaranteedRef(body) }
     }
 
     func contains(_ object: Object, at index: Int) -> Bool {
-        index < list.count && list[index] == UInt(bitPattern: Unmanaged.passUnretained(object).toOpaque())
+        index < list.count && list[index].toOpaque() == Unmanaged.passUnretained(object).toOpaque()
     }
 
     /// Holds on those that `isWanted` says.

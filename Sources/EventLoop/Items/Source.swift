@@ -48,7 +48,7 @@ extension RunLoop {
         /// thread, if the source is invalid and finished already, or was never added. Several calls add up, in order. Thread-safe.
         public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
             let isFinished = state.withLock { state in
-                if !state.isFinished { state.onInvalidation.append(body) }
+                if !state.isFinished { state.addInvalidation(body) }
                 return state.isFinished
             }
             if isFinished { body() }
@@ -91,8 +91,7 @@ extension RunLoop {
         private func callInvalidationBodies() { /* DOES CALLOUT */
             let bodies = state.withLock { state in
                 state.isFinished = true
-                defer { state.onInvalidation = [] }
-                return state.onInvalidation
+                return state.takeInvalidations()
             }
             for body in bodies { body() }
         }
@@ -101,13 +100,70 @@ extension RunLoop {
 
 /// What the lock of a source guards.
 struct SourceState: Sendable {
-    /// One for each loop that the source is in, or is being added to.
-    var memberships: [SourceMembership] = []
-    var onInvalidation: [@Sendable () -> Void] = []
-    var failure: RunLoop.SourceError?
+    /// One for each loop that the source is in, or is being added to. Most sources are in one.
+    private var first: SourceMembership?
+    private var others: [SourceMembership]?
+    private var rare: Rare?
     var isFinished = false
-    /// Loops that found the handler running on another thread.
-    var waitingToServe: [SourceMembership] = []
+
+    /// What few sources have.
+    private final class Rare: @unchecked Sendable {
+        // SAFETY: guarded by the source's lock, with the state that holds it.
+        var onInvalidation: [@Sendable () -> Void] = []
+        var failure: RunLoop.SourceError?
+        var waitingToServe: [SourceMembership] = []
+    }
+
+    private mutating func makeRare() -> Rare {
+        if let rare { return rare }
+        let made = Rare()
+        rare = made
+        return made
+    }
+
+    var failure: RunLoop.SourceError? {
+        get { rare?.failure }
+        set { makeRare().failure = newValue }
+    }
+
+    mutating func addInvalidation(_ body: @escaping @Sendable () -> Void) { makeRare().onInvalidation.append(body) }
+
+    mutating func takeInvalidations() -> [@Sendable () -> Void] {
+        defer { rare?.onInvalidation = [] }
+        return rare?.onInvalidation ?? []
+    }
+
+    /// Notes a loop that found the handler running on another thread.
+    mutating func wait(_ membership: SourceMembership) { makeRare().waitingToServe.append(membership) }
+
+    mutating func takeWaiting() -> [SourceMembership] {
+        defer { rare?.waitingToServe = [] }
+        return rare?.waitingToServe ?? []
+    }
+
+    var memberships: [SourceMembership] { first.map { [$0] + (others ?? []) } ?? [] }
+
+    func membership(of loop: RunLoop) -> SourceMembership? {
+        if let first, first.loop === loop { return first }
+        return others?.first { $0.loop === loop }
+    }
+
+    mutating func add(_ membership: SourceMembership) {
+        if first == nil { first = membership } else { others = (others ?? []) + [membership] }
+    }
+
+    mutating func remove(_ membership: SourceMembership) {
+        let left = memberships.filter { $0 !== membership }
+        first = left.first
+        others = left.count > 1 ? Array(left.dropFirst()) : nil
+    }
+
+    /// Lends each.
+    @inline(__always)
+    func forEachMembership(_ body: (SourceMembership) -> Void) {
+        if first != nil { Unmanaged.passUnretained(first.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body) }
+        if others != nil { others!.lendEach(body) }
+    }
 }
 
 /// A source in one loop. Made by the first `add`, dead when the last mode is left, and then replaced by a new one.
@@ -122,29 +178,66 @@ final class SourceMembership: @unchecked Sendable {
 
     // SAFETY: guarded by the loop's lock.
     @exclusivity(unchecked) var modes = ModeSet()
-    @exclusivity(unchecked) var isCommon = false
-    @exclusivity(unchecked) var isDead = false
     /// The modes whose list of signaled sources has it (custom sources).
     @exclusivity(unchecked) var queuedModes = ModeSet()
     /// Where the loop's list of sources holds it.
-    @exclusivity(unchecked) var index = 0
+    @exclusivity(unchecked) var index: Int32 = 0
+    @exclusivity(unchecked) var isCommon = false
+    @exclusivity(unchecked) var isDead = false
 
     // SAFETY: touched only on the loop's thread.
-    @exclusivity(unchecked) var registrations: [(modeIndex: Int, registration: UnsafeMutablePointer<Registration>)] = []
-    /// More than one: see RunLoop+Parking.swift.
+
+    /// More than one registration: see RunLoop+Parking.swift.
     @exclusivity(unchecked) var isInSeveralBases = false
-    /// The modes whose bases it has left until they run.
-    @exclusivity(unchecked) var parkedModes = ModeSet()
+    /// The membership is dead, and its use ends when the calls in progress have returned.
+    @exclusivity(unchecked) var endsAfterCalls = false
+    /// How many calls of the handler are on this thread's stack.
+    @exclusivity(unchecked) var callsInProgress: Int32 = 0
     /// How often it was served in the epoch of modes that is named.
     @exclusivity(unchecked) var servings: UInt32 = 0
     @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
-    /// How many calls of the handler are on this thread's stack.
-    @exclusivity(unchecked) var callsInProgress = 0
-    /// The membership is dead, and its use ends when the calls in progress have returned.
-    @exclusivity(unchecked) var endsAfterCalls = false
+    /// The first of its places in bases, which are linked through themselves and tagged with their modes' indices.
+    @exclusivity(unchecked) private var firstRegistration: RegistrationPointer?
+    /// The modes whose bases it has left until they run.
+    @exclusivity(unchecked) var parkedModes = ModeSet()
 
     init(source: RunLoop.Source, loop: RunLoop) {
         self.source = source
         self.loop = loop
+    }
+
+    // MARK: Places in bases
+
+    var anyRegistration: RegistrationPointer? { firstRegistration }
+
+    func registration(inMode index: Int) -> RegistrationPointer? {
+        var next = firstRegistration
+        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }  // ends: a list
+        return next
+    }
+
+    func insert(_ registration: RegistrationPointer) {
+        registration.pointee.nextOfOwner = firstRegistration
+        firstRegistration = registration
+        isInSeveralBases = registration.pointee.nextOfOwner != nil
+    }
+
+    func takeRegistration(inMode index: Int) -> RegistrationPointer? {
+        let all = registrations
+        guard let found = all.first(where: { Int($0.pointee.tag) == index }) else { return nil }
+        firstRegistration = nil
+        for registration in all.reversed() where registration != found { insert(registration) }
+        isInSeveralBases = all.count > 2
+        return found
+    }
+
+    var registrations: [RegistrationPointer] {
+        var all: [RegistrationPointer] = []
+        var next = firstRegistration
+        while let registration = next {  // ends: the list has an end
+            all.append(registration)
+            next = registration.pointee.nextOfOwner
+        }
+        return all
     }
 }

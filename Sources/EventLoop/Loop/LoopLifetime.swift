@@ -156,7 +156,7 @@ extension RunLoop {
         for (membership, lost) in sources {
             forgetParked(membership)
             // Ends: one goes a turn.
-            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
+            while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
             let source = membership.source
             for mode in lost { source.didLeave(self, mode.name) }
             source.forget(membership)

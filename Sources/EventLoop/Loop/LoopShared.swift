@@ -13,7 +13,9 @@ struct LoopShared: ~Copyable, Sendable {
 
     var phase = Phase.open
     /// Every mode that was ever made, by index.
-    var modes: ContiguousArray<ModeState> = []
+    private(set) var modes: ContiguousArray<ModeState> = []
+    /// The same, to be lent.
+    private var modeTable = PlainList<Unmanaged<ModeState>>()
     var commonModes: Set<RunLoop.Mode> = [.default]
     /// The loop holds its sources and timers here; observers stand in their modes.
     var sources = ObjectList<SourceMembership>()
@@ -41,10 +43,15 @@ struct LoopShared: ~Copyable, Sendable {
         return nil
     }
 
+    /// Lends a mode: modes live as long as their loop.
+    @inline(__always)
+    func lendMode(_ index: Int, _ body: (ModeState) -> Void) { modeTable[index]._withUnsafeGuaranteedRef(body) }
+
     mutating func makeMode(_ name: RunLoop.Mode) -> ModeState {
         if let mode = mode(name) { return mode }
         let mode = ModeState(name: name, index: modes.count, isCommon: commonModes.contains(name))
         modes.append(mode)
+        modeTable.append(.passUnretained(mode))
         return mode
     }
 
@@ -93,7 +100,7 @@ final class LoopOwned {
     deinit { modeTable.deallocate() }
 
     /// One for each level of nesting that there ever was; the first `depth` are in progress.
-    @exclusivity(unchecked) var activations: [Activation] = []
+    @exclusivity(unchecked) var activations = ObjectList<Activation>()
     @exclusivity(unchecked) var depth = 0
     /// The only mode that has run since what is pending was noted; -1 when there were several.
     @exclusivity(unchecked) var lastModeIndex = -1

@@ -72,7 +72,7 @@ extension RunLoop {
         case .sourceDied(let membership):
             forgetParked(membership)
             // Ends: one goes a turn.
-            while let (modeIndex, _) = membership.registrations.last { unregister(membership, modeIndex: modeIndex) }
+            while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
             if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
         case .timerJoined(let timer, let membership):
             let isMember = shared.withLock { _ in isTimer(timer, filedAs: membership) }

@@ -13,7 +13,7 @@ extension RunLoop.CustomSource {
         stampSignal()
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         state.withLock { state in
-            state.memberships.withUnsafeBufferPointer { $0.lendEach { $0.loop.noteSignal($0) } }
+            state.forEachMembership { $0.loop.noteSignal($0) }
         }
     }
 }
@@ -22,11 +22,7 @@ extension RunLoop {
     fileprivate func noteSignal(_ membership: SourceMembership) {
         shared.withLock { shared in
             if membership.isDead { return }
-            shared.modes.withUnsafeBufferPointer { modes in
-                membership.modes.forEach {
-                    Unmanaged.passUnretained(modes[$0])._withUnsafeGuaranteedRef { LoopShared.queue(membership, in: $0) }
-                }
-            }
+            membership.modes.forEach { shared.lendMode($0) { LoopShared.queue(membership, in: $0) } }
         }
         mark(.signals)
     }
@@ -59,10 +55,13 @@ extension RunLoop {
         guard takeSignaled(run, mode) else { return false }
         var isHandled = false
         while run.nextSignal < run.signals.count {  // ends: the batch is fixed, and the index rises
-            let membership = run.signals[run.nextSignal]
+            // Lent: nobody takes anything out of a run's own list before the walk is over.
+            let membership = Unmanaged.passUnretained(run.signals[run.nextSignal])
             run.nextSignal += 1
-            guard removals.load(ordering: .acquiring) == stamp || isMember(membership, of: mode) else { continue }
-            guard perform(membership) else { continue }
+            let isPerformed = membership._withUnsafeGuaranteedRef { membership in
+                (removals.load(ordering: .acquiring) == stamp || isMember(membership, of: mode)) && perform(membership)
+            }
+            guard isPerformed else { continue }
             isHandled = true
             if run.returnsAfterSource { break }
         }
@@ -91,7 +90,11 @@ extension RunLoop {
     }
 
     private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
-        let source = membership.custom
+        Unmanaged.passUnretained(membership.custom)._withUnsafeGuaranteedRef { perform($0, membership) }
+    }
+
+    @inline(__always)
+    private func perform(_ source: CustomSource, _ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
         // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
         guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
         defer { source.endServing(on: membership) }

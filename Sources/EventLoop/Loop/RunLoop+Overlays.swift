@@ -15,7 +15,7 @@ extension RunLoop {
     package func isFinished(_ name: Mode) -> Bool {
         preconditionOnLoop("a Foundation form of run")
         if name == .common || hasEnded.load(ordering: .relaxed) { return true }
-        guard let mode = modeToRun(name) else { return true }
+        guard let mode = modeToRun(name)?.takeUnretainedValue() else { return true }
         return isEmpty(mode)
     }
 }

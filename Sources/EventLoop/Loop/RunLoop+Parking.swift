@@ -19,7 +19,7 @@ extension RunLoop {
 
     /// Takes a source out of the bases of modes that no run in progress is in.
     private func park(_ membership: SourceMembership) {
-        for modeIndex in membership.registrations.map(\.modeIndex) where !isRunning(modeIndex) {
+        for modeIndex in membership.registrations.map({ Int($0.pointee.tag) }) where !isRunning(modeIndex) {
             unregister(membership, modeIndex: modeIndex)
             membership.parkedModes.insert(modeIndex)
             owned.modes[modeIndex].parked[ObjectIdentifier(membership)] = Unmanaged.passUnretained(membership)
@@ -27,7 +27,7 @@ extension RunLoop {
     }
 
     private func isRunning(_ modeIndex: Int) -> Bool {
-        owned.activations[..<owned.depth].contains { $0.mode?.index == modeIndex }
+        (0..<owned.depth).contains { owned.activations.reference($0)._withUnsafeGuaranteedRef { $0.mode?.index == modeIndex } }
     }
 
     /// A run of this mode begins: other modes' servings are counted anew, and the sources that left its base return.

@@ -64,13 +64,12 @@ extension RunLoop {
     /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
     func register(_ membership: SourceMembership, in mode: ModeState) {
         guard let poller = mode.poller, let watch = membership.source.watch, membership.source.isValid else { return }
-        if membership.registrations.contains(where: { $0.modeIndex == mode.index }) { return }
+        if membership.registration(inMode: mode.index) != nil { return }
         var stale: [UnsafeRawPointer] = []
-        let result = poller.register(watch, owner: Unmanaged.passUnretained(membership).toOpaque(), stale: &stale)
+        let owner = Unmanaged.passUnretained(membership).toOpaque()
+        let result = poller.register(watch, owner: owner, tag: Int32(mode.index), stale: &stale)
         switch result {
-        case .success(let registration):
-            membership.registrations.append((mode.index, registration))
-            membership.isInSeveralBases = membership.registrations.count > 1
+        case .success(let registration): membership.insert(registration)
         case .failure(let error): fail(membership.source, error)
         }
         failStale(stale)
@@ -81,8 +80,8 @@ extension RunLoop {
         guard let watch = membership.source.watch, membership.source.isValid else { return }
         var stale: [UnsafeRawPointer] = []
         var failure: SourceError?
-        for (modeIndex, registration) in membership.registrations {
-            guard let poller = owned.modes[modeIndex].poller else { continue }
+        for registration in membership.registrations {
+            guard let poller = owned.modes[Int(registration.pointee.tag)].poller else { continue }
             if let error = poller.update(registration, watch, stale: &stale) { failure = error }
         }
         // Failing a source takes its registrations away, so it comes after the walk; and those of others perhaps, so they are held before it.
@@ -96,17 +95,15 @@ extension RunLoop {
         guard var watch = membership.source.watch else { return }
         watch.wanted = []
         var stale: [UnsafeRawPointer] = []
-        for (modeIndex, registration) in membership.registrations {
-            _ = owned.modes[modeIndex].poller?.update(registration, watch, stale: &stale)
+        for registration in membership.registrations {
+            _ = owned.modes[Int(registration.pointee.tag)].poller?.update(registration, watch, stale: &stale)
         }
         failStale(stale)
     }
 
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
         forgetParked(membership, modeIndex: modeIndex)
-        guard let place = membership.registrations.firstIndex(where: { $0.modeIndex == modeIndex }) else { return }
-        let (_, registration) = membership.registrations.remove(at: place)
-        membership.isInSeveralBases = membership.registrations.count > 1
+        guard let registration = membership.takeRegistration(inMode: modeIndex) else { return }
         owned.modes[modeIndex].poller!.unregister(registration, owner: membership)  // it was registered there
     }
 

@@ -105,7 +105,7 @@ extension RunLoop.Source {
             let waits = state.withLock { state in
                 // The one who serves looks for waiters after it has let go.
                 if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { return false }
-                state.waitingToServe.append(membership)
+                state.wait(membership)
                 hasWaiters.store(true, ordering: .sequentiallyConsistent)
                 return true
             }
@@ -139,8 +139,7 @@ extension RunLoop.Source {
     private func wakeWaiters() {
         let waiting = state.withLock { state -> [SourceMembership] in
             hasWaiters.store(false, ordering: .sequentiallyConsistent)
-            defer { state.waitingToServe = [] }
-            return state.waitingToServe
+            return state.takeWaiting()
         }
         for waiting in waiting {
             if isWatched { waiting.loop.submit(.sourceChanged(waiting)) } else { waiting.loop.noteSignalAgain(waiting) }

@@ -33,19 +33,27 @@ extension RunLoop {
 
     func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
         preconditionOnLoop("run")
-        if name == .common || hasEnded.load(ordering: .relaxed) { return .finished }
-        let run = beginRun()
-        let result = runIfNotEmpty(run, name, limit, returnsAfterSource)
-        endRun(run, with: result)
-        return result
+        if hasEnded.load(ordering: .relaxed) { return .finished }
+        // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
+        return beginRun()._withUnsafeGuaranteedRef { run in
+            let result = runIfNotEmpty(run, name, limit, returnsAfterSource)
+            endRun(run, with: result)
+            return result
+        }
     }
 
     private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         if owned.depth == 1 && takePendingStop() || isTerminating.load(ordering: .acquiring) { return .stopped }
-        guard let mode = modeToRun(name), !isEmpty(mode) else { return .finished }
-        if let poller = mode.poller { precondition(!poller.isInside, Poller.nestedUnderForeign) }
-        run.mode = mode
+        guard let mode = modeToRun(name) else { return .finished }
+        return mode._withUnsafeGuaranteedRef { isEmpty($0) ? .finished : runMode(run, $0, limit, returnsAfterSource) }
+    }
+
+    @inline(__always)
+    private func runMode(_ run: Activation, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        mode.pollerReference?._withUnsafeGuaranteedRef { precondition(!$0.isInside, Poller.nestedUnderForeign) }
+        run.modeReference = .passUnretained(mode)
         run.limit = limit
         run.returnsAfterSource = returnsAfterSource
         run.pollsOnly = limit != .max && (limit == .min || limit <= now().nanoseconds)
@@ -70,14 +78,21 @@ extension RunLoop {
         owned.pending.insert(.lookAgain)
     }
 
-    func modeToRun(_ name: Mode) -> ModeState? {
-        for index in owned.modes.indices where owned.modes[index].name == name { return owned.modes[index] }
-        return shared.withLock { shared in
+    /// Nil when there is no such mode, and for `.common`, which is none. Modes live as long as their loop.
+    func modeToRun(_ name: Mode) -> Unmanaged<ModeState>? {
+        for mode in owned.modeTable where mode._withUnsafeGuaranteedRef({ $0.name == name }) { return mode }
+        return name == .common ? nil : modeNotSeen(name)
+    }
+
+    @inline(never)
+    private func modeNotSeen(_ name: Mode) -> Unmanaged<ModeState>? {
+        let mode = shared.withLock { shared in
             var mode = shared.mode(name)
             if mode == nil && shared.commonModes.contains(name) && hasSomethingForCommonModes { mode = shared.makeMode(name) }
             owned.modes = shared.modes
             return mode
         }
+        return mode.map { .passUnretained($0) }
     }
 
     private var hasSomethingForCommonModes: Bool {
@@ -87,32 +102,35 @@ extension RunLoop {
 
     /// Makes the activation of one more level, and hands what the levels further out have not got round to back to the queues, so that
     /// the new run finds it.
-    private func beginRun() -> Activation {
+    private func beginRun() -> Unmanaged<Activation> {
         let level = owned.depth
         if level == owned.activations.count { owned.activations.append(Activation()) }
         if level > 0 { returnUnserved(upTo: level) }
-        let run = owned.activations[level]
+        let reference = owned.activations.reference(level)
         owned.depth = level + 1
         depth.store(level + 1, ordering: .releasing)
         // A wake-up that the run further out has not noticed yet is not this one's to drop.
         if attention.load(ordering: .relaxed) & Attention.wake.rawValue != 0 { owned.pending.insert(.wake) }
-        run.outerWasWoken = level > 0 && owned.pending.contains(.wake)
-        // In this order: whoever finds the activation innermost finds it running.
-        run.stopWord.store(StopWord.running, ordering: .releasing)
+        reference._withUnsafeGuaranteedRef { run in
+            run.outerWasWoken = level > 0 && owned.pending.contains(.wake)
+            // In this order: whoever finds the activation innermost finds it running.
+            run.stopWord.store(StopWord.running, ordering: .releasing)
+        }
+        let address = UInt(bitPattern: reference.toOpaque())
         if level > 0 {
-            innermost.store(address(of: run), ordering: .releasing)
+            innermost.store(address, ordering: .releasing)
         } else {
             // Whoever leaves a stop for the next run looks here after it; the run looks for one after this.
-            innermost.store(address(of: run), ordering: .sequentiallyConsistent)
+            innermost.store(address, ordering: .sequentiallyConsistent)
         }
-        return run
+        return reference
     }
 
     private func endRun(_ run: Activation, with result: RunResult) {
         let level = owned.depth - 1
         owned.depth = level
         depth.store(level, ordering: .releasing)
-        innermost.store(level == 0 ? 0 : address(of: owned.activations[level - 1]), ordering: .releasing)
+        innermost.store(level == 0 ? 0 : UInt(bitPattern: owned.activations.reference(level - 1).toOpaque()), ordering: .releasing)
         let word = run.stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent)
         // A sticky stop that came too late to end this run ends the next one; an ordinary one dies with its run.
         if word & StopWord.isSticky != 0 { keepStop() }
@@ -124,11 +142,9 @@ extension RunLoop {
         if owned.depth == 0 { pendingStop.store(true, ordering: .sequentiallyConsistent) } else { stop(sticky: true) }
     }
 
-    private func address(of run: Activation) -> UInt { UInt(bitPattern: Unmanaged.passUnretained(run).toOpaque()) }
-
     private func returnUnserved(upTo level: Int) {
         for index in 0..<level {
-            let outer = owned.activations[index]
+            let outer = owned.activations.reference(index).takeUnretainedValue()
             // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
             outer.lostItsBatch = true
             outer.mode?.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }

@@ -103,7 +103,7 @@ extension LoopShared {
             return .refused(isDead: isNew)
         }
         if isNew {
-            membership.index = sources.count
+            membership.index = Int32(sources.count)
             sources.append(membership)
         }
         if name == .common {
@@ -174,10 +174,10 @@ extension LoopShared {
         }
         if membership.source.isWatched { changes.append(.sourceDied(membership)) }
         membership.isDead = true
-        if sources.contains(membership, at: membership.index) {
-            let index = membership.index
+        let index = membership.index
+        if sources.contains(membership, at: Int(index)) {
             // The caller holds the membership, so it does not end here.
-            sources.remove(membership, at: index) { $0.index = index }.release()
+            sources.remove(membership, at: Int(index)) { $0.index = index }.release()
         }
         return true
     }
@@ -200,19 +200,19 @@ extension RunLoop.Source {
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
     fileprivate func membership(joining loop: RunLoop) -> SourceMembership? {
         state.withLock { state in
-            if let membership = state.memberships.first(where: { $0.loop === loop }) { return membership }
+            if let membership = state.membership(of: loop) { return membership }
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
-            state.memberships.append(membership)
+            state.add(membership)
             return membership
         }
     }
 
     func existingMembership(of loop: RunLoop) -> SourceMembership? {
-        state.withLock { $0.memberships.first { $0.loop === loop } }
+        state.withLock { $0.membership(of: loop) }
     }
 
     func forget(_ membership: SourceMembership) {
-        state.withLock { $0.memberships.removeAll { $0 === membership } }
+        state.withLock { $0.remove(membership) }
     }
 }

@@ -40,7 +40,7 @@ extension Poller {
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
             ready.remove(registration)
-            lastServing += 1
+            lastServing &+= 1
             registration.pointee.servedAt = lastServing
             registration.pointee.servings &+= 1
             if !Self.isTimeToCompare(registration.pointee.servings) || isStillItself(registration) { return entry }
@@ -103,7 +103,8 @@ extension Poller {
         var chosen: RegistrationPointer?
         ready.forEach { registration in
             if let level, registration.pointee.watch.priority.level != level { return }
-            if let best = chosen, best.pointee.servedAt <= registration.pointee.servedAt { return }
+            // By difference, so that the count may begin anew.
+            if let best = chosen, Int32(bitPattern: best.pointee.servedAt &- registration.pointee.servedAt) <= 0 { return }
             chosen = registration
         }
         return chosen

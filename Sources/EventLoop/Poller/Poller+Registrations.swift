@@ -11,22 +11,21 @@ import Darwin
 #endif
 
 extension Poller {
-    /// Watches a descriptor for `owner`, who stays alive until `unregister`.
+    /// Watches a descriptor for `owner`, who stays alive until `unregister`. `tag` is for the owner.
     ///
     /// `stale` gets the owners whose descriptor was closed and its number taken by another file: they are watched no longer when this
     /// returns, and must be failed by the caller.
     func register(
-        _ watch: Watch, owner: UnsafeRawPointer, stale: inout [UnsafeRawPointer]
+        _ watch: Watch, owner: UnsafeRawPointer, tag: Int32, stale: inout [UnsafeRawPointer]
     ) -> Result<RegistrationPointer, RunLoop.SourceError> {
         if let error = checkNumber(watch, stale: &stale) { return .failure(error) }
         let registration = EventRecord.allocate(
-            Registration(poller: .passUnretained(self), owner: owner, nextOnDescriptor: nil, watch: watch))
+            Registration(poller: .passUnretained(self), owner: owner, watch: watch, tag: tag))
         if let error = connect(registration) {
             EventRecord.free(registration)
             return .failure(error)
         }
-        registration.pointee.nextOnDescriptor = registrations[watch.descriptor]
-        registrations[watch.descriptor] = registration
+        registrations.insert(registration)
         if watch.priority != .default { unusualLevels += 1 }
         return .success(registration)
     }
@@ -46,7 +45,7 @@ extension Poller {
     /// meet the registration.
     func unregister(_ registration: RegistrationPointer, owner: AnyObject) {
         disconnect(registration)
-        unlink(registration)
+        registrations.remove(registration)
         if registration.pointee.watch.priority != .default { unusualLevels -= 1 }
         if batchesInProgress > 0 {
             buried.append((registration, owner))
@@ -77,7 +76,7 @@ extension Poller {
             return .badDescriptor(watch.descriptor)
         }
         var found = false
-        var next = registrations[watch.descriptor]
+        var next = registrations.first(of: watch.descriptor)
         while let registration = next {  // ends: the chain has an end
             next = registration.pointee.nextOnDescriptor
             if registration.pointee.watch.identity == identity { continue }
@@ -111,7 +110,8 @@ extension Poller {
         var flags = watch.eventFlags
         var watched = watch.descriptor
         if needsGate(registration) {
-            let gate = cplatform_make_gate(watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
+            let wanted = Int32(watch.wanted.rawValue)
+            let gate = cplatform_make_gate(watch.descriptor, wanted, watch.trigger == .edge, watch.trigger == .oneShot)
             if gate < 0 { return refusal(watch, errno) }
             registration.pointee.gate = gate
             flags = [.read, .persist]
@@ -156,7 +156,7 @@ extension Poller {
         if watch.wanted == .closed { return true }
         let isEdge = watch.trigger == .edge
         if isEdge && !base.reportsEdges { return true }
-        var next = registrations[watch.descriptor]
+        var next = registrations.first(of: watch.descriptor)
         while let other = next {  // ends: the chain has an end
             next = other.pointee.nextOnDescriptor
             if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (other.pointee.watch.trigger == .edge) != isEdge
@@ -174,22 +174,6 @@ extension Poller {
         default: .system(operation: "watching descriptor \(watch.descriptor)", errno: code)
         }
     }
-
-    private func unlink(_ registration: RegistrationPointer) {
-        let descriptor = registration.pointee.watch.descriptor
-        if registrations[descriptor] == registration {
-            registrations[descriptor] = registration.pointee.nextOnDescriptor
-            return
-        }
-        var previous = registrations[descriptor]
-        while let candidate = previous {  // ends: the chain has an end
-            if candidate.pointee.nextOnDescriptor == registration {
-                candidate.pointee.nextOnDescriptor = registration.pointee.nextOnDescriptor
-                return
-            }
-            previous = candidate.pointee.nextOnDescriptor
-        }
-    }
 }
 
 extension EventFlags {
@@ -197,7 +181,7 @@ extension EventFlags {
     @inline(__always)
     var readiness: Readiness {
         assert(Self.read.rawValue == 2 && Self.write.rawValue == 4 && Self.closed.rawValue == 0x80, "event.h numbers them so")
-        return Readiness(rawValue: Int32(rawValue) >> 1 & 3 | Int32(rawValue) >> 5 & 4)
+        return Readiness(rawValue: UInt8(truncatingIfNeeded: rawValue >> 1 & 3 | rawValue >> 5 & 4))
     }
 }
 

@@ -23,7 +23,7 @@ final class Poller {
     @exclusivity(unchecked) private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
 
     /// Every live registration by descriptor number, chained.
-    @exclusivity(unchecked) var registrations: [Int32: RegistrationPointer] = [:]
+    @exclusivity(unchecked) var registrations = DescriptorTable()
     @exclusivity(unchecked) var ready = ReadyList()
     /// How many added events the poller knows as its own.
     @exclusivity(unchecked) var ownEvents = 0
@@ -39,7 +39,7 @@ final class Poller {
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
     /// Every event needs no more than a note in the ready list: one level, no guests, nothing stale.
     @exclusivity(unchecked) private var isPlainWait = true
-    @exclusivity(unchecked) var lastServing: UInt64 = 0
+    @exclusivity(unchecked) var lastServing: UInt32 = 0
 
     @exclusivity(unchecked) var batchesInProgress = 0
     /// The owners of registrations whose number turned out to be another file's. They must be failed by whoever serves the batch.
@@ -92,13 +92,9 @@ final class Poller {
             EventRecord.event(record).delete()
             Internal.free(record)
         }
-        for first in registrations.values {
-            var next: RegistrationPointer? = first
-            while let registration = next {  // ends: the chain has an end
-                next = registration.pointee.nextOnDescriptor
-                disconnect(registration)
-                EventRecord.free(registration)
-            }
+        registrations.forEach { registration in
+            disconnect(registration)
+            EventRecord.free(registration)
         }
         freeBuried()
     }
@@ -235,13 +231,7 @@ final class Poller {
     }
 
     private func forEachAdded(_ body: (RegistrationPointer) -> Void) {
-        for first in registrations.values {
-            var next: RegistrationPointer? = first
-            while let registration = next {  // ends: the chain has an end
-                next = registration.pointee.nextOnDescriptor
-                if registration.pointee.isAdded { body(registration) }
-            }
-        }
+        registrations.forEach { if $0.pointee.isAdded { body($0) } }
     }
 
     // MARK: Collecting
@@ -279,7 +269,7 @@ final class Poller {
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
-        if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
+        if registration.pointee.gate >= 0 { return Readiness(rawValue: UInt8(truncatingIfNeeded: cplatform_take_gate(registration.pointee.gate))) }
         if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
         return what.readiness
     }

@@ -2,7 +2,7 @@
 
 /// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for.
 struct Readiness: OptionSet, Sendable {
-    let rawValue: Int32
+    let rawValue: UInt8
     static let read = Readiness(rawValue: 1)
     static let write = Readiness(rawValue: 2)
     static let closed = Readiness(rawValue: 4)
@@ -12,6 +12,7 @@ struct Readiness: OptionSet, Sendable {
 enum WatchTrigger: Sendable { case level, edge, oneShot }
 
 struct Watch: Sendable {
+    // In this order no room is lost: every registration has one.
     var descriptor: Int32
     var wanted: Readiness
     var trigger: WatchTrigger
