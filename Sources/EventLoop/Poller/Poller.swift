@@ -269,7 +269,8 @@ final class Poller {
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
-        if registration.pointee.gate >= 0 { return Readiness(rawValue: UInt8(truncatingIfNeeded: cplatform_take_gate(registration.pointee.gate))) }
+        let gate = registration.pointee.gate
+        if gate >= 0 { return Readiness(rawValue: UInt8(truncatingIfNeeded: cplatform_take_gate(gate))) }
         if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
         return what.readiness
     }
