@@ -62,6 +62,15 @@ struct cplatform_lock { uint32_t word; };
 void cplatform_lock(struct cplatform_lock *lock);
 void cplatform_unlock(struct cplatform_lock *lock);
 
+// Says to the processor that the caller spins, so that it gives way.
+static inline void cplatform_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 // MARK: Descriptors. All made here are non-blocking and close-on-exec; a failure is -1 with errno.
 
 // A descriptor to wake a sleeper with: `ends[0]` is watched, `ends[1]` is written (the same one where there is eventfd).

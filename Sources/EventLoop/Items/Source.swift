@@ -15,6 +15,8 @@ extension RunLoop {
         let isWatched: Bool
         /// A `DescriptorSource`, the kind that is served a million times a second: called without looking its method up.
         let isDescriptor: Bool
+        /// A mailbox, which other threads fill: `hasMessage` says whether it is ready.
+        let holdsMessages: Bool
         let rundown = Rundown()
         let state = Guarded(SourceState())
         /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
@@ -23,9 +25,10 @@ extension RunLoop {
         /// How many calls of the handler are inside one another. Touched by the thread of `servingLoop` only.
         final var servingDepth = 0
 
-        init(isWatched: Bool, isDescriptor: Bool = false, label: String?, site: CreationSite) {
+        init(isWatched: Bool, isDescriptor: Bool = false, holdsMessages: Bool = false, label: String?, site: CreationSite) {
             self.isWatched = isWatched
             self.isDescriptor = isDescriptor
+            self.holdsMessages = holdsMessages
             self.label = label
             self.site = site
         }
@@ -65,6 +68,24 @@ extension RunLoop {
             preconditionFailure("a source that the kernel signals says how it is served")
         }
 
+        /// Whether there is a message to serve. Any thread, also under a loop's lock: it looks at atomics.
+        var hasMessage: Bool { false }
+
+        /// The number of the latest message.
+        var lastMessage: UInt64 { 0 }
+
+        /// Hands out one message whose number is not above `last`; false when there is none. `onlyOne`: no more will be asked for. On the
+        /// owning thread, which has claimed the source (`servingLoop`).
+        func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
+            preconditionFailure("a source that holds messages says how they are served")
+        }
+
+        /// Called when the outermost step that serves messages is over, still with the claim.
+        func returnMessages() { /* DOES CALLOUT */  }
+
+        /// How many messages wait, for descriptions.
+        var waitingMessages: Int { 0 }
+
         /// Called after the source has gained a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
@@ -72,7 +93,7 @@ extension RunLoop {
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
         /// Called once, by whoever invalidated the source and on that thread, before the loops hear of it. Not called by the last release.
-        func didInvalidate() {}
+        func didInvalidate() { /* DOES CALLOUT */  }
 
         /// Lets go of the handlers.
         func releaseHandlers() {}
@@ -101,8 +122,8 @@ extension RunLoop {
 /// What the lock of a source guards.
 struct SourceState: Sendable {
     /// One for each loop that the source is in, or is being added to. Most sources are in one.
-    private var first: SourceMembership?
-    private var others: [SourceMembership]?
+    private(set) var first: SourceMembership?
+    private(set) var others: [SourceMembership]?
     private var rare: Rare?
     var isFinished = false
 
@@ -134,7 +155,10 @@ struct SourceState: Sendable {
     }
 
     /// Notes a loop that found the handler running on another thread.
-    mutating func wait(_ membership: SourceMembership) { makeRare().waitingToServe.append(membership) }
+    mutating func wait(_ membership: SourceMembership) {
+        let rare = makeRare()
+        if !rare.waitingToServe.contains(where: { $0 === membership }) { rare.waitingToServe.append(membership) }
+    }
 
     mutating func takeWaiting() -> [SourceMembership] {
         defer { rare?.waitingToServe = [] }
@@ -178,7 +202,7 @@ final class SourceMembership: @unchecked Sendable {
 
     // SAFETY: guarded by the loop's lock.
     @exclusivity(unchecked) var modes = ModeSet()
-    /// The modes whose list of signaled sources has it (custom sources).
+    /// The modes whose list of signaled sources, or of ports with messages, has it.
     @exclusivity(unchecked) var queuedModes = ModeSet()
     /// Where the loop's list of sources holds it.
     @exclusivity(unchecked) var index: Int32 = 0

@@ -206,6 +206,7 @@ extension LoopShared {
         for mode in modes {
             dropped += mode.blocks.removeAll() + mode.performs.removeAll()
             mode.signaled = []
+            mode.messaged = []
             mode.removeObserversLocked()
         }
         dropped += blocks.common.removeAll() + performs.common.removeAll() + blocks.mixed.map(\.item) + performs.mixed.map(\.item)

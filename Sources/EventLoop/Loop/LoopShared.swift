@@ -120,8 +120,8 @@ final class LoopOwned {
     /// Items whose last use has ended; their last callouts are made at the next safe point.
     @exclusivity(unchecked) var finishing: ContiguousArray<FinishedItem> = []
     @exclusivity(unchecked) var isDrainingMainQueue = false
-    /// The handle was read while the queue was being drained further out.
-    @exclusivity(unchecked) var owesMainQueueDrain = false
+    /// What step 9 has to look at although the wait does not tell of it.
+    @exclusivity(unchecked) var owed = Owed()
     /// Emptied, and kept for their memory.
     @exclusivity(unchecked) var spareBlocks = WorkQueue()
     @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
@@ -130,6 +130,15 @@ final class LoopOwned {
     @exclusivity(unchecked) var isPerformingJobs = false
     /// When a pass that had only jobs to do last asked the kernel, in real time.
     @exclusivity(unchecked) var lastPoll: Int64 = 0
+}
+
+/// What the wait does not tell of.
+struct Owed: OptionSet {
+    let rawValue: UInt8
+    /// The main queue's handle was read while the queue was being drained further out.
+    static let mainQueueDrain = Owed(rawValue: 1 << 0)
+    /// `Attention.messages` is pending, in a word that step 9 reads anyway.
+    static let messages = Owed(rawValue: 1 << 1)
 }
 
 enum FinishedItem {
@@ -151,8 +160,10 @@ struct Attention: OptionSet {
     static let jobs = Attention(rawValue: 1 << 6)
     /// A run of another mode has begun or ended: what waits in the queues may be for the present one.
     static let lookAgain = Attention(rawValue: 1 << 7)
+    /// A port has messages that it had not before.
+    static let messages = Attention(rawValue: 1 << 8)
     /// What may wait in queues: looked at when another mode begins or goes on.
-    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs]
+    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
 }
 
 enum SleepState {

@@ -51,10 +51,10 @@ extension RunLoop {
         swap(&batch, &owned.spareJobs)
     }
 
-    /// Whether nothing but jobs keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more to do than a
-    /// short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
+    /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more
+    /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
     var mayPutOffPolling: Bool {
-        if owned.pending != .jobs { return false }
+        if owned.pending.isEmpty || !owned.pending.isSubset(of: [.jobs, .messages]) { return false }
         let present = Instant.now.nanoseconds
         if present &- owned.lastPoll < 20_000 { return true }
         owned.lastPoll = present

@@ -35,10 +35,10 @@ extension RunLoop {
             _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
         }
         if owned.isDrainingMainQueue {
-            owned.owesMainQueueDrain = true
+            owned.owed.insert(.mainQueueDrain)
             return false
         }
-        owned.owesMainQueueDrain = false
+        owned.owed.remove(.mainQueueDrain)
         owned.isDrainingMainQueue = true
         counters.sourcesHandled.increment()
         cplatform_main_queue_drain()

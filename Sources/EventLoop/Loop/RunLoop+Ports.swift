@@ -9,11 +9,11 @@ extension RunLoop {
     /// finds it without sleeping.
     @inline(__always)
     func handleReady(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        if ready.isOnlyPorts && mode.timers.isEmpty && !owned.owesMainQueueDrain {
+        if ready.isOnlyPorts && mode.timers.isEmpty && owned.owed.isEmpty {
             mode.lastServed = .ports
             return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
         }
-        if !ready.hasPort && mode.timers.isEmpty && !owned.owesMainQueueDrain { return false }
+        if !ready.hasPort && mode.timers.isEmpty && owned.owed.isEmpty { return false }
         return handleInTurn(ready, run, mode)
     }
 
@@ -22,7 +22,7 @@ extension RunLoop {
         if ready.servedForeign { counters.sourcesHandled.increment() }
         let dueBy = mode.timers.isEmpty ? nil : now().nanoseconds
         var kind = mode.lastServed
-        for _ in 0..<3 {
+        for _ in 0..<4 {
             kind = kind.next
             switch kind {
             case .timers:
@@ -34,8 +34,13 @@ extension RunLoop {
                 guard ready.ports else { continue }
                 mode.lastServed = .ports
                 return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || ready.servedForeign
+            case .messages:
+                guard owned.owed.contains(.messages) else { continue }
+                mode.lastServed = .messages
+                // They may have been for another mode, or another loop was faster.
+                if serveMessages(run, mode) { return true }
             case .mainQueue:
-                guard ready.mainQueue || (owned.owesMainQueueDrain && servesMainQueue(in: mode)) else { continue }
+                guard ready.mainQueue || (owned.owed.contains(.mainQueueDrain) && servesMainQueue(in: mode)) else { continue }
                 mode.lastServed = .mainQueue
                 // The handle is level-triggered: a turn that is not taken now comes again.
                 if drainMainQueue(handleIsReadable: ready.mainQueue) { return true }
@@ -99,7 +104,7 @@ extension RunLoop.Source {
     }
 
     @inline(never)
-    private func waitToServe(on membership: SourceMembership) -> Bool {
+    func waitToServe(on membership: SourceMembership) -> Bool {
         while true {  // ends: with a claim, or with a place among those who wait
             if claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
@@ -119,7 +124,7 @@ extension RunLoop.Source {
     }
 
     @inline(__always)
-    private func claimServing(for id: UInt64) -> Bool {
+    func claimServing(for id: UInt64) -> Bool {
         let (isClaimed, owner) = servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         // A nested run of the same thread may call the handler again.
         guard isClaimed || owner == id else { return false }
@@ -142,7 +147,13 @@ extension RunLoop.Source {
             return state.takeWaiting()
         }
         for waiting in waiting {
-            if isWatched { waiting.loop.submit(.sourceChanged(waiting)) } else { waiting.loop.noteSignalAgain(waiting) }
+            if isWatched {
+                waiting.loop.submit(.sourceChanged(waiting))
+            } else if holdsMessages {
+                waiting.loop.noteMessages(waiting)
+            } else {
+                waiting.loop.noteSignalAgain(waiting)
+            }
         }
     }
 }

@@ -7,10 +7,12 @@ extension RunLoop {
     struct Ready {
         var ports = false
         var mainQueue = false
+        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
+        var messages = false
         /// A C library's callback ran inside the wait.
         var servedForeign = false
 
-        var hasPort: Bool { ports || mainQueue || servedForeign }
+        var hasPort: Bool { ports || mainQueue || messages || servedForeign }
         var isOnlyPorts: Bool { ports && !mainQueue && !servedForeign }
     }
 
@@ -21,9 +23,13 @@ extension RunLoop {
 
     /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
     func findReady(_ mode: ModeState) -> Ready {
-        if hasNews { carryOutNews(mode) }
-        guard preparePoller(mode, mayStayWithout: true) else { return Ready() }
-        return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }
+        var found = Ready()
+        let hasMessages = hasNews && findMessages(mode)
+        if preparePoller(mode, mayStayWithout: true) {
+            found = mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }
+        }
+        found.messages = hasMessages
+        return found
     }
 
     /// Sleeps until something happens in the mode, the limit passes, or somebody wakes the thread; does not sleep when there is
@@ -102,6 +108,7 @@ extension RunLoop {
         // What was told of may be for other modes; whoever adds to it tells again, and a run of another mode looks anew.
         owned.pending.subtract(.queues)
         owned.pending.formUnion(queuedWork(mode))
+        if owned.pending.contains(.messages) { owned.owed.insert(.messages) } else { owned.owed.remove(.messages) }
         return !owned.pending.isDisjoint(with: .queues)
     }
 

@@ -67,7 +67,7 @@ extension RunLoop {
             submit(gained.map { .sourceJoined(membership, modeIndex: $0.index) })
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
-            mark(.signals)
+            mark(membership.source.holdsMessages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
         for mode in gained { membership.source.didJoin(self, mode.name) }
@@ -119,6 +119,8 @@ extension LoopShared {
         mode.changePopulationLocked(by: 1)
         if membership.source.isWatched {
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
+        } else if membership.source.holdsMessages {
+            if membership.source.hasMessage { Self.queueMessages(of: membership, in: mode) }
         } else if membership.custom.isSignaled {
             Self.queue(membership, in: mode)
         }
@@ -159,7 +161,9 @@ extension LoopShared {
         guard membership.modes.remove(mode.index) else { return false }
         mode.changePopulationLocked(by: -1)
         if membership.source.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
-        if membership.queuedModes.remove(mode.index) { mode.signaled.removeAll { $0 === membership } }
+        if membership.queuedModes.remove(mode.index) {
+            if membership.source.holdsMessages { mode.forgetMessagesLocked(of: membership) } else { mode.signaled.removeAll { $0 === membership } }
+        }
         return true
     }
 

@@ -35,6 +35,9 @@ final class ModeState: @unchecked Sendable {
     @exclusivity(unchecked) var observers: ContiguousArray<RunLoop.Observer> = []
     /// Custom sources with a pending signal, in no order.
     @exclusivity(unchecked) var signaled: ContiguousArray<SourceMembership> = []
+    /// Ports that have messages, and some that had. They are served in turn, from `nextMessaged` on.
+    @exclusivity(unchecked) var messaged: ContiguousArray<SourceMembership> = []
+    @exclusivity(unchecked) var nextMessaged = 0
     @exclusivity(unchecked) var blocks = WorkQueue()
     @exclusivity(unchecked) var performs = WorkQueue()
     /// Slots of the timer queue that nobody uses.
@@ -120,8 +123,8 @@ final class ModeState: @unchecked Sendable {
 
 /// What step 9 can serve, one kind a pass.
 enum EventKind: Int {
-    case timers, ports, mainQueue
+    case timers, ports, messages, mainQueue
 
     /// The one whose turn comes after this.
-    var next: EventKind { EventKind(rawValue: (rawValue + 1) % 3)! }  // 0, 1 and 2 are the raw values
+    var next: EventKind { EventKind(rawValue: (rawValue + 1) % 4)! }  // 0 to 3 are the raw values
 }
