@@ -162,6 +162,8 @@ int64_t perf_start_and_wait_ns(const char *path);
 // MARK: Raw libevent. All bases without a lock, except where other threads post to them.
 
 void peer_libevent_cascade(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
+// The same, one wait at a time and with handlers called after it: the floor of a loop with steps between its waits.
+void peer_libevent_cascade_in_passes(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
 enum perf_posting { PERF_POST_FREE, PERF_POST_HELD, PERF_DRAIN_HELD, PERF_POST_SLEEPING };
 void peer_libevent_post(int producers, enum perf_posting how, long ops, struct perf_sample *sample);
 void peer_libevent_ping_pong(int processor, long warmup, long ops, struct perf_sample *sample);

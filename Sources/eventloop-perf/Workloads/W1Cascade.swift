@@ -31,6 +31,7 @@ enum W1Cascade {
                         contenders: [
                             Contender("eventloop") { eventLoop(pipes, active, .one, $0) },
                             Contender("libevent") { libevent(pipes, active, $0) },
+                            Contender("libevent-passes") { libeventInPasses(pipes, active, $0) },
                             Contender("cfrunloop") { coreFoundation(pipes, active, $0) },
                             Contender("dispatch", maximum: 200_000) { dispatch(pipes, active, $0) },
                         ]))
@@ -84,6 +85,10 @@ enum W1Cascade {
 
     static func libevent(_ pipes: Int, _ active: Int, _ ops: Int) -> Measurement {
         measuredInC(ops: ops) { peer_libevent_cascade(Int32(pipes), Int32(active), warmup, ops, $0) }
+    }
+
+    static func libeventInPasses(_ pipes: Int, _ active: Int, _ ops: Int) -> Measurement {
+        measuredInC(ops: ops) { peer_libevent_cascade_in_passes(Int32(pipes), Int32(active), warmup, ops, $0) }
     }
 
     static func coreFoundation(_ pipes: Int, _ active: Int, _ ops: Int) -> Measurement {
