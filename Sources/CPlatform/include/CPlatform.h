@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "CPlatformSockets.h"
+
 // MARK: Threads
 
 // What the calling thread's run loop is. Swift has no thread-local variables; a pthread key costs a library

@@ -9,7 +9,7 @@
 import Foundation
 import Testing
 
-private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Concurrency", "Threads"]
+private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Concurrency", "Threads", "MessagePorts"]
 
 private struct SourceFile {
     let layer: String

@@ -1,0 +1,73 @@
+#ifndef EVENTLOOP_CPLATFORM_SOCKETS_H
+#define EVENTLOOP_CPLATFORM_SOCKETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+// What named message ports need of Unix-domain sockets, where macros, variadics and control messages keep Swift from saying it.
+// Every descriptor that is made or received here is close-on-exec. A failure is -1 with errno unless it says otherwise. None of these
+// waits, unless it says so, and no write raises SIGPIPE.
+
+// How many bytes of a path a socket's address holds, without the NUL.
+int cplatform_socket_path_limit(void);
+// Binds and listens; the file is the owner's only. EADDRINUSE when there is a file of that name.
+int cplatform_listen(const char *path, int backlog);
+// Waits up to `milliseconds` for room in the listener's queue: EAGAIN when there was none. Negative waits for ever, 0 tries once.
+int cplatform_connect(const char *path, int64_t milliseconds);
+// The next connection, non-blocking. EAGAIN when nobody waits.
+int cplatform_accept(int listener);
+// Whose process is at the other end. The process id is 0 where the platform does not say.
+int cplatform_peer(int descriptor, uint32_t *user, int32_t *process);
+
+// Sends the rest, from `offset` on, of a header, a body and a trailer. The descriptors go with the first byte, so with offset 0 only.
+// The number of bytes that went, or -1: EAGAIN when none found room.
+int64_t cplatform_send(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size, size_t offset, const int *passed, int passed_count);
+
+enum { CPLATFORM_PASSED_LIMIT = 253 };  // what Linux takes in one message (SCM_MAX_FD)
+
+// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some were lost on the way,
+// because the process has none left. The number of bytes; 0 at the end.
+int64_t cplatform_receive(int descriptor, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+
+// Waits until the descriptor is readable or broken; false when `nanoseconds` passed first. Negative waits for ever.
+bool cplatform_await_readable(int descriptor, int64_t nanoseconds);
+// Ends both directions, for all who hold the socket.
+void cplatform_shutdown(int descriptor);
+
+// MARK: Files
+
+// Opens a directory that must not be a symbolic link.
+int cplatform_open_directory(const char *path);
+// Takes the lock of an open file, if nobody else has it: EWOULDBLOCK.
+int cplatform_try_lock_file(int descriptor);
+// Opens a file for its lock, making it for the owner only; not through a symbolic link.
+int cplatform_open_lock_file(const char *path);
+
+// MARK: A set of descriptors that is watched as one
+
+// An epoll set with a timer, or a kqueue. `set` is readable while something in it is ready. Any thread may change it.
+struct cplatform_port_set {
+    int set;
+    int alarm;  // -1 where the set has timers of its own
+};
+enum { CPLATFORM_ALARM_TOKEN = 0 };
+
+int cplatform_make_port_set(struct cplatform_port_set *set);
+void cplatform_close_port_set(struct cplatform_port_set *set);
+// Watches for CPLATFORM_READ, CPLATFORM_WRITE, CPLATFORM_CLOSED. `is_new`: it is not in the set yet.
+int cplatform_port_set_watch(const struct cplatform_port_set *set, int descriptor, uint64_t token, int wanted, bool is_new);
+void cplatform_port_set_forget(const struct cplatform_port_set *set, int descriptor);
+// Makes the set readable at an instant of the monotonic clock, by CPLATFORM_ALARM_TOKEN; 0 takes that back.
+void cplatform_port_set_alarm(const struct cplatform_port_set *set, int64_t nanoseconds);
+
+struct cplatform_port_event {
+    uint64_t token;
+    int ready;
+};
+// What is ready now, at most `limit`.
+int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatform_port_event *events, int limit);
+
+#endif

@@ -1,0 +1,136 @@
+// Frames with their descriptors, from a connection.
+//
+// Lifecycle: `scratch` is made and freed with the inlet; descriptors that were received belong to it until `next` hands them out or `close`
+// closes them.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// What was read of one connection. For one thread at a time: its owner says which.
+struct FrameInlet: ~Copyable {
+    enum Outcome {
+        case received
+        /// There is nothing to read.
+        case wouldBlock
+        /// The other end has closed, or is broken.
+        case ended
+        case failed(RunLoop.PortError)
+    }
+
+    private static let scratchSize = 1 << 16
+    private var decoder: FrameDecoder
+    /// In the order of their frames.
+    private var passed: [Int32] = []
+    private let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: scratchSize, alignment: 16)
+
+    init(maximumLength: Int) { decoder = FrameDecoder(maximumLength: maximumLength) }
+
+    deinit { scratch.deallocate() }
+
+    var heldBytes: Int { decoder.heldBytes }
+    /// Whether `next` has something to say without a further `receive`.
+    mutating func hasNext() -> Bool { decoder.hasNext() }
+
+    /// Reads once, without waiting.
+    mutating func receive(from descriptor: Int32) -> Outcome {
+        var isTruncated = false
+        var passedCount: Int32 = 0
+        let count = withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
+            let count = cplatform_receive(
+                descriptor, scratch.baseAddress, scratch.count, arrived.baseAddress, &passedCount, &isTruncated)
+            if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
+            return count
+        }
+        if count < 0 {
+            switch errno {
+            case EAGAIN: return .wouldBlock
+            case ECONNRESET, EPIPE, ENOTCONN: return .ended
+            case let code: return .failed(.system(operation: "recvmsg", errno: code))
+            }
+        }
+        if isTruncated { return .failed(.system(operation: "receiving descriptors", errno: EMFILE)) }
+        if count == 0 { return .ended }
+        decoder.append(UnsafeRawBufferPointer(rebasing: scratch[..<Int(count)]))
+        return checkDescriptors()
+    }
+
+    /// Descriptors come with the first byte of their frame. So when only a part of a frame is left, exactly its own are there; a peer that sends
+    /// others would have us keep them for ever.
+    private mutating func checkDescriptors() -> Outcome {
+        if passed.isEmpty && decoder.heldBytes == 0 || decoder.hasNext() { return .received }
+        let isRight: Bool
+        if let announced = decoder.announcedDescriptors() {
+            isRight = passed.count == announced
+        } else {
+            isRight = passed.count <= (decoder.isInsideFrame ? Frame.descriptorLimit : 0)
+        }
+        return isRight ? .received : .failed(.protocolViolation("\(passed.count) descriptors came that no frame announced"))
+    }
+
+    /// The next frame that has come whole and that its sender has not given up.
+    mutating func next() throws(RunLoop.PortError) -> (frame: Frame, passed: RunLoop.PassedDescriptors)? {
+        while true {  // ends: each turn takes a frame off what was received
+            let found: (frame: Frame, isGivenUp: Bool)?
+            do { found = try decoder.next() } catch { throw .protocolViolation(error.sentence) }
+            guard let (frame, isGivenUp) = found else { return nil }
+            let descriptors = try takeDescriptors(frame.descriptorCount)
+            if isGivenUp { continue }
+            return (frame, descriptors)
+        }
+    }
+
+    private mutating func takeDescriptors(_ count: Int) throws(RunLoop.PortError) -> RunLoop.PassedDescriptors {
+        if count == 0 { return .none }
+        if passed.count < count { throw .protocolViolation("a frame announced \(count) descriptors, and \(passed.count) came") }
+        let descriptors = RunLoop.PassedDescriptors(Array(passed[..<count]))
+        passed.removeFirst(count)
+        return descriptors
+    }
+
+    /// Closes what was received and not handed out.
+    mutating func closeDescriptors() {
+        for descriptor in passed { close(descriptor) }
+        passed = []
+    }
+}
+
+/// One frame on its way out.
+struct FrameOutlet: Sendable {
+    let header: FrameHeader
+    let body: [UInt8]
+    var seal = Frame.whole
+    /// How much of it has gone.
+    var offset = 0
+
+    init(_ kind: Frame.Kind, conversation: UInt64, id: Int32, body: [UInt8], descriptors: Int = 0) {
+        header = Frame.header(kind, descriptors: descriptors, length: body.count, conversation: conversation, id: id)
+        self.body = body
+    }
+
+    var size: Int { Frame.headerSize + body.count + Frame.sealSize }
+    var isSent: Bool { offset == size }
+    var unsentBytes: Int { size - offset }
+
+    /// Sends as much as there is room for. Zero, EAGAIN when something is left, or what is wrong.
+    mutating func send(to descriptor: Int32, passing descriptors: [Int32] = []) -> Int32 {
+        while !isSent {  // ends: each turn sends something, or returns
+            let count: Int64 = header.withBytes { header in
+                body.withUnsafeBytes { body in
+                    cplatform_send(
+                        descriptor, header.baseAddress, header.count, body.baseAddress, body.count, &seal, Frame.sealSize, offset,
+                        descriptors, offset == 0 ? Int32(descriptors.count) : 0)
+                }
+            }
+            if count < 0 { return errno }
+            offset += Int(count)
+        }
+        return 0
+    }
+}

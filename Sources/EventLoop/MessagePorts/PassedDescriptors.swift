@@ -1,0 +1,42 @@
+// File descriptors that came with a message.
+//
+// Lifecycle of a descriptor: made by the kernel when the message was received, owned by the object until somebody takes it, closed with the
+// object otherwise.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop {
+    /// File descriptors that came with a message; new ones, close-on-exec, for files that the sender has open.
+    ///
+    /// What nobody takes is closed with this object. Thread-safe.
+    public final class PassedDescriptors: Sendable {
+        private let untaken: Guarded<[Int32?]>
+        /// How many came, taken or not.
+        public let count: Int
+
+        static let none = PassedDescriptors([])
+
+        init(_ descriptors: [Int32]) {
+            count = descriptors.count
+            untaken = Guarded(descriptors)
+        }
+
+        deinit { for descriptor in untaken.withLock({ $0 }) { if let descriptor { close(descriptor) } } }
+
+        /// The descriptor at `index`, in the order of sending, which is the caller's to close from now on; nil when it was taken before.
+        /// An index that is not there is a precondition failure.
+        public func take(_ index: Int) -> Int32? {
+            precondition(index >= 0 && index < count, "\(count) descriptors came with the message; there is none at \(index)")
+            return untaken.withLock { untaken in
+                defer { untaken[index] = nil }
+                return untaken[index]
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+// Where the sockets of named ports are: a directory of the user's own, which is looked at before it is trusted.
+//
+// Lifecycle of the descriptors: a directory's is opened with the object and closed with it; a lock's likewise.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A directory that belongs to this user and that nobody else may enter, held open.
+final class PortDirectory: Sendable {
+    /// Names the only directory to use, made when it is missing.
+    static let variable = "EVENTLOOP_PORT_DIRECTORY"
+    private static let lockName = ".lock"
+    /// How long somebody else may hold the lock. Whoever follows the rules holds it for microseconds.
+    private static let lockPatience = Duration.seconds(5)
+
+    let path: String
+    private let descriptor: Int32
+
+    enum Refusal: Error {
+        case missing
+        /// Another user's, open to others, or not a directory.
+        case untrusted(String)
+        case system(operation: String, errno: Int32)
+    }
+
+    /// Opens the directory and looks at it; with `making`, makes it when it is missing.
+    init(_ candidate: Candidate, making: Bool) throws(Refusal) {
+        path = candidate.path
+        if candidate.parentIsOurs { try Self.checkParent(of: candidate.path) }
+        if making && mkdir(path, 0o700) != 0 && errno != EEXIST {
+            let code = errno
+            throw code == ENOENT ? .missing : .system(operation: "making the directory \(path)", errno: code)
+        }
+        descriptor = cplatform_open_directory(path)
+        if descriptor < 0 {
+            let code = errno
+            switch code {
+            case ENOENT: throw .missing
+            case ELOOP, ENOTDIR: throw .untrusted("\(path) is not a directory, or a symbolic link to one")
+            case EACCES: throw .untrusted("\(path) belongs to another user")
+            default: throw .system(operation: "opening the directory \(path)", errno: code)
+            }
+        }
+        var status = stat()
+        let isKnown = fstat(descriptor, &status) == 0
+        if !isKnown || status.st_uid != geteuid() || status.st_mode & 0o077 != 0 {
+            close(descriptor)
+            throw .untrusted(
+                isKnown && status.st_uid == geteuid() ? "\(path) is open to other users" : "\(path) belongs to another user")
+        }
+    }
+
+    deinit { close(descriptor) }
+
+    /// A directory of ours in a directory of another user's would be that user's to exchange.
+    private static func checkParent(of path: String) throws(Refusal) {
+        let parent = String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)])
+        var status = stat()
+        if stat(parent, &status) != 0 { throw .missing }
+        if status.st_uid != geteuid() || status.st_mode & 0o022 != 0 { throw .untrusted("\(parent) is not this user's own") }
+    }
+
+    /// The path of a file in it, for `open`, `unlink` and `stat`.
+    func path(of file: String) -> String { path + "/" + file }
+
+    /// The same for a socket's address, which has little room: where the path is too long, by way of the open descriptor.
+    func socketPath(of file: String) -> String {
+        let whole = path(of: file)
+        #if os(Linux)
+        if whole.utf8.count > cplatform_socket_path_limit() { return "/proc/self/fd/\(descriptor)/\(file)" }
+        #endif
+        return whole
+    }
+
+    // MARK: The lock
+
+    /// Held while the object lives. Names are taken and given back under it and in no other way.
+    final class Lock: Sendable {
+        private let descriptor: Int32
+        fileprivate init(_ descriptor: Int32) { self.descriptor = descriptor }
+        deinit { close(descriptor) }
+    }
+
+    /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules.
+    func lock() throws(RunLoop.PortError) -> Lock {
+        let deadline = RunLoop.Instant.now.advanced(by: Self.lockPatience)
+        while true {  // ends: with the lock, an error, or the deadline
+            let file = path(of: Self.lockName)
+            let descriptor = cplatform_open_lock_file(file)
+            if descriptor < 0 { throw .system(operation: "opening the lock \(file)", errno: errno) }
+            if cplatform_try_lock_file(descriptor) == 0 {
+                let lock = Lock(descriptor)
+                // Somebody may tidy the directory: a lock on a file that has gone is nobody's.
+                if let held = FileIdentity(of: descriptor), held == FileIdentity(atPath: file) { return lock }
+            } else {
+                let code = errno
+                close(descriptor)
+                if code != EWOULDBLOCK { throw .system(operation: "locking \(file)", errno: code) }
+                usleep(500)
+            }
+            if RunLoop.Instant.now > deadline { throw .system(operation: "waiting for the lock \(file)", errno: ETIMEDOUT) }
+        }
+    }
+}
+
+extension FileIdentity {
+    /// The file of that name, not what a symbolic link points to; nil when there is none.
+    init?(atPath path: String) {
+        var status = stat()
+        if lstat(path, &status) != 0 { return nil }
+        self.init(status)
+    }
+}
+
+extension PortDirectory {
+    /// A place where ports may be.
+    struct Candidate: Sendable, Equatable {
+        let path: String
+        /// The directory around it must be this user's too: an inherited XDG_RUNTIME_DIR may be another user's.
+        let parentIsOurs: Bool
+    }
+
+    // For tests, which must not change the environment of a process with many threads.
+    private static let testsOnly = Guarded<[Candidate]?>(nil)
+    static func testsOnlyUse(_ candidates: [Candidate]?) { testsOnly.withLock { $0 = candidates } }
+
+    /// Where to look, in this order; a new port is put into the first that can be used.
+    static var candidates: [Candidate] {
+        if let candidates = testsOnly.withLock({ $0 }) { return candidates }
+        return candidates(named: text(of: variable), runtimeDirectory: text(of: "XDG_RUNTIME_DIR"), user: geteuid())
+    }
+
+    /// Programs of one user find one another whether XDG_RUNTIME_DIR is set for them or not (it is not for cron and for system units): the
+    /// directory it usually names is looked at in any case, and so is the one for those who have none.
+    static func candidates(named: String?, runtimeDirectory: String?, user: UInt32) -> [Candidate] {
+        if let named, !named.isEmpty { return [Candidate(path: named, parentIsOurs: false)] }
+        var found: [Candidate] = []
+        // The specification of XDG_RUNTIME_DIR: "All paths set in these environment variables must be absolute."
+        for base in [runtimeDirectory, usualRuntimeDirectory(user)] {
+            guard let base, base.hasPrefix("/") else { continue }
+            let candidate = Candidate(path: base + "/eventloop-ports", parentIsOurs: true)
+            if !found.contains(candidate) { found.append(candidate) }
+        }
+        return found + [Candidate(path: "/tmp/eventloop-ports-\(user)", parentIsOurs: false)]
+    }
+
+    private static func usualRuntimeDirectory(_ user: UInt32) -> String? {
+        #if os(Linux)
+        "/run/user/\(user)"
+        #else
+        nil
+        #endif
+    }
+
+    private static func text(of variable: String) -> String? { getenv(variable).map { String(cString: $0) } }
+}

@@ -1,0 +1,119 @@
+// The library's own thread for the clients of named ports: it hears of a server's death, takes replies that nobody waits for on a thread of
+// their own, and sends what there was no room for.
+//
+// Lifecycle: made when the process makes its first RemoteMessagePort, and never ended. In a child of fork there is a new one.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// All connections of this process to named ports, in one set, on one thread.
+final class PortEngine: @unchecked Sendable {
+    // SAFETY: constants, atomics and a lock; `set` is the kernel's, which any thread may change; `events` is touched on the thread only.
+
+    private static let current = Guarded<(engine: PortEngine, forkEpoch: Int32)?>(nil)
+
+    let set: cplatform_port_set
+    private let connections = Guarded<[UInt64: RemoteConnection]>([:])
+    private let lastToken = Atomic<UInt64>(UInt64(CPLATFORM_ALARM_TOKEN))
+    private let events = UnsafeMutableBufferPointer<cplatform_port_event>.allocate(capacity: 64)
+    private let thread: RunLoopThread
+
+    /// The one of this process.
+    static func shared() throws(RunLoop.PortError) -> PortEngine {
+        ForkEpoch.install()
+        let epoch = ForkEpoch.current
+        let existing = current.withLock { $0?.forkEpoch == epoch ? $0?.engine : nil }
+        if let existing { return existing }
+        let made = try PortEngine()
+        let (engine, inherited) = current.withLock { current -> (PortEngine, PortEngine?) in
+            if let current, current.forkEpoch == epoch { return (current.engine, nil) }
+            let inherited = current?.engine
+            current = (made, epoch)
+            return (made, inherited)
+        }
+        if engine === made {
+            try made.start()
+        } else {
+            made.thread.stop()
+        }
+        // The parent's: its thread does not exist here, and nothing may be taken from its set.
+        if let inherited { _ = Unmanaged.passRetained(inherited) }
+        return engine
+    }
+
+    var runLoop: RunLoop { thread.runLoop }
+
+    private init() throws(RunLoop.PortError) {
+        var set = cplatform_port_set()
+        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
+        self.set = set
+        do {
+            // Signals are for the threads of the program; this one must not be where its handlers run.
+            thread = try RunLoopThread(name: "message-ports", setup: { _ in blockSignals() })
+        } catch {
+            cplatform_close_port_set(&set)
+            events.deallocate()
+            throw .system(operation: "starting the thread of the message ports", errno: (error as? RunLoop.SourceError)?.errno ?? EAGAIN)
+        }
+    }
+
+    deinit {
+        var set = set
+        cplatform_close_port_set(&set)
+        events.deallocate()
+    }
+
+    private func start() throws(RunLoop.PortError) {
+        do {
+            let source = try RunLoop.DescriptorSource(descriptor: set.set, events: .read, label: "message ports") { [self] _, _ in
+                takeEvents()
+            }
+            runLoop.add(source)
+        } catch {
+            Self.current.withLock { $0 = nil }
+            thread.stop()
+            throw .system(operation: "watching a set of descriptors", errno: error.errno)
+        }
+    }
+
+    func nextToken() -> UInt64 { lastToken.add(1, ordering: .relaxed).newValue }
+
+    func add(_ connection: RemoteConnection) { connections.withLock { $0[connection.token] = connection } }
+
+    func remove(_ token: UInt64) {
+        // Let go of outside the lock: it may be the last.
+        let removed = connections.withLock { $0.removeValue(forKey: token) }
+        withExtendedLifetime(removed) {}
+    }
+
+    private func takeEvents() { /* DOES CALLOUT */
+        var set = set
+        let count = cplatform_port_set_take(&set, events.baseAddress, Int32(events.count))
+        for index in 0..<Int(count) {
+            let event = events[index]
+            let connection = connections.withLock { $0[event.token] }
+            connection?.isReady(Readiness(rawValue: event.ready))
+        }
+    }
+}
+
+extension RunLoop.SourceError {
+    /// Zero when the system did not say.
+    fileprivate var errno: Int32 {
+        if case .system(_, let errno) = self { errno } else { 0 }
+    }
+}
+
+private func blockSignals() {
+    var all = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, nil)
+}

@@ -1,0 +1,134 @@
+// Taking a name, giving it back, and finding who has it.
+//
+// Lifecycle of a listener: made by `take`, closed by the port that it is handed to; of a connection: made by `find`, closed likewise.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A name that this process has: the file of a socket that listens.
+final class PortRegistration: Sendable {
+    private let directory: PortDirectory
+    private let file: String
+    private let identity: FileIdentity?
+
+    private init(_ directory: PortDirectory, _ file: String) {
+        self.directory = directory
+        self.file = file
+        identity = FileIdentity(atPath: directory.path(of: file))
+    }
+
+    /// Takes the name, under the locks of all directories in which it might be.
+    ///
+    /// A file of that name whose listener answers is a live port's. One that refuses connections while the lock is held is what a process left
+    /// that has died, and is taken over; without the lock, it might be somebody's between `bind` and `listen`.
+    static func take(_ name: PortName, backlog: Int32) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
+        let home = try openHome()
+        var others: [PortDirectory] = []
+        for candidate in PortDirectory.candidates where candidate.path != home.path {
+            if let other = try? PortDirectory(candidate, making: false) { others.append(other) }
+        }
+        // In one order for everybody, so that two that have several in common do not wait for each other.
+        var locks: [PortDirectory.Lock] = []
+        for directory in ([home] + others).sorted(by: { $0.path < $1.path }) { locks.append(try directory.lock()) }
+        defer { withExtendedLifetime(locks) {} }
+        let file = name.fileName
+        for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
+        if unlink(home.path(of: file)) != 0 && errno != ENOENT {
+            throw .system(operation: "removing what is left of \(home.path(of: file))", errno: errno)
+        }
+        let path = home.socketPath(of: file)
+        let listener = cplatform_listen(path, backlog)
+        if listener < 0 { throw .system(operation: "listening on \(path)", errno: errno) }
+        return (PortRegistration(home, file), listener)
+    }
+
+    /// Gives the name back, if it still is ours. The file goes; what listens is the caller's to close.
+    func withdraw() {
+        // Without the lock somebody may be taking the name over at this moment; then the file stays, and the next one finds it stale.
+        guard let lock = try? directory.lock() else { return }
+        let path = directory.path(of: file)
+        if let identity, FileIdentity(atPath: path) == identity { unlink(path) }
+        withExtendedLifetime(lock) {}
+    }
+
+    private static func openHome() throws(RunLoop.PortError) -> PortDirectory {
+        var refusal = PortDirectory.Refusal.missing
+        var last = ""
+        for candidate in PortDirectory.candidates {
+            do { return try PortDirectory(candidate, making: true) } catch {
+                refusal = error
+                last = candidate.path
+            }
+        }
+        switch refusal {
+        case .missing: throw .system(operation: "making the directory \(last)", errno: ENOENT)
+        case .untrusted(let sentence): throw .system(operation: "trusting a directory: \(sentence)", errno: EPERM)
+        case .system(let operation, let errno): throw .system(operation: operation, errno: errno)
+        }
+    }
+
+    private static func isLive(_ file: String, in directory: PortDirectory) throws(RunLoop.PortError) -> Bool {
+        let path = directory.socketPath(of: file)
+        let connection = cplatform_connect(path, 0)
+        if connection >= 0 {
+            close(connection)
+            return true
+        }
+        switch errno {
+        case ENOENT, ECONNREFUSED: return false
+        // Its queue is full, so it has one.
+        case EAGAIN: return true
+        case let code: throw .system(operation: "asking who has \(path)", errno: code)
+        }
+    }
+
+    /// A connection to the port that has the name.
+    static func find(_ name: PortName, timeout: Duration) throws(RunLoop.PortError) -> Int32 {
+        var isRefused = false
+        let deadline = RunLoop.Instant.now.advanced(by: timeout)
+        for candidate in PortDirectory.candidates {
+            let directory: PortDirectory
+            do { directory = try PortDirectory(candidate, making: false) } catch {
+                if case .untrusted = error { isRefused = true }
+                if case .system(let operation, let code) = error { throw .system(operation: operation, errno: code) }
+                continue
+            }
+            let left = max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds)
+            let path = directory.socketPath(of: name.fileName)
+            let connection = cplatform_connect(path, min(left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1), 1 << 40))
+            if connection < 0 {
+                switch errno {
+                case ENOENT, ECONNREFUSED: continue
+                case EAGAIN: throw .sendTimedOut
+                case EACCES: throw .notPermitted
+                case let code: throw .system(operation: "connecting to \(path)", errno: code)
+                }
+            }
+            if PortPeer(of: connection)?.isOurUser == true { return connection }
+            close(connection)
+            throw .notPermitted
+        }
+        throw isRefused ? .notPermitted : .notFound
+    }
+}
+
+/// Whose process is at the other end of a connection, as the kernel says.
+struct PortPeer: Sendable {
+    let user: UInt32
+    let process: Int32
+
+    init?(of connection: Int32) {
+        var (user, process) = (UInt32(0), Int32(0))
+        if cplatform_peer(connection, &user, &process) != 0 { return nil }
+        (self.user, self.process) = (user, process)
+    }
+
+    var isOurUser: Bool { user == geteuid() }
+}

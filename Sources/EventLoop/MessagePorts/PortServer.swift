@@ -1,0 +1,332 @@
+// What a LocalMessagePort does with its socket: accept, read, hand out one request at a time, answer.
+//
+// Lifecycle: the listener and the set are made with the server and closed by `end()`, which is called once no thread is in it and no kernel
+// set holds it; connections are closed before that or then.
+
+internal import CPlatform
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// The port's end of all its connections.
+///
+/// The listener and the connections stand in a set of the port's own, which a loop watches as one descriptor. So being in several modes of
+/// several loops costs nothing for each connection, and what is not served waits in the kernel, where it holds the senders back.
+final class PortServer: @unchecked Sendable {
+    // SAFETY: constants; what `open` guards; and what only the thread that serves touches, which `Source.beginServing` makes one.
+
+    /// More than these, and a new one takes the place of an old one.
+    static let connectionLimit = 512
+    private static let backlog: Int32 = 1024
+    private static let acceptsAtOnce = 16
+    private static let readsAtOnce = 16
+    private static let retryAfter = Duration.milliseconds(100)
+    private static let listenerToken: UInt64 = 1
+
+    private let registration: PortRegistration
+    private let listener: Int32
+    let set: cplatform_port_set
+    private let maximumLength: Int
+    /// How much all clients together may make the port keep. Whoever has stood still longest has to go when it is more.
+    private let heldLimit: Int
+    private let forkEpoch = ForkEpoch.current
+
+    /// The descriptors of the connections, for whoever ends the port; nil from then on.
+    private let open = Guarded<[UInt64: Int32]?>([:])
+
+    private let hasEnded = Atomic<Bool>(false)
+
+    // SAFETY: touched only by whoever serves the port.
+    private var connections: [UInt64: ServedConnection] = [:]
+    /// Those that have a frame that has come whole, in the order in which their turn comes.
+    private var ready: [ServedConnection] = []
+    private var nextReady = 0
+    private var lastToken = listenerToken
+    /// Counts what happens: the port's own time.
+    private var ticks: UInt64 = 0
+    private var heldBytes = 0
+    /// The process has no descriptors left: until when nobody is accepted.
+    private var pausedUntil: RunLoop.Instant?
+    private var alarm: Int64 = 0
+    private let events = UnsafeMutableBufferPointer<cplatform_port_event>.allocate(capacity: 64)
+
+    init(_ name: PortName, maximumLength: Int) throws(RunLoop.PortError) {
+        ForkEpoch.install()
+        var set = cplatform_port_set()
+        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
+        do {
+            (registration, listener) = try PortRegistration.take(name, backlog: Self.backlog)
+        } catch {
+            cplatform_close_port_set(&set)
+            throw error
+        }
+        self.set = set
+        self.maximumLength = maximumLength
+        heldLimit = max(64 << 20, 4 * maximumLength)
+        cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
+    }
+
+    deinit { events.deallocate() }
+
+    /// In a child of fork everything here is the parent's too.
+    private var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
+
+    // MARK: The end
+
+    /// Gives the name back and tells every client. Any thread, once.
+    func withdraw() {
+        if belongsToParentProcess { return }
+        registration.withdraw()
+        // Nobody new gets in, and those who wait to be let in are told.
+        cplatform_shutdown(listener)
+        while case let client = cplatform_accept(listener), client >= 0 { close(client) }  // ends: it listens no more
+        open.withLock { open in
+            for descriptor in (open ?? [:]).values { cplatform_shutdown(descriptor) }
+            open = nil
+        }
+    }
+
+    /// Closes everything. For those who know that nobody serves any more; a second call does nothing.
+    func end() {
+        if hasEnded.exchange(true, ordering: .acquiringAndReleasing) { return }
+        for connection in connections.values { drop(connection) }
+        ready = []
+        close(listener)
+        var set = set
+        cplatform_close_port_set(&set)
+    }
+
+    // MARK: Serving
+
+    /// Takes note of what has come, and has one request handled. False when there was none.
+    ///
+    /// `handle` may run the loop, end the port, or be entered again: nothing that was read before it is trusted after it.
+    func serve(_ handle: (Frame, RunLoop.PassedDescriptors) -> [UInt8]?) -> Bool { /* DOES CALLOUT */
+        if belongsToParentProcess { return false }
+        takeEvents()
+        defer { settleAlarm() }
+        while let connection = takeReady() {  // ends: with a request, or with the list
+            let next: (frame: Frame, passed: RunLoop.PassedDescriptors)?
+            do { next = try connection.inlet.next() } catch {
+                drop(connection)
+                continue
+            }
+            guard let (frame, passed) = next else {
+                settle(connection)
+                continue
+            }
+            guard frame.kind == .message || frame.kind == .request else {
+                drop(connection)
+                continue
+            }
+            // Before the call: a nested run may serve this connection too.
+            settle(connection)
+            settleAlarm()
+            let answer = handle(frame, passed)
+            if frame.kind == .request { reply(answer, to: frame, on: connection) }
+            return true
+        }
+        return false
+    }
+
+    private func takeReady() -> ServedConnection? {
+        while nextReady < ready.count {  // ends: the index rises
+            let connection = ready[nextReady]
+            nextReady += 1
+            connection.isQueued = false
+            if !connection.isClosed && connection.outlets.isEmpty { return connection }
+        }
+        ready.removeAll(keepingCapacity: true)
+        nextReady = 0
+        return nil
+    }
+
+    private func takeEvents() {
+        ticks += 1
+        var set = set
+        let count = cplatform_port_set_take(&set, events.baseAddress, Int32(events.count))
+        for index in 0..<Int(count) {
+            let event = events[index]
+            switch event.token {
+            case UInt64(CPLATFORM_ALARM_TOKEN): break  // settleAlarm looks at the time
+            case Self.listenerToken: accept()
+            default: if let connection = connections[event.token] { hear(connection) }
+            }
+        }
+        if let pausedUntil, pausedUntil <= .now { resumeAccepting() }
+    }
+
+    private func hear(_ connection: ServedConnection) {
+        connection.lastHeard = ticks
+        if !connection.outlets.isEmpty && !connection.flush() { return }
+        if !connection.isQueued { read(connection) }
+        settle(connection)
+    }
+
+    private func read(_ connection: ServedConnection) {
+        for _ in 0..<Self.readsAtOnce where !connection.inlet.hasNext() {
+            switch connection.inlet.receive(from: connection.descriptor) {
+            // A small frame has come whole by now; what is longer is read on.
+            case .received: if connection.inlet.heldBytes < 1 << 12 { return }
+            case .wouldBlock: return
+            case .ended, .failed: return drop(connection)
+            }
+        }
+    }
+
+    /// Puts the connection where it belongs: into the list, or under the watch of the set.
+    private func settle(_ connection: ServedConnection) {
+        if connection.isClosed { return }
+        if !connection.isQueued && connection.outlets.isEmpty && connection.inlet.hasNext() {
+            connection.isQueued = true
+            ready.append(connection)
+        }
+        watch(connection, connection.outlets.isEmpty ? .read : .write)
+        count(connection)
+    }
+
+    private func watch(_ connection: ServedConnection, _ wanted: Readiness) {
+        if connection.watched == wanted { return }
+        connection.watched = wanted
+        var set = set
+        cplatform_port_set_watch(&set, connection.descriptor, connection.token, wanted.rawValue, false)
+    }
+
+    private func reply(_ answer: [UInt8]?, to frame: Frame, on connection: ServedConnection) {
+        if connection.isClosed || !connection.canWrite { return }
+        let conversation = frame.conversation
+        let outlet =
+            switch answer {
+            case nil: FrameOutlet(.emptyReply, conversation: conversation, id: frame.id, body: [])
+            case let answer? where answer.count > maximumLength:
+                FrameOutlet(.refusal, conversation: conversation, id: Refusal.tooLarge, body: Refusal.body(answer.count))
+            case let answer?: FrameOutlet(.reply, conversation: conversation, id: frame.id, body: answer)
+            }
+        connection.outlets.append(outlet)
+        _ = connection.flush()
+        settle(connection)
+    }
+
+    // MARK: Accepting
+
+    private func accept() {
+        for _ in 0..<Self.acceptsAtOnce {
+            let descriptor = cplatform_accept(listener)
+            if descriptor < 0 {
+                if errno != EAGAIN { pauseAccepting() }
+                return
+            }
+            guard let peer = PortPeer(of: descriptor), peer.isOurUser else {
+                close(descriptor)
+                continue
+            }
+            if connections.count >= Self.connectionLimit { makeRoom() }
+            add(descriptor, peer)
+        }
+    }
+
+    private func add(_ descriptor: Int32, _ peer: PortPeer) {
+        lastToken += 1
+        let token = lastToken
+        let isOpen = open.withLock { open in
+            open?[token] = descriptor
+            return open != nil
+        }
+        var set = set
+        guard isOpen, cplatform_port_set_watch(&set, descriptor, token, Readiness.read.rawValue, true) == 0 else {
+            open.withLock { $0?[token] = nil }
+            close(descriptor)
+            return
+        }
+        let connection = ServedConnection(
+            token: token, descriptor: descriptor, process: peer.process, watched: .read, maximumLength: maximumLength)
+        connection.lastHeard = ticks
+        connections[token] = connection
+        // Most clients have sent something by the time they are let in.
+        read(connection)
+        settle(connection)
+    }
+
+    /// The process with the most connections loses the one that has been silent longest: a client that opens thousands drives out its own.
+    private func makeRoom() {
+        var counts: [Int32: Int] = [:]
+        for connection in connections.values { counts[connection.process, default: 0] += 1 }
+        let most = counts.values.max()
+        let victim = connections.values.filter { counts[$0.process] == most }.min {
+            ($0.lastHeard, $0.token) < ($1.lastHeard, $1.token)
+        }
+        if let victim { drop(victim) }
+    }
+
+    /// There are no descriptors, or there is no memory. The client waits in the kernel's queue; asking again at once would be a spin.
+    private func pauseAccepting() {
+        var set = set
+        cplatform_port_set_forget(&set, listener)
+        pausedUntil = RunLoop.Instant.now.advanced(by: Self.retryAfter)
+    }
+
+    private func resumeAccepting() {
+        pausedUntil = nil
+        var set = set
+        cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
+    }
+
+    // MARK: Bounds
+
+    private func count(_ connection: ServedConnection) {
+        let held = connection.heldBytes
+        if held == 0 && connection.countedBytes == 0 { return }
+        if connection.countedBytes == 0 { connection.heldSince = ticks }
+        heldBytes += held - connection.countedBytes
+        connection.countedBytes = held
+        while heldBytes > heldLimit {  // ends: each turn closes one that holds something
+            let stalest = connections.values.filter { $0.countedBytes > 0 }.min { $0.heldSince < $1.heldSince }
+            guard let stalest else { return }
+            drop(stalest)
+        }
+    }
+
+    private func drop(_ connection: ServedConnection) {
+        if connection.isClosed { return }
+        connection.isClosed = true
+        heldBytes -= connection.countedBytes
+        connections[connection.token] = nil
+        connection.outlets = []
+        connection.inlet.closeDescriptors()
+        // In this order: whoever ends the port must not shut down a stranger under the same number.
+        open.withLock { $0?[connection.token] = nil }
+        if !belongsToParentProcess {
+            var set = set
+            cplatform_port_set_forget(&set, connection.descriptor)
+        }
+        close(connection.descriptor)
+        if pausedUntil != nil && !belongsToParentProcess { resumeAccepting() }
+    }
+
+    private func settleAlarm() {
+        let due: Int64 = nextReady < ready.count ? 1 : pausedUntil?.nanoseconds ?? 0
+        if due == alarm { return }
+        alarm = due
+        var set = set
+        cplatform_port_set_alarm(&set, due)
+    }
+}
+
+/// Why there is an answer and it is not sent.
+enum Refusal {
+    /// The body is the number of bytes.
+    static let tooLarge: Int32 = 1
+
+    static func body(_ number: Int) -> [UInt8] { withUnsafeBytes(of: UInt64(number).littleEndian) { Array($0) } }
+
+    static func error(_ frame: Frame) -> RunLoop.PortError {
+        let number = frame.body.withUnsafeBytes { UInt64(littleEndian: $0.loadUnaligned(as: UInt64.self)) }
+        return frame.id == tooLarge ? .messageTooLarge(Int(clamping: number)) : .protocolViolation("a refusal of kind \(frame.id)")
+    }
+}

@@ -1,0 +1,79 @@
+// Somebody who waits for a reply.
+
+/// One request, from before it is sent until its answer, its end, or the end of patience.
+final class ReplyWaiter: @unchecked Sendable {
+    // SAFETY: constants; the rest is guarded by the lock of the connection's state.
+
+    typealias Outcome = Result<[UInt8]?, RunLoop.PortError>
+
+    enum Kind: Sendable {
+        /// The thread blocks, and reads the connection itself if nobody else does.
+        case thread
+        /// The thread runs its loop, which the source wakes.
+        case loop(RunLoop, RunLoop.CustomSource)
+        case task
+    }
+
+    let kind: Kind
+    /// What a task's timer and its cancellation are to say.
+    var conversation: UInt64 = 0
+    var outcome: Outcome?
+    /// For a thread that waits while another one reads, or while its message waits to be sent.
+    var gate: Gate?
+    /// The one who read has gone: this thread is to read from now on.
+    var mustRead = false
+    var continuation: CheckedContinuation<Outcome, Never>?
+    /// The message, while there was no room for all of it.
+    var unsent: UnsentFrame?
+
+    init(_ kind: Kind) { self.kind = kind }
+
+    var isThread: Bool { if case .thread = kind { true } else { false } }
+}
+
+/// A frame that waits for room.
+final class UnsentFrame: @unchecked Sendable {
+    // SAFETY: guarded by the lock of the connection's state.
+    var outlet: FrameOutlet
+    /// The sender's, who keeps them open until the frame has gone or is withdrawn.
+    let descriptors: [Int32]
+    /// Opened when the frame has gone, or will never go.
+    let gate: Gate?
+    var isOver = false
+    var failure: RunLoop.PortError?
+
+    init(_ outlet: FrameOutlet, descriptors: [Int32], gate: Gate?) {
+        (self.outlet, self.descriptors, self.gate) = (outlet, descriptors, gate)
+    }
+}
+
+/// What is to be done once the lock has been let go of: nobody is told anything under it.
+struct Tidings {
+    private var gates: [Gate] = []
+    private var continuations: [(CheckedContinuation<ReplyWaiter.Outcome, Never>, ReplyWaiter.Outcome)] = []
+    private var sources: [(RunLoop, RunLoop.CustomSource)] = []
+
+    mutating func open(_ gate: Gate?) { if let gate { gates.append(gate) } }
+
+    /// Under the lock. The first outcome stands.
+    mutating func finish(_ waiter: ReplyWaiter, _ outcome: ReplyWaiter.Outcome) {
+        if waiter.outcome != nil { return }
+        waiter.outcome = outcome
+        if let gate = waiter.gate { gates.append(gate) }
+        if let continuation = waiter.continuation {
+            waiter.continuation = nil
+            continuations.append((continuation, outcome))
+        }
+        if case .loop(let loop, let source) = waiter.kind { sources.append((loop, source)) }
+    }
+
+    /// After the lock.
+    consuming func tell() {
+        for gate in gates { gate.open() }
+        for (continuation, outcome) in continuations { continuation.resume(returning: outcome) }
+        for (loop, source) in sources {
+            source.signal()
+            loop.wakeUp()
+        }
+    }
+}

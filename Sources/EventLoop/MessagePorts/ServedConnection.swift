@@ -1,0 +1,55 @@
+// One client of a LocalMessagePort, as the port sees it.
+//
+// Lifecycle of the descriptor: accepted by the port, closed by `PortServer.drop(_:)`, in a loop's thread or when the port has ended.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// Touched by whoever serves the port, who is one thread at a time.
+final class ServedConnection {
+    let token: UInt64
+    let descriptor: Int32
+    /// The client's process, or 0 where the platform does not say.
+    let process: Int32
+    var inlet: FrameInlet
+    /// Replies, or the rest of one, that the client has not taken yet. While there are any nothing more of it is read or handled.
+    var outlets: [FrameOutlet] = []
+    /// False once a write has said that nobody reads any more.
+    var canWrite = true
+    /// It stands in the list of those with a frame that has come whole.
+    var isQueued = false
+    var isClosed = false
+    var watched: Readiness
+    /// When it was last heard, in the port's own count.
+    var lastHeard: UInt64 = 0
+    /// What it makes the port keep, as the port has counted it; and since when, in the port's own count.
+    var countedBytes = 0
+    var heldSince: UInt64 = 0
+
+    init(token: UInt64, descriptor: Int32, process: Int32, watched: Readiness, maximumLength: Int) {
+        (self.token, self.descriptor, self.process, self.watched) = (token, descriptor, process, watched)
+        inlet = FrameInlet(maximumLength: maximumLength)
+    }
+
+    var heldBytes: Int { outlets.reduce(inlet.heldBytes) { $0 + $1.unsentBytes } }
+
+    /// Sends what waits. False when something is left to wait for.
+    func flush() -> Bool {
+        while canWrite, !outlets.isEmpty {  // ends: one goes a turn, or nothing does
+            switch outlets[0].send(to: descriptor) {
+            case 0: outlets.removeFirst()
+            case EAGAIN: return false
+            default:
+                // What it has sent before it went is served all the same.
+                canWrite = false
+            }
+        }
+        outlets = []
+        return true
+    }
+}

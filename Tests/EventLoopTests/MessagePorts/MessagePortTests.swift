@@ -1,0 +1,369 @@
+// Rules proved here (semantics 11.2, 13), within one process:
+//  - A message arrives once, in the order of sending, one for each call of the handler; a request gets the handler's value, nil or empty as it was.
+//  - A port serves in its modes only; what comes meanwhile waits. A call counts as a handled source.
+//  - A request to a port of the same thread works if the port is in the reply mode, and else times out.
+//  - A late reply is dropped; requests of many threads on one connection get their own replies.
+//  - An invalid port of either kind says so at once, to both sides.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct MessagePortTests {
+    @Test func `a request gets the handler's reply, by id and data`() throws {
+        let served = try ServedPort { port, id, data in Array("\(port.name.prefix(4)) \(id) \(text(data))".utf8) }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        #expect(try remote.ask(7, "hello") == "port 7 hello")
+        #expect(try remote.ask(-3, "") == "port -3 ")
+        #expect(remote.name == served.name && remote.isValid)
+        try served.end()
+    }
+
+    @Test func `no reply and an empty reply can be told apart`() throws {
+        let served = try ServedPort { _, id, _ in id == 0 ? nil : [] }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        #expect(try remote.ask(0) == nil)
+        #expect(try remote.ask(1) == "")
+        try served.end()
+    }
+
+    @Test func `one-way messages arrive in order, one for each call`() throws {
+        let heard = Box<[Int32]>([])
+        let served = try ServedPort { _, id, _ in
+            heard.change { $0.append(id) }
+            return [1, 2, 3]
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        for id in 0..<1_000 { try remote.send(id: Int32(id), timeout: patience) }
+        #expect(try remote.ask(1_000) != nil)
+        #expect(heard.value == Array(0...1_000))
+        try served.end()
+    }
+
+    @Test(arguments: [0, 1, 100, 65_514, 65_515, 65_516, 300_000, 16 << 20])
+    func `a message of any size arrives whole, both ways`(size: Int) throws {
+        let served = try ServedPort { _, _, data in data.reversed() }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let data = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
+        let reply = try remote.request(id: 1, data: data, sendTimeout: patience, replyTimeout: patience)
+        #expect(reply == data.reversed())
+        try served.end()
+    }
+
+    @Test func `a port serves in its modes only, and what came meanwhile waits`() throws {
+        let trace = Trace()
+        let name = freshName()
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
+                trace.add("\(id)")
+                return nil
+            }
+            loop.add(port, forMode: "ports")
+            loop.addIdleSource()
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            for id in 1...3 { try remote.send(id: Int32(id), timeout: .zero) }
+            #expect(loop.run(for: .zero) == .timedOut)
+            trace.add("|")
+            // One for each run that returns after a source: each is a handled one.
+            while loop.run(mode: "ports", for: .zero, returnAfterSourceHandled: true) == .handledSource { trace.add(";") }
+            port.invalidate()
+            #expect(loop.run(mode: "ports", for: .zero) == .finished)
+        }
+        #expect(trace.description == "| 1 ; 2 ; 3 ;")
+    }
+
+    @Test func `a port in several modes hears each message once`() throws {
+        let heard = Counter()
+        let name = freshName()
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in
+                heard.increment()
+                return nil
+            }
+            loop.add(port)
+            loop.add(port, forMode: "second")
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            for mode in ["default", "second", "default"] as [RunLoop.Mode] {
+                try remote.send(id: 1, timeout: .zero)
+                while loop.run(mode: mode, for: .zero, returnAfterSourceHandled: true) == .handledSource {}
+            }
+            port.invalidate()
+        }
+        #expect(heard.value == 3)
+    }
+
+    @Test func `a port of the same thread answers when it is in the reply mode`() throws {
+        let name = freshName()
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
+            loop.add(port, forMode: "replies")
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            #expect(
+                try remote.request(id: 1, data: [5], sendTimeout: .zero, replyTimeout: patience, replyMode: "replies") == [5])
+            // The reply source has left the mode; the port alone is in it.
+            loop.remove(port, forMode: "replies")
+            #expect(loop.run(mode: "replies", for: .zero) == .finished)
+            port.invalidate()
+        }
+    }
+
+    @Test func `a port of the same thread in another mode does not answer in time, and its late reply is dropped`() throws {
+        let name = freshName()
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, id, data in id == 1 ? [9] : data }
+            loop.add(port)
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            for mode in [nil, "private"] as [RunLoop.Mode?] {
+                #expect(throws: RunLoop.PortError.replyTimedOut) {
+                    try remote.request(id: 1, sendTimeout: .zero, replyTimeout: .milliseconds(1), replyMode: mode)
+                }
+            }
+            #expect(
+                try remote.request(id: 2, data: [5], sendTimeout: .zero, replyTimeout: patience, replyMode: .default) == [5])
+            port.invalidate()
+        }
+    }
+
+    @Test func `a stop in the reply mode ends an inner round only`() throws {
+        let served = try ServedPort { _, _, data in data }
+        let trace = Trace()
+        try onFreshThread { loop in
+            let remote = try RunLoop.RemoteMessagePort(name: served.name)
+            loop.addSource(forMode: "replies", signaled: true) { _ in
+                trace.add("served")
+                loop.stop()
+            }
+            #expect(
+                try remote.request(id: 1, data: [5], sendTimeout: patience, replyTimeout: patience, replyMode: "replies") == [5])
+        }
+        #expect(trace.description == "served")
+        try served.end()
+    }
+
+    @Test func `requests of many threads on one connection get their own replies`() throws {
+        let served = try ServedPort { _, id, data in Array("\(id):\(text(data))".utf8) }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let threads = (0..<8).map { number in
+            plainThread {
+                for round in 0..<200 {
+                    let reply = try remote.ask(Int32(number), "\(round)")
+                    #expect(reply == "\(number):\(round)")
+                }
+            }
+        }
+        for thread in threads { try thread.join() }
+        try served.end()
+    }
+
+    @Test func `tasks and threads and loops share one connection`() async throws {
+        let served = try ServedPort { _, id, data in Array("\(id):\(text(data))".utf8) }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let blocking = plainThread {
+            for round in 0..<200 {
+                let reply = try remote.ask(1, "\(round)")
+                #expect(reply == "1:\(round)")
+            }
+        }
+        let running = joinableThread { _ in
+            for round in 0..<200 {
+                let data = Array("\(round)".utf8)
+                let reply = try remote.request(id: 2, data: data, sendTimeout: patience, replyTimeout: patience, replyMode: "mine")
+                #expect(reply.map(text) == "2:\(round)")
+            }
+        }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for number in 3..<7 {
+                group.addTask {
+                    for round in 0..<50 {
+                        let reply = try await remote.request(id: Int32(number), data: Array("\(round)".utf8), timeout: patience)
+                        #expect(reply.map(text) == "\(number):\(round)")
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        try blocking.join()
+        try running.join()
+        try served.end()
+    }
+
+    @Test func `a name is one live port's, and free when that is invalid`() throws {
+        let name = freshName()
+        let first = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
+        first.invalidate()
+        #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
+        let second = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        second.invalidate()
+    }
+
+    @Test func `a port that is let go of gives its name back`() throws {
+        let name = freshName()
+        do { _ = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
+        #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
+    }
+
+    @Test func `a port that is invalidated in its own handler ends the request and frees its name`() throws {
+        let name = freshName()
+        let ended = Gate()
+        let served = try ServedPort(name) { port, _, _ in
+            port.invalidate()
+            #expect(!port.isValid)
+            let next = try? RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+            #expect(next != nil)
+            next?.invalidate()
+            return [1]
+        }
+        served.port.onInvalidation { ended.open() }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        #expect(throws: RunLoop.PortError.becameInvalid) { try remote.ask() }
+        ended.wait()
+        #expect(!remote.isValid)
+        try served.end()
+    }
+
+    @Test func `a client hears of the port's end at once, without running a loop`() throws {
+        let served = try ServedPort { _, _, _ in nil }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let (told, ended) = (Counter(), Gate())
+        remote.onInvalidation {
+            told.increment()
+            ended.open()
+        }
+        served.port.invalidate()
+        #expect(!remote.isValid)
+        ended.wait()
+        remote.onInvalidation { told.increment() }
+        #expect(told.value == 2)
+        #expect(throws: RunLoop.PortError.invalidPort) { try remote.ask() }
+        #expect(throws: RunLoop.PortError.invalidPort) { try remote.send(id: 1, timeout: .zero) }
+        try served.end()
+    }
+
+    @Test func `a client's own invalidation ends its requests`() throws {
+        let (begun, release) = (Gate(), Gate())
+        let served = try ServedPort { _, _, _ in
+            begun.open()
+            release.wait()
+            return nil
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let asking = plainThread {
+            #expect(throws: RunLoop.PortError.becameInvalid) { try remote.ask() }
+        }
+        begun.wait()
+        remote.invalidate()
+        try asking.join()
+        release.open()
+        #expect(!remote.isValid)
+        try served.end()
+    }
+
+    @Test func `a cancelled task gives up its request, and the late reply is dropped`() async throws {
+        let (begun, release) = (Gate(), Gate())
+        let served = try ServedPort { _, id, _ in
+            if id == 1 {
+                begun.open()
+                release.wait()
+            }
+            return [UInt8(id)]
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let task = Task { try await remote.request(id: 1, timeout: patience) }
+        begun.wait()
+        task.cancel()
+        let end = await task.result
+        #expect(throws: RunLoop.PortError.replyTimedOut) { try end.get() }
+        release.open()
+        #expect(try await remote.request(id: 2, timeout: patience) == [2])
+        try served.end()
+    }
+
+    @Test func `a task's request has a time limit`() async throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        await #expect(throws: RunLoop.PortError.replyTimedOut) { try await remote.request(id: 1, timeout: .milliseconds(1)) }
+        port.invalidate()
+    }
+
+    @Test func `a message for which there is no room is withdrawn, and the rest goes on`() throws {
+        let name = freshName()
+        let heard = Box<[Int]>([])
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in
+            heard.change { $0.append(data.count) }
+            return nil
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        // The first fills the kernel's buffer and is left there in part; the second finds it so.
+        for size in [4 << 20, 1] {
+            #expect(throws: RunLoop.PortError.sendTimedOut) {
+                try remote.send(id: 1, data: [UInt8](repeating: 1, count: size), timeout: .milliseconds(1))
+            }
+        }
+        let running = RunningLoop { $0.add(port) }
+        #expect(try remote.ask(2, "abc") == nil)
+        #expect(heard.value == [3])
+        port.invalidate()
+        try running.end()
+    }
+
+    @Test func `what is too large is refused on either side, by its size`() throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name, maximumMessageSize: 100) { _, id, _ in
+            [UInt8](repeating: 0, count: Int(id))
+        }
+        let running = RunningLoop { $0.add(port) }
+        let remote = try RunLoop.RemoteMessagePort(name: name, maximumMessageSize: 100)
+        #expect(throws: RunLoop.PortError.messageTooLarge(101)) {
+            try remote.send(id: 1, data: [UInt8](repeating: 0, count: 101), timeout: .zero)
+        }
+        #expect(throws: RunLoop.PortError.messageTooLarge(101)) { try remote.ask(101) }
+        #expect(try remote.ask(100)?.count == 100)
+        // A client that says otherwise loses its connection, and the others theirs not.
+        let liar = try RunLoop.RemoteMessagePort(name: name)
+        #expect(throws: RunLoop.PortError.becameInvalid) {
+            try liar.request(
+                id: 1, data: [UInt8](repeating: 0, count: 101), sendTimeout: patience, replyTimeout: patience)
+        }
+        #expect(try remote.ask(1)?.count == 1)
+        port.invalidate()
+        try running.end()
+    }
+
+    @Test(arguments: ["", "a\0b", String(repeating: "x", count: 129), String(repeating: "ä", count: 65)])
+    func `a name that cannot be is refused`(name: String) {
+        #expect(throws: RunLoop.PortError.badName(name)) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
+        #expect(throws: RunLoop.PortError.badName(name)) { try RunLoop.RemoteMessagePort(name: name) }
+    }
+
+    @Test func `names of every kind are told apart`() throws {
+        let base = freshName()
+        let long = String(repeating: "long", count: 31)
+        let names = [
+            ".", "..", "/", "../x", ".lock", "a b", "ä", "%2f", "%252f", base, base + " ", base.uppercased(), long, long + "1", long + "2",
+            "\u{1}",
+        ]
+        let ports = try names.map { name in try RunLoop.LocalMessagePort(name: name) { port, _, _ in Array(port.name.utf8) } }
+        let running = RunningLoop { loop in for port in ports { loop.add(port) } }
+        for name in names { #expect(try RunLoop.RemoteMessagePort(name: name).ask() == name) }
+        for port in ports { port.invalidate() }
+        try running.end()
+    }
+
+    @Test func `a handler that runs its loop is entered again for the next request`() throws {
+        let begun = Gate()
+        let served = try ServedPort { _, id, _ in
+            if id == 0 { return [0] }
+            begun.open()
+            _ = RunLoop.current.run(for: patience, returnAfterSourceHandled: true)
+            return [1]
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
+        let outer = plainThread { try remote.ask(1) }
+        begun.wait()
+        #expect(try remote.ask(0) == "\u{0}")
+        #expect(try outer.join() == "\u{1}")
+        try served.end()
+    }
+}

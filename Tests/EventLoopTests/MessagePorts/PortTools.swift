@@ -1,0 +1,90 @@
+// What the tests of named ports share: a directory of their own, names that nobody else has, and a port on a running loop.
+
+import EventLoopTestSupport
+import Synchronization
+
+@testable import EventLoop
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// A directory for the sockets of this process's tests, which goes when the process ends.
+let portDirectory: String = {
+    let path = makeTemporaryDirectory()
+    PortDirectory.testsOnlyUse([PortDirectory.Candidate(path: path, parentIsOurs: false)])
+    directoryToRemove = path
+    atexit { removeFlatDirectory(directoryToRemove) }
+    return path
+}()
+
+// SAFETY: written once, before `atexit` is told; read when the process ends.
+nonisolated(unsafe) private var directoryToRemove = ""
+
+func makeTemporaryDirectory() -> String {
+    let text = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+    var template = Array("\(text)/ports-XXXXXX".utf8CString)
+    precondition(mkdtemp(&template) != nil, "mkdtemp: errno \(errno)")
+    return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+}
+
+/// Removes a directory that has only files in it.
+func removeFlatDirectory(_ path: String) {
+    for name in filesIn(path) { unlink(path + "/" + name) }
+    rmdir(path)
+}
+
+/// The names of the files in a directory, sorted.
+func filesIn(_ path: String) -> [String] {
+    guard let stream = opendir(path) else { return [] }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {  // ends: the directory does
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        if name != "." && name != ".." { names.append(name) }
+    }
+    return names.sorted()
+}
+
+private let lastName = Atomic(0)
+
+/// A name that no other test has.
+func freshName(_ what: String = "port") -> String {
+    _ = portDirectory
+    return "\(what).\(getpid()).\(lastName.wrappingAdd(1, ordering: .relaxed).newValue)"
+}
+
+typealias PortHandler = @Sendable (RunLoop.LocalMessagePort, Int32, [UInt8]) -> [UInt8]?
+
+/// A port on a thread of its own.
+final class ServedPort: Sendable {
+    let name: String
+    let port: RunLoop.LocalMessagePort
+    let running: RunningLoop
+
+    init(_ name: String = freshName(), mode: RunLoop.Mode = .default, handler: @escaping PortHandler) throws {
+        self.name = name
+        let port = try RunLoop.LocalMessagePort(name: name, handler: handler)
+        self.port = port
+        running = RunningLoop(mode: mode) { $0.add(port, forMode: mode) }
+    }
+
+    func end() throws {
+        port.invalidate()
+        try running.end()
+    }
+}
+
+extension RunLoop.RemoteMessagePort {
+    /// A request that has all the time it needs.
+    func ask(_ id: Int32 = 1, _ text: String = "") throws(RunLoop.PortError) -> String? {
+        try request(id: id, data: Array(text.utf8), sendTimeout: patience, replyTimeout: patience)
+            .map { String(decoding: $0, as: UTF8.self) }
+    }
+}
+
+func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
