@@ -21,7 +21,7 @@ extension RunLoop {
             /// The peer closed its end.
             public static let closed = Events(rawValue: 1 << 2)
 
-            init(_ readiness: Readiness) { self.init(rawValue: readiness.rawValue & 7) }
+            init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue & 7)) }
         }
 
         /// When the source is ready again. `.level`: while the descriptor is. `.edge`: at each change. `.oneShot`: once, then after `rearm()`.
@@ -71,7 +71,7 @@ extension RunLoop {
             let isArmed = trigger != .oneShot || isArmed.load(ordering: .acquiring)
             return Watch(
                 descriptor: descriptor,
-                wanted: isArmed ? Readiness(rawValue: wanted.load(ordering: .acquiring)) : [],
+                wanted: isArmed ? Readiness(rawValue: Int32(wanted.load(ordering: .acquiring))) : [],
                 trigger: trigger, priority: priority, identity: identity)
         }
 
@@ -98,7 +98,7 @@ extension RunLoop {
         /// libevent reports a reset as readable only, and a hang-up as readable and writable: look, without waiting.
         @inline(never)
         private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
-            let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: asked.rawValue))
+            let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
             return seen.contains(.broken) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
         }
 

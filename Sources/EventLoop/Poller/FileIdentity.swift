@@ -48,6 +48,6 @@ struct FileIdentity: Sendable, Equatable {
 extension Readiness {
     /// What a descriptor is ready for now. One system call, without waiting.
     static func now(of descriptor: Int32, wanted: Readiness) -> Readiness {
-        Readiness(rawValue: UInt8(truncatingIfNeeded: cplatform_readiness(descriptor, Int32(wanted.rawValue))))
+        Readiness(rawValue: cplatform_readiness(descriptor, wanted.rawValue))
     }
 }

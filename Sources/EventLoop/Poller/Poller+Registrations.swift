@@ -110,8 +110,7 @@ extension Poller {
         var flags = watch.eventFlags
         var watched = watch.descriptor
         if needsGate(registration) {
-            let wanted = Int32(watch.wanted.rawValue)
-            let gate = cplatform_make_gate(watch.descriptor, wanted, watch.trigger == .edge, watch.trigger == .oneShot)
+            let gate = cplatform_make_gate(watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
             if gate < 0 { return refusal(watch, errno) }
             registration.pointee.gate = gate
             flags = [.read, .persist]
@@ -181,7 +180,7 @@ extension EventFlags {
     @inline(__always)
     var readiness: Readiness {
         assert(Self.read.rawValue == 2 && Self.write.rawValue == 4 && Self.closed.rawValue == 0x80, "event.h numbers them so")
-        return Readiness(rawValue: UInt8(truncatingIfNeeded: rawValue >> 1 & 3 | rawValue >> 5 & 4))
+        return Readiness(rawValue: Int32(rawValue) >> 1 & 3 | Int32(rawValue) >> 5 & 4)
     }
 }
 

@@ -269,8 +269,7 @@ final class Poller {
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
-        let gate = registration.pointee.gate
-        if gate >= 0 { return Readiness(rawValue: UInt8(truncatingIfNeeded: cplatform_take_gate(gate))) }
+        if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
         if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
         return what.readiness
     }

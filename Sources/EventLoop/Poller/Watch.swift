@@ -2,7 +2,11 @@
 
 /// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for.
 struct Readiness: OptionSet, Sendable {
-    let rawValue: UInt8
+    /// A byte, because every registration has two; the poller's constants are of C's int.
+    private let bits: UInt8
+    var rawValue: Int32 { Int32(bits) }
+    init(rawValue: Int32) { bits = UInt8(truncatingIfNeeded: rawValue) }
+
     static let read = Readiness(rawValue: 1)
     static let write = Readiness(rawValue: 2)
     static let closed = Readiness(rawValue: 4)
