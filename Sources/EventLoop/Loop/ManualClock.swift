@@ -150,7 +150,7 @@ extension RunLoop {
     /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
     /// still tells.
     private func hasEnded(_ outcome: Poller.Outcome, _ poller: Poller) -> Bool {
-        !poller.ready.isEmpty || outcome.mainQueueIsReady || outcome.servedForeign
+        !poller.ready.isEmpty || !outcome.isEmpty
             || sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken
     }
 }

@@ -9,7 +9,7 @@ extension RunLoop {
     /// finds it without sleeping.
     @inline(__always)
     func handleReady(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        if ready.isOnlyPorts && mode.timers.isEmpty && owned.owed.isEmpty {
+        if ready == .ports && mode.timers.isEmpty && owned.owed.isEmpty {
             mode.lastServed = .ports
             return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
         }
@@ -19,7 +19,8 @@ extension RunLoop {
 
     @inline(never)
     private func handleInTurn(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        if ready.servedForeign { counters.sourcesHandled.increment() }
+        let servedForeign = ready.contains(.foreign)
+        if servedForeign { counters.sourcesHandled.increment() }
         let dueBy = mode.timers.isEmpty ? nil : now().nanoseconds
         var kind = mode.lastServed
         for _ in 0..<4 {
@@ -29,24 +30,24 @@ extension RunLoop {
                 guard let dueBy, mode.timers.hasDue(dueBy) else { continue }
                 mode.lastServed = .timers
                 fireDueTimers(run, mode, dueBy)
-                return ready.servedForeign
+                return servedForeign
             case .ports:
-                guard ready.ports else { continue }
+                guard ready.contains(.ports) else { continue }
                 mode.lastServed = .ports
-                return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || ready.servedForeign
+                return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || servedForeign
             case .messages:
                 guard owned.owed.contains(.messages) else { continue }
                 mode.lastServed = .messages
                 // They may have been for another mode, or another loop was faster.
                 if serveMessages(run, mode) { return true }
             case .mainQueue:
-                guard ready.mainQueue || (owned.owed.contains(.mainQueueDrain) && servesMainQueue(in: mode)) else { continue }
+                guard ready.contains(.mainQueue) || (owned.owed.contains(.mainQueueDrain) && servesMainQueue(in: mode)) else { continue }
                 mode.lastServed = .mainQueue
                 // The handle is level-triggered: a turn that is not taken now comes again.
-                if drainMainQueue(handleIsReadable: ready.mainQueue) { return true }
+                if drainMainQueue(handleIsReadable: ready.contains(.mainQueue)) { return true }
             }
         }
-        return ready.servedForeign
+        return servedForeign
     }
 
     @inline(never)

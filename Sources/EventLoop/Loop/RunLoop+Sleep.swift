@@ -3,17 +3,21 @@
 import Synchronization
 
 extension RunLoop {
-    /// What step 9 can choose from.
-    struct Ready {
-        var ports = false
-        var mainQueue = false
-        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
-        var messages = false
+    /// What step 9 can choose from. One byte: it is handed from step to step.
+    struct Ready: OptionSet {
+        let rawValue: UInt8
+        static let mainQueue = Ready(Poller.Outcome.mainQueue)
         /// A C library's callback ran inside the wait.
-        var servedForeign = false
+        static let foreign = Ready(Poller.Outcome.foreign)
+        static let ports = Ready(rawValue: 1 << 2)
+        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
+        static let messages = Ready(rawValue: 1 << 3)
 
-        var hasPort: Bool { ports || mainQueue || messages || servedForeign }
-        var isOnlyPorts: Bool { ports && !mainQueue && !servedForeign }
+        init(rawValue: UInt8) { self.rawValue = rawValue }
+        init(_ outcome: Poller.Outcome) { rawValue = outcome.rawValue }
+
+        /// Whether anything of the guide's "port-based" kind is ready.
+        var hasPort: Bool { !isEmpty }
     }
 
     /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
@@ -28,7 +32,7 @@ extension RunLoop {
         if preparePoller(mode, mayStayWithout: true) {
             found = mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }
         }
-        found.messages = hasMessages
+        if hasMessages { found.insert(.messages) }
         return found
     }
 
@@ -89,7 +93,7 @@ extension RunLoop {
 
     @inline(__always)
     private func ready(after outcome: Poller.Outcome, _ poller: Poller) -> Ready {
-        Ready(ports: !poller.ready.isEmpty, mainQueue: outcome.mainQueueIsReady, servedForeign: outcome.servedForeign)
+        poller.ready.isEmpty ? Ready(outcome) : Ready(outcome).union(.ports)
     }
 
     /// Whether there is something to do in this mode now. On the owning thread.

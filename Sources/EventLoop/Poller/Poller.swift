@@ -35,7 +35,8 @@ final class Poller {
     @exclusivity(unchecked) private(set) var isInside = false
     /// The last wait ended before the lower levels were collected: what libevent still holds for them may be stale by now.
     @exclusivity(unchecked) private var mayHoldStaleEvents = false
-    @exclusivity(unchecked) private var mainQueueIsReady = false
+    /// What the wait in progress has brought.
+    @exclusivity(unchecked) private var outcome = Outcome()
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
     /// Every event needs no more than a note in the ready list: one level, no guests, nothing stale.
     @exclusivity(unchecked) private var isPlainWait = true
@@ -64,10 +65,11 @@ final class Poller {
     private typealias Internal = EventRecord<InternalRecord>
 
     /// What a wait brought, beside the ready list.
-    struct Outcome {
+    struct Outcome: OptionSet {
+        let rawValue: UInt8
+        static let mainQueue = Outcome(rawValue: 1 << 0)
         /// A callback of a C library ran, as far as libevent's counts tell.
-        var servedForeign = false
-        var mainQueueIsReady = false
+        static let foreign = Outcome(rawValue: 1 << 1)
     }
 
     /// Nil with errno set when the kernel refuses a descriptor.
@@ -123,12 +125,12 @@ final class Poller {
     private func inside(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
         precondition(!isInside, Self.nestedUnderForeign)
         if hostsForeignEvents || unusualLevels > 0 || mayHoldStaleEvents { return insideWithCare(waiting: waiting) }
-        mainQueueIsReady = false
+        outcome = []
         isInside = true
         if waiting { base.wait() } else { base.poll() }
         isInside = false
         if deadline.hasFired { deadline.settleFired() }
-        return Outcome(mainQueueIsReady: mainQueueIsReady)
+        return outcome
     }
 
     /// The same where the base has guests, or more than one level.
@@ -136,7 +138,7 @@ final class Poller {
     private func insideWithCare(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
         if hostsForeignEvents { _ = base.takeMostActiveEvents() }
         collected = 0
-        mainQueueIsReady = false
+        outcome = []
         isPlainWait = false
         isInside = true
         if waiting { base.wait() } else { base.poll() }
@@ -146,8 +148,7 @@ final class Poller {
             deadline.settleFired()
             collected += 1
         }
-        var outcome = Outcome(mainQueueIsReady: mainQueueIsReady)
-        if hostsForeignEvents { outcome.servedForeign = base.takeMostActiveEvents() > collected + base.activeEvents }
+        if hostsForeignEvents && base.takeMostActiveEvents() > collected + base.activeEvents { outcome.insert(.foreign) }
         if !sentinels.isEmpty { settleSentinels() }
         return outcome
     }
@@ -198,7 +199,7 @@ final class Poller {
             let record = context!.assumingMemoryBound(to: InternalRecord.self)
             record.pointee.poller._withUnsafeGuaranteedRef {
                 $0.collected += 1
-                $0.mainQueueIsReady = true
+                $0.outcome.insert(.mainQueue)
             }
         }
         watchesMainQueue = code == 0
