@@ -239,12 +239,12 @@ final class Poller {
 
     static let collect: EventCallback = { _, what, context in
         let registration = context!.assumingMemoryBound(to: Registration.self)
-        registration.pointee.poller._withUnsafeGuaranteedRef { poller in
-            if poller.isPlainWait && registration.pointee.isPlain {
-                poller.note(registration, EventFlags(rawValue: what).readiness)
-            } else {
-                poller.collect(registration, EventFlags(rawValue: what))
-            }
+        let poller = registration.pointee.poller
+        if registration.pointee.isPlain && poller._withUnsafeGuaranteedRef({ $0.isPlainWait }) {
+            let seen = EventFlags(rawValue: what).readiness
+            poller._withUnsafeGuaranteedRef { $0.note(registration, seen) }
+        } else {
+            poller._withUnsafeGuaranteedRef { $0.collect(registration, EventFlags(rawValue: what)) }
         }
     }
 
