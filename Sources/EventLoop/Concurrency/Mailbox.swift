@@ -2,7 +2,7 @@
 //
 // A mailbox holds one element at most. What is reported while the task is busy is merged into it, so a slow task costs no memory; or
 // nothing is reported then, because the source is armed only when the task has come to wait (`demand`). A sequence chooses one of the two
-// and says which.
+// and says which. What must not be lost is handed over to a task that waits, or not at all (`hand`).
 //
 // Lifecycle: the source's handler holds the mailbox, the iterator holds its reader. When the last copy of the iterator goes, or its task is
 // cancelled, the mailbox removes the source; when the source goes first, it ends the mailbox.
@@ -52,6 +52,16 @@ final class Mailbox<Element: Sendable>: Sendable {
             return nil
         }
         waiter?.resume(returning: element)
+    }
+
+    /// Hands an element to the task that waits for it. False when none does (any more): the element is still the caller's. Thread-safe.
+    func hand(_ element: Element) -> Bool {
+        let waiter = state.withLock { state in
+            defer { state.waiter = nil }
+            return state.waiter
+        }
+        waiter?.resume(returning: element)
+        return waiter != nil
     }
 
     /// Nothing more will come: the task gets what is left, then `failure` if there is one, then the end. Thread-safe.

@@ -58,8 +58,6 @@ extension RunLoop {
 
         // MARK: Being served
 
-        override var waitingMessages: Int { isValid ? queue.count : 0 }
-
         override var hasMessage: Bool { hasHandler && isValid && queue.count > 0 }
 
         override var lastMessage: UInt64 { queue.lastNumber }
@@ -101,7 +99,11 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
-        override var kind: String { hasHandler ? "port" : "port without a handler" }
+        override var kind: String {
+            let (messages, senders) = (isValid ? queue.count : 0, queue.senderCount)
+            return (hasHandler ? "port" : "port without a handler") + (messages == 0 ? "" : ", waiting messages: \(messages)")
+                + (senders == 0 ? "" : ", waiting senders: \(senders)")
+        }
     }
 }
 

@@ -40,6 +40,9 @@ struct PortQueue: ~Copyable, Sendable {
     /// How many messages wait to be handed out, a batch's included.
     var count: Int { Int(appended.load(ordering: .acquiring) &- taken.load(ordering: .acquiring)) }
 
+    /// How many threads wait for room.
+    var senderCount: Int { inbox.withLock { $0.senders.count } }
+
     /// The number of the latest message; they are numbered from one.
     var lastNumber: UInt64 { appended.load(ordering: .acquiring) }
 

@@ -83,9 +83,6 @@ extension RunLoop {
         /// Called when the outermost step that serves messages is over, still with the claim.
         func returnMessages() { /* DOES CALLOUT */  }
 
-        /// How many messages wait, for descriptions.
-        var waitingMessages: Int { 0 }
-
         /// Called after the source has gained a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
@@ -98,7 +95,7 @@ extension RunLoop {
         /// Lets go of the handlers.
         func releaseHandlers() {}
 
-        /// One word for descriptions.
+        /// What it is, for descriptions: a word, and what waits in it.
         var kind: String { "source" }
 
         // MARK: The end

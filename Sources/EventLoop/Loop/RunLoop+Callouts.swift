@@ -10,7 +10,9 @@ extension RunLoop {
     }
 
     @inline(never)
-    func callOutToMessagePort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool { source.serveMessage(upTo: last, onlyOne: onlyOne) }
+    func callOutToMessagePort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool {
+        source.serveMessage(upTo: last, onlyOne: onlyOne)
+    }
 
     @inline(never)
     func callOutToTimer(_ timer: Timer) { timer.callHandler() }

@@ -162,7 +162,11 @@ extension LoopShared {
         mode.changePopulationLocked(by: -1)
         if membership.source.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
         if membership.queuedModes.remove(mode.index) {
-            if membership.source.holdsMessages { mode.forgetMessagesLocked(of: membership) } else { mode.signaled.removeAll { $0 === membership } }
+            if membership.source.holdsMessages {
+                mode.forgetMessagesLocked(of: membership)
+            } else {
+                mode.signaled.removeAll { $0 === membership }
+            }
         }
         return true
     }

@@ -5,7 +5,7 @@ import EventLoopTestSupport
 import Testing
 
 enum ItemKind: String, CaseIterable, Sendable, CustomTestStringConvertible {
-    case customSource, descriptorSource, timer, observer
+    case customSource, descriptorSource, port, timer, observer
     var testDescription: String { rawValue }
 
     func make() throws -> Item {
@@ -14,6 +14,7 @@ enum ItemKind: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case .descriptorSource:
             let pipe = Pipe()
             return .source(try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in _ = pipe })
+        case .port: return .source(RunLoop.Port { _, _ in })
         case .timer: return .timer(RunLoop.Timer(fireAt: .distantFuture) { _ in })
         case .observer: return .observer(RunLoop.Observer(activities: .all) { _, _ in })
         }

@@ -8,6 +8,7 @@ import Testing
         "docs/concurrency.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
         "docs/threads.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
         "docs/foundation.md": ["EventLoopFoundationTests/DocumentedFoundation.swift", "EventLoopFoundationTests/DocumentedNames.swift"],
+        "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
         "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
     ]
 

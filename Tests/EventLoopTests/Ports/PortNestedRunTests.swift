@@ -1,0 +1,96 @@
+// Rules proved here (semantics 8, 11.1.5):
+// - A run nested in a port's handler serves what is left, in order; the outer run goes on where it ended, and nothing comes twice.
+// - Nothing of the outer mode is lost to a nested run of another mode.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct PortNestedRunTests {
+    @Test func `a run nested in the handler serves the next messages, in order`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(trace) { _, message in
+                guard message.id == 1 else { return }
+                trace.add("(")
+                #expect(loop.run(for: .zero) == .timedOut)
+                trace.add(")")
+            }
+            try port.send(1, 2, 3)
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "1 ( 2 3 )")
+        }
+    }
+
+    @Test func `a nested run that returns after a source takes one message, and the outer one goes on`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(trace) { port, message in
+                guard message.id == 1 || message.id == 3 else { return }
+                try! port.send(message.id + 10)
+                #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
+                trace.add("/\(message.id)")
+            }
+            try port.send(1, 2, 3, 4, 5)
+            #expect(loop.run(for: .milliseconds(1)) == .timedOut)
+            #expect(trace.take() == "1 2 /1 3 4 /3 5 11 13")
+        }
+    }
+
+    @Test func `handlers nested as deep as there are messages hand out each once`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(trace) { _, _ in _ = loop.run(for: .zero, returnAfterSourceHandled: true) }
+            try port.send(1, 2, 3, 4, 5)
+            #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "1 2 3 4 5")
+            #expect(loop.statistics.sourcesHandled == 5)
+        }
+    }
+
+    @Test func `a nested run of another mode leaves the messages to the outer one`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource(forMode: .second)
+            let other = loop.addPort(forMode: .second, trace, prefix: "other")
+            let port = loop.addPort(trace) { port, message in
+                guard message.id == 1 else { return }
+                try! port.send(4)
+                try! other.send(1)
+                trace.add("(")
+                #expect(loop.run(mode: .second, for: .milliseconds(1)) == .timedOut)
+                trace.add(")")
+            }
+            trace.observe(loop)
+            try port.send(1, 2, 3)
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S 1 ( other1 ) 2 3 T S 4 T S W A X")
+        }
+    }
+
+    @Test(arguments: Callout.allCases)
+    func `a message that comes in a nested run is served there or after it, from every callout`(place: Callout) throws {
+        try inManualTime { loop, clock, trace in
+            let heard = Counter()
+            loop.addIdleSource(forMode: .second)
+            let port = RunLoop.Port { _, _ in heard.increment() }
+            loop.add(port)
+            try place.arrange(loop, clock, trace) {
+                // It is for the outer mode, and the nested run takes note of it.
+                try! port.send(1)
+                #expect(loop.run(mode: .second, for: .milliseconds(1)) == .timedOut)
+            }
+            #expect(loop.run(for: .seconds(5)) == .timedOut)
+            #expect(heard.value == 1)
+        }
+    }
+
+    @Test func `a port invalidated in a nested run hands out no more further out`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            let port = loop.addPort(trace) { port, message in
+                if message.id == 1 { _ = loop.run(for: .zero, returnAfterSourceHandled: true) } else { port.invalidate() }
+            }
+            port.onInvalidation { trace.add("end") }
+            try port.send(1, 2, 3)
+            #expect(loop.run(for: .milliseconds(1)) == .timedOut)
+            #expect(trace.take() == "1 2 end")
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// Rules proved here, with many threads (semantics 11.1, 13.4; RunLoop+Messages.swift):
+// - Nothing is lost or handed out twice, and each sender's order is kept, however many send and whoever adds or removes the port meanwhile.
+// - In several loops the handler never runs on two threads at once, and each message comes once.
+// - A port that is invalidated amid senders leaves none of them waiting.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+private typealias Message = RunLoop.PortMessage
+
+/// What a port was sent, by sender; each sender counts from zero.
+private final class Book: Sendable {
+    let next: Box<[UInt32]>
+    let disorder = Box(0)
+    let total = Counter()
+    init(senders: Int) { next = Box(Array(repeating: 0, count: senders)) }
+
+    func enter(_ message: Message) {
+        let sender = Int(message.id >> 24)
+        let number = message.id & 0xFF_FFFF
+        let isNext = next.change { next in
+            defer { next[sender] = number + 1 }
+            return next[sender] == number
+        }
+        if !isNext { disorder.increment() }
+        total.increment()
+    }
+
+    static func id(_ sender: Int, _ number: Int) -> UInt32 { UInt32(sender) << 24 | UInt32(number) }
+}
+
+private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) throws {
+    for number in 0..<count { try port.send(Message(id: Book.id(sender, number)), before: .now + generously) }
+}
+
+@Suite struct PortRaceTests {
+    @Test(arguments: [1, 3, 64, 4096])
+    func `nothing of many senders is lost, and each one's order is kept`(capacity: Int) throws {
+        let (senders, each) = (4, 5_000 / roundsDivisor)
+        let book = Book(senders: senders)
+        let published = Slot<RunLoop.Port?>(nil)
+        let running = RunningLoop { loop in
+            let port = RunLoop.Port(capacity: capacity) { _, message in
+                book.enter(message)
+                if book.total.value == senders * each { loop.stop() }
+            }
+            loop.add(port)
+            published.value = port
+        }
+        let port = published.value!
+        let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
+        for thread in threads { try thread.join() }
+        #expect(try running.join() == .stopped)
+        #expect(book.total.value == senders * each)
+        #expect(book.disorder.value == 0)
+    }
+
+    @Test func `a port that comes and goes loses nothing`() throws {
+        let (senders, each) = (2, 3_000 / roundsDivisor)
+        let book = Book(senders: senders)
+        let running = RunningLoop()
+        let port = RunLoop.Port(capacity: 16) { _, message in book.enter(message) }
+        let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
+        var round = 0
+        while book.total.value < senders * each {  // ends: while the port is in the loop, its messages are handed out
+            running.loop.add(port, forMode: round % 2 == 0 ? .default : .common)
+            for _ in 0..<round % 5 { breathe() }
+            running.loop.remove(port, forMode: round % 2 == 0 ? .default : .common)
+            round += 1
+        }
+        for thread in threads { try thread.join() }
+        #expect(book.total.value == senders * each)
+        #expect(book.disorder.value == 0)
+        try running.end()
+    }
+
+    @Test func `in several loops each message comes once, in order, and on one thread at a time`() throws {
+        let (senders, each) = (2, 5_000 / roundsDivisor)
+        let book = Book(senders: senders)
+        let (inside, overlaps) = (Box(0), Box(0))
+        let loops = (0..<3).map { _ in RunningLoop() }
+        let served = Box<Set<UInt64>>([])
+        let port = RunLoop.Port(capacity: 8) { _, message in
+            if inside.increment() > 1 { overlaps.increment() }
+            book.enter(message)
+            if message.id % 16 == 0 { breathe() }
+            served.change { _ = $0.insert(UInt64(currentThread())) }
+            inside.change { $0 -= 1 }
+        }
+        for running in loops { running.loop.add(port) }
+        let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
+        for thread in threads { try thread.join() }
+        spin("messages were left") { book.total.value == senders * each }
+        #expect(book.disorder.value == 0)
+        #expect(overlaps.value == 0)
+        port.invalidate()
+        for running in loops { try running.end() }
+        #expect(book.total.value == senders * each)
+    }
+
+    @Test func `a loop whose port is in another loop's handler sleeps until that has returned`() throws {
+        let trace = Trace()
+        let (entered, leave) = (Gate(), Gate())
+        let (first, second) = (RunningLoop(), RunningLoop())
+        let port = RunLoop.Port { _, message in
+            trace.add("\(message.id) on \(first.loop.isCurrent ? "first" : "second")")
+            if message.id == 1 {
+                entered.open()
+                leave.wait()
+                // From now on it is the other's.
+                first.loop.remove(message.replyPort!)
+            }
+        }
+        first.loop.add(port)
+        try port.send(Message(id: 1, replyPort: port))
+        entered.wait()
+        second.loop.add(port)
+        try port.send(2)
+        waitForSleep(of: second.loop)
+        #expect(trace.description == "1 on first")
+        leave.open()
+        spin("the second loop was not told") { trace.list.count == 2 }
+        #expect(trace.description == "1 on first 2 on second")
+        port.invalidate()
+        try first.end()
+        try second.end()
+    }
+
+    @Test func `a port invalidated amid its senders leaves none of them waiting, and ends once`() throws {
+        for round in 0..<200 / roundsDivisor {
+            let ends = Counter()
+            let running = RunningLoop()
+            let port = RunLoop.Port(capacity: 2) { port, message in
+                if round % 3 == 0 && message.id == 5 { port.invalidate() }
+            }
+            port.onInvalidation { ends.increment() }
+            running.loop.add(port)
+            let threads = (0..<3).map { _ in
+                plainThread {
+                    var id: UInt32 = 0
+                    while true {  // ends: the port does
+                        do {
+                            try port.send(Message(id: id, replyPort: port), before: .now + generously)
+                            id += 1
+                        } catch { return error as? RunLoop.PortError }
+                    }
+                }
+            }
+            for _ in 0..<round { breathe() }
+            if round % 3 != 0 { port.invalidate() }
+            for thread in threads { #expect(try thread.join() == .invalidPort) }
+            try running.end()
+            #expect(ends.value == 1)
+        }
+    }
+
+    @Test func `two loops that send to one another go on for as long as they like`() throws {
+        let rounds = 20_000 / roundsDivisor
+        let ports = Slot<[RunLoop.Port]>([])
+        func player() -> RunningLoop {
+            RunningLoop { loop in
+                let port = RunLoop.Port(capacity: 1) { port, message in
+                    if message.id == 0 { return loop.stop() }
+                    // The last to play stops first.
+                    try! message.replyPort!.send(Message(id: message.id - 1, replyPort: port))
+                    if message.id == 1 { loop.stop() }
+                }
+                loop.add(port)
+                ports.value.append(port)
+            }
+        }
+        let players = [player(), player()]
+        try ports.value[0].send(Message(id: UInt32(rounds), replyPort: ports.value[1]))
+        for player in players { #expect(try player.join() == .stopped) }
+    }
+
+    @Test func `waiting senders come in while messages are taken one at a time`() throws {
+        let (senders, each) = (3, 300 / roundsDivisor)
+        let book = Book(senders: senders)
+        let port = RunLoop.Port(capacity: 1) { _, message in book.enter(message) }
+        let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
+        try onFreshThread { loop in
+            loop.add(port)
+            for _ in 0..<senders * each {
+                #expect(loop.run(for: generously, returnAfterSourceHandled: true) == .handledSource)
+                // So that some of them fall asleep.
+                for _ in 0..<20 { breathe() }
+            }
+        }
+        for thread in threads { try thread.join() }
+        #expect(book.disorder.value == 0)
+        #expect(book.total.value == senders * each)
+    }
+}

@@ -1,0 +1,266 @@
+// Rules proved here (semantics 11.1.4, 11.1.7; PortQueue.swift):
+// - The queue is bounded: a message takes up room until its handler is called. With a date that is now or past a send tries once.
+// - With a later date it blocks until there is room, until the date, or until the port is invalid; those who wait go in their order.
+// - Sending never runs the sender's loop.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+private typealias Message = RunLoop.PortMessage
+
+/// A date that no correct send reaches.
+private var farOff: RunLoop.Instant { .now + generously }
+
+@Suite struct PortSendTests {
+    @Test(arguments: [1, 2, 7, 300])
+    func `as many messages as the capacity find room, and not one more`(capacity: Int) throws {
+        let port = RunLoop.Port(capacity: capacity) { _, _ in }
+        #expect(port.capacity == capacity)
+        for id in 0..<UInt32(capacity) { try port.send(id) }
+        #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(0) }
+        for date in [RunLoop.Instant.distantPast, .now, RunLoop.Instant(nanoseconds: 0)] {
+            #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(Message(id: 0), before: date) }
+        }
+    }
+
+    @Test func `the capacity is 1024 unless one is named`() { #expect(RunLoop.Port().capacity == 1024) }
+
+    @Test func `a message makes room when its handler is called, also while others of its pass wait`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(capacity: 3, trace) { port, message in
+                guard message.id <= 3 else { return }
+                // One place for the message that is being handled, and none for those behind it.
+                try! port.send(message.id + 10)
+                #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(99) }
+            }
+            try port.send(1, 2, 3)
+            #expect(loop.run(for: .milliseconds(1)) == .timedOut)
+            #expect(trace.take() == "1 2 3 11 12 13")
+        }
+    }
+
+    @Test func `a refused message is not queued`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(capacity: 1, trace)
+            try port.send(1)
+            #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(2) }
+            #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(Message(id: 3), before: .now + .milliseconds(1)) }
+            #expect(loop.run(for: .milliseconds(1)) == .timedOut)
+            #expect(trace.take() == "1")
+        }
+    }
+
+    @Test func `a send with a later date waits for room`() throws {
+        let trace = Trace()
+        let port = RunLoop.Port(capacity: 1) { _, message in trace.add("\(message.id)") }
+        try port.send(1)
+        let sender = plainThread { try port.send(Message(id: 2), before: .distantFuture) }
+        try onFreshThread { loop in
+            loop.add(port)
+            while trace.list.count < 2 { _ = loop.run(for: generously, returnAfterSourceHandled: true) }
+        }
+        try sender.join()
+        #expect(trace.description == "1 2")
+    }
+
+    @Test func `a send that found no room by its date has not sent`() throws {
+        let port = RunLoop.Port(capacity: 1) { _, _ in }
+        try port.send(1)
+        let before = RunLoop.Instant.now
+        #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(Message(id: 2), before: before + .milliseconds(2)) }
+        #expect(RunLoop.Instant.now >= before + .milliseconds(2))
+    }
+
+    @Test func `those who wait for room get it in the order in which they came`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            let port = loop.addPort(capacity: 1, trace) { port, message in
+                // Who comes now and does not wait has no claim to the room of those who do.
+                if message.id < 4 { #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(9) } }
+            }
+            try port.send(0)
+            let senders = (1...5 as ClosedRange<UInt32>).map { id in
+                let sender = plainThread { try port.send(Message(id: id), before: farOff) }
+                spin("nobody waits") { loop.debugDescription.contains("waiting senders: \(id)") }
+                return sender
+            }
+            for _ in 0...5 { #expect(loop.run(for: generously, returnAfterSourceHandled: true) == .handledSource) }
+            for sender in senders { try sender.join() }
+        }
+        #expect(trace.description == "0 1 2 3 4 5")
+    }
+
+    @Test func `sending on the port's own thread does not run its loop, and waits to its date`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(capacity: 1, trace) { port, message in
+                guard message.id == 1 else { return }
+                try! port.send(2)
+                #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(Message(id: 3), before: .now + .milliseconds(1)) }
+                trace.add("sent")
+            }
+            loop.addTimer(at: .distantPast) { _ in trace.add("timer") }
+            try port.send(1)
+            #expect(loop.run(for: .milliseconds(1)) == .timedOut)
+            #expect(trace.take() == "timer 1 sent 2")
+        }
+    }
+
+    @Test func `a handler that waits for the thread that waits for its room is not waited for`() throws {
+        // The room is there from the call of the handler on, not from its end.
+        let (port, second) = (Slot<RunLoop.Port?>(nil), Gate())
+        let trace = Trace()
+        let running = RunningLoop { loop in
+            port.value = loop.addPort(capacity: 1, trace) { _, message in
+                if message.id == 1 { second.wait() } else { loop.stop() }
+            }
+        }
+        try port.value!.send(1)
+        try port.value!.send(Message(id: 2), before: farOff)
+        second.open()
+        #expect(try running.join() == .stopped)
+        #expect(trace.description == "1 2")
+    }
+
+    @Test func `a port with room for nothing is a mistake`() async {
+        await #expect(processExitsWith: .failure) { _ = RunLoop.Port(capacity: 0) }
+    }
+}
+
+@Suite struct PortInvalidationTests {
+    @Test func `an invalid port is sent nothing`() throws {
+        let port = RunLoop.Port { _, _ in }
+        port.invalidate()
+        #expect(!port.isValid)
+        #expect(throws: RunLoop.PortError.invalidPort) { try port.send(1) }
+        #expect(throws: RunLoop.PortError.invalidPort) { try port.send(Message(id: 1), before: farOff) }
+    }
+
+    @Test func `invalidating drops what is queued, at once, and tells once`() throws {
+        let trace = Trace()
+        let port = RunLoop.Port { _, _ in trace.add("message") }
+        let inside = Slot<RunLoop.Port?>(RunLoop.Port())
+        inside.value!.onInvalidation { trace.add("dropped") }
+        port.onInvalidation { trace.add("end") }
+        try port.send(Message(id: 1, components: [.port(inside.value!)]))
+        inside.value = nil
+        #expect(trace.take() == "")
+        for _ in 0..<3 { port.invalidate() }
+        #expect(trace.take() == "dropped end")
+    }
+
+    @Test func `an invalidated port leaves every mode of every loop`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(forMode: .common, trace)
+            loop.add(port, forMode: .first)
+            try port.send(1)
+            port.invalidate()
+            for mode in [RunLoop.Mode.common, .default, .first] {
+                #expect(!loop.contains(port, forMode: mode))
+                #expect(!loop.add(port, forMode: mode))
+            }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "")
+        }
+    }
+
+    @Test func `invalidating in the handler drops the rest of the pass, and ends after the call`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(trace) { port, _ in
+                port.invalidate()
+                trace.add("still here")
+                #expect(throws: RunLoop.PortError.invalidPort) { try port.send(9) }
+            }
+            port.onInvalidation { trace.add("end") }
+            try port.send(1)
+            do {
+                let inside = RunLoop.Port()
+                inside.onInvalidation { trace.add("dropped") }
+                try port.send(Message(id: 2, components: [.port(inside)]))
+            }
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "1 still here dropped end")
+        }
+    }
+
+    @Test func `senders that wait are sent away`() throws {
+        try onFreshThread { loop in
+            let port = RunLoop.Port(capacity: 1) { _, _ in }
+            loop.add(port)
+            try port.send(1)
+            let senders = (0..<3).map { _ in plainThread { try port.send(Message(id: 2), before: .distantFuture) } }
+            spin("nobody waits") { loop.debugDescription.contains("waiting senders: 3") }
+            port.invalidate()
+            for sender in senders { #expect(throws: RunLoop.PortError.invalidPort) { try sender.join() } }
+        }
+    }
+
+    @Test func `the last release of a port is its end`() throws {
+        let trace = Trace()
+        do {
+            let port = RunLoop.Port { _, _ in }
+            let inside = RunLoop.Port()
+            inside.onInvalidation { trace.add("dropped") }
+            port.onInvalidation { trace.add("end") }
+            try port.send(Message(id: 1, components: [.port(inside)]))
+        }
+        #expect(trace.list.sorted() == ["dropped", "end"])
+    }
+
+    @Test func `a loop that ends invalidates the port that nobody else holds, and lets go of the others`() throws {
+        let trace = Trace()
+        let kept = try onFreshThread { loop in
+            let kept = RunLoop.Port { _, message in trace.add("\(message.id)") }
+            let gone = RunLoop.Port { _, _ in }
+            gone.onInvalidation { trace.add("gone") }
+            loop.add(kept)
+            loop.add(gone)
+            try kept.send(1)
+            return kept
+        }
+        #expect(trace.take() == "gone")
+        #expect(kept.isValid)
+        try onFreshThread { loop in
+            loop.add(kept)
+            #expect(loop.run(for: .zero) == .timedOut)
+        }
+        #expect(trace.take() == "1")
+    }
+
+    @Test func `a port in its own queue is let go of when it is invalidated`() throws {
+        let weak = WeakReference<RunLoop.Port>()
+        try onFreshThread { loop in
+            let port = RunLoop.Port { _, _ in }
+            weak.value = port
+            loop.add(port)
+            try port.send(Message(id: 1, components: [.port(port)], replyPort: port))
+            port.invalidate()
+        }
+        #expect(weak.value == nil)
+    }
+
+    @Test func `a reply port keeps its loop's end, held by the message alone`() throws {
+        try inManualTime { loop, _, trace in
+            let port = loop.addPort(trace) { _, message in
+                #expect(message.replyPort?.isValid == true)
+                #expect(throws: Never.self) { try message.replyPort?.send(2) }
+            }
+            try port.send(Message(id: 1, replyPort: RunLoop.Port()))
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "1")
+        }
+    }
+
+    @Test func `invalidating wakes a loop that nothing else keeps`() throws {
+        let published = Slot<RunLoop.Port?>(nil)
+        let thread = joinableThread { loop in
+            let port = RunLoop.Port { _, _ in }
+            loop.add(port)
+            published.value = port
+            return loop.run(for: generously)
+        }
+        spin("no port") { published.value != nil }
+        published.value!.invalidate()
+        #expect(try thread.join() == .finished)
+    }
+}
