@@ -65,16 +65,14 @@ struct PortQueue: ~Copyable, Sendable {
     func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> Outcome {
         if let outcome = spin(message) { return outcome }
         let sender = WaitingSender(message)
-        let admitted = inbox.withLock { inbox -> Admitted in
-            if inbox.isClosed {
-                sender.outcome = .closed
-                return Admitted()
-            }
+        let admitted = inbox.withLock { inbox -> Admitted? in
+            if inbox.isClosed { return nil }
             inbox.senders.append(sender)
             // In this order: the receiver counts what it takes and then looks for senders; this one does it the other way round.
             hasSenders.store(true, ordering: .sequentiallyConsistent)
             return admit(&inbox)
         }
+        guard let admitted else { return .closed }
         admitted.open()
         _ = sender.gate.wait(until: deadline)
         return inbox.withLock { inbox in

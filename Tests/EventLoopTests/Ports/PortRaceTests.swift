@@ -128,7 +128,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     }
 
     @Test func `a port invalidated amid its senders leaves none of them waiting, and ends once`() throws {
-        for round in 0..<200 / roundsDivisor {
+        for round in 0..<100 / roundsDivisor {
             let ends = Counter()
             let running = RunningLoop()
             let port = RunLoop.Port(capacity: 2) { port, message in
@@ -147,7 +147,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
                     }
                 }
             }
-            for _ in 0..<round { breathe() }
+            for _ in 0..<round % 10 { breathe() }
             if round % 3 != 0 { port.invalidate() }
             for thread in threads { #expect(try thread.join() == .invalidPort) }
             try running.end()
