@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #if defined(__linux__)
-enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC | MSG_DONTWAIT };
+enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
 
 static int make_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 static int take_connection(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
@@ -33,7 +33,7 @@ int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
     return 0;
 }
 #else
-enum { QUIETLY = MSG_DONTWAIT, TAKING = MSG_DONTWAIT };
+enum { QUIETLY = MSG_DONTWAIT, TAKING = 0 };
 
 static int keep(int descriptor) {
     int one = 1;
@@ -129,7 +129,7 @@ int cplatform_connect(const char *path, int64_t milliseconds) {
         if (connect(descriptor, (struct sockaddr *)&address, sizeof address) == 0) break;
         if (errno != EINTR) return close_keeping_errno(descriptor);
     }
-    if (fcntl(descriptor, F_SETFL, O_NONBLOCK) < 0) return close_keeping_errno(descriptor);
+    if (milliseconds == 0 && fcntl(descriptor, F_SETFL, 0) < 0) return close_keeping_errno(descriptor);
     return descriptor;
 }
 
@@ -156,7 +156,20 @@ static size_t skip(struct iovec *part, size_t offset) {
     return offset - skipped;
 }
 
-int64_t cplatform_send(
+// A small frame costs less to copy than its parts cost to describe: a tenth of a round trip.
+enum { SMALL = 512 };
+
+static ssize_t send_small(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size) {
+    char frame[SMALL];
+    memcpy(frame, header, header_size);
+    if (body_size > 0) memcpy(frame + header_size, body, body_size);
+    memcpy(frame + header_size + body_size, trailer, trailer_size);
+    return send(descriptor, frame, header_size + body_size + trailer_size, QUIETLY);
+}
+
+static ssize_t send_parts(
     int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
     size_t trailer_size, size_t offset, const int *passed, int passed_count) {
     struct iovec parts[3] = {
@@ -178,9 +191,19 @@ int64_t cplatform_send(
         first->cmsg_len = CMSG_LEN(size);
         memcpy(CMSG_DATA(first), passed, size);
     }
+    return sendmsg(descriptor, &message, QUIETLY);
+}
+
+int64_t cplatform_send(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size, size_t offset, const int *passed, int passed_count) {
+    bool is_small = offset == 0 && passed_count == 0 && header_size + trailer_size <= SMALL && body_size <= SMALL - header_size - trailer_size;
     ssize_t count;
-    do count = sendmsg(descriptor, &message, QUIETLY);
-    while (count < 0 && errno == EINTR);
+    do {
+        count = is_small ? send_small(descriptor, header, header_size, body, body_size, trailer, trailer_size)
+                         : send_parts(
+                               descriptor, header, header_size, body, body_size, trailer, trailer_size, offset, passed, passed_count);
+    } while (count < 0 && errno == EINTR);
     // Linux says ENOBUFS where others say EAGAIN, when there is no memory for the queue.
     if (count < 0 && (errno == EWOULDBLOCK || errno == ENOBUFS)) errno = EAGAIN;
     return count;
@@ -201,23 +224,32 @@ static void take_passed(struct msghdr *message, int *passed, int *passed_count) 
     }
 }
 
-int64_t cplatform_receive(int descriptor, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+int64_t cplatform_receive(
+    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+    *passed_count = 0;
+    *truncated = false;
+    int flags = waiting ? TAKING : TAKING | MSG_DONTWAIT;
     union control control;
     struct iovec part = {.iov_base = buffer, .iov_len = size};
     struct msghdr message = {
         .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     ssize_t count;
-    do count = recvmsg(descriptor, &message, TAKING);
-    while (count < 0 && errno == EINTR);
-    *passed_count = 0;
-    *truncated = false;
+    do count = passed ? recvmsg(descriptor, &message, flags) : recv(descriptor, buffer, size, flags);
+    while (count < 0 && errno == EINTR && !waiting);
     if (count < 0) {
-        if (errno == EWOULDBLOCK) errno = EAGAIN;
+        // A signal: the caller looks at the time.
+        if (errno == EWOULDBLOCK || errno == EINTR) errno = EAGAIN;
         return count;
     }
+    if (!passed) return count;
     if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
     *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
     return count;
+}
+
+void cplatform_limit_waiting(int descriptor, int64_t milliseconds) {
+    struct timeval limit = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
 bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {

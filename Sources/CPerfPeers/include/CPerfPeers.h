@@ -159,6 +159,15 @@ static inline bool perf_echo(int descriptor) {
 // W8. Starts a program, waits for its end, and says how long both took; -1 when it cannot be started or fails.
 int64_t perf_start_and_wait_ns(const char *path);
 
+// W10. A second process: this program again, with `arguments`, and one end of a socket pair as its descriptor 3. -1 when that fails.
+enum { PERF_PARTNER_SOCKET = 3 };
+int perf_partner_start(char *const arguments[], int *process);
+// Waits until the partner says that it is ready, by a byte. False when it has gone instead.
+bool perf_partner_is_ready(int socket);
+void perf_partner_say_ready(void);
+// Closes the socket, which is how the partner is told to end, and waits for that.
+void perf_partner_end(int socket, int process);
+
 // MARK: Raw libevent. All bases without a lock, except where other threads post to them.
 
 void peer_libevent_cascade(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
@@ -172,6 +181,9 @@ void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct p
 void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample);
 void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *sample);
+// W10: one end answers what it reads until the other is closed; the other sends and counts.
+void peer_libevent_socket_answer(int socket);
+void peer_libevent_socket_ask(int socket, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
 void peer_libevent_hold_timers(long count, struct perf_sample *sample);

@@ -14,6 +14,7 @@ int cplatform_socket_path_limit(void);
 // Binds and listens; the file is the owner's only. EADDRINUSE when there is a file of that name.
 int cplatform_listen(const char *path, int backlog);
 // Waits up to `milliseconds` for room in the listener's queue: EAGAIN when there was none. Negative waits for ever, 0 tries once.
+// The connection is a blocking one; all calls here but `cplatform_receive` with `waiting` ask not to wait.
 int cplatform_connect(const char *path, int64_t milliseconds);
 // The next connection, non-blocking. EAGAIN when nobody waits.
 int cplatform_accept(int listener);
@@ -28,9 +29,14 @@ int64_t cplatform_send(
 
 enum { CPLATFORM_PASSED_LIMIT = 253 };  // what Linux takes in one message (SCM_MAX_FD)
 
-// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some were lost on the way,
-// because the process has none left. The number of bytes; 0 at the end.
-int64_t cplatform_receive(int descriptor, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT; with `passed` NULL the kernel closes what came.
+// `truncated`: some were lost on the way,
+// because the process has none left. The number of bytes; 0 at the end. With `waiting`, waits for the first byte as long as
+// `cplatform_limit_waiting` has said; a signal ends that wait. EAGAIN when none has come.
+int64_t cplatform_receive(
+    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+// How long a receiver waits; 0 for ever. The kernel rounds up to its ticks, some milliseconds.
+void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 
 // Waits until the descriptor is readable or broken; false when `nanoseconds` passed first. Negative waits for ever.
 bool cplatform_await_readable(int descriptor, int64_t nanoseconds);

@@ -30,7 +30,13 @@ struct FrameInlet: ~Copyable {
     private var passed: [Int32] = []
     private let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: scratchSize, alignment: 16)
 
-    init(maximumLength: Int) { decoder = FrameDecoder(maximumLength: maximumLength) }
+    /// A server's replies bring no descriptors. What a hostile one sends with them the kernel closes.
+    private let takesDescriptors: Bool
+
+    init(maximumLength: Int, takesDescriptors: Bool) {
+        decoder = FrameDecoder(maximumLength: maximumLength)
+        self.takesDescriptors = takesDescriptors
+    }
 
     deinit { scratch.deallocate() }
 
@@ -38,16 +44,10 @@ struct FrameInlet: ~Copyable {
     /// Whether `next` has something to say without a further `receive`.
     mutating func hasNext() -> Bool { decoder.hasNext() }
 
-    /// Reads once, without waiting.
-    mutating func receive(from descriptor: Int32) -> Outcome {
+    /// Reads once; with `waiting`, waits for something to read, as long as was said to the socket.
+    mutating func receive(from descriptor: Int32, waiting: Bool = false) -> Outcome {
         var isTruncated = false
-        var passedCount: Int32 = 0
-        let count = withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
-            let count = cplatform_receive(
-                descriptor, scratch.baseAddress, scratch.count, arrived.baseAddress, &passedCount, &isTruncated)
-            if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
-            return count
-        }
+        let count = takesDescriptors ? receiveAll(descriptor, waiting, &isTruncated) : receiveBytes(descriptor, waiting)
         if count < 0 {
             switch errno {
             case EAGAIN: return .wouldBlock
@@ -61,10 +61,25 @@ struct FrameInlet: ~Copyable {
         return checkDescriptors()
     }
 
+    private mutating func receiveAll(_ descriptor: Int32, _ waiting: Bool, _ isTruncated: inout Bool) -> Int64 {
+        withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
+            var passedCount: Int32 = 0
+            let count = cplatform_receive(
+                descriptor, waiting, scratch.baseAddress, scratch.count, arrived.baseAddress, &passedCount, &isTruncated)
+            if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
+            return count
+        }
+    }
+
+    private func receiveBytes(_ descriptor: Int32, _ waiting: Bool) -> Int64 {
+        var (none, isTruncated) = (Int32(0), false)
+        return cplatform_receive(descriptor, waiting, scratch.baseAddress, scratch.count, nil, &none, &isTruncated)
+    }
+
     /// Descriptors come with the first byte of their frame. So when only a part of a frame is left, exactly its own are there; a peer that sends
     /// others would have us keep them for ever.
     private mutating func checkDescriptors() -> Outcome {
-        if passed.isEmpty && decoder.heldBytes == 0 || decoder.hasNext() { return .received }
+        if !takesDescriptors || (passed.isEmpty && decoder.heldBytes == 0) || decoder.hasNext() { return .received }
         let isRight: Bool
         if let announced = decoder.announcedDescriptors() {
             isRight = passed.count == announced
@@ -87,7 +102,7 @@ struct FrameInlet: ~Copyable {
     }
 
     private mutating func takeDescriptors(_ count: Int) throws(RunLoop.PortError) -> RunLoop.PassedDescriptors {
-        if count == 0 { return .none }
+        if count == 0 || !takesDescriptors { return .none }
         if passed.count < count { throw .protocolViolation("a frame announced \(count) descriptors, and \(passed.count) came") }
         let descriptors = RunLoop.PassedDescriptors(Array(passed[..<count]))
         passed.removeFirst(count)

@@ -47,26 +47,46 @@ extension RemoteConnection {
     }
 
     private func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.Outcome { /* DOES CALLOUT */
+        var mayWaitInRead = true
         while true {  // ends: with the reply, the end of the connection, or the deadline
             if let outcome = state.withLock({ _ in waiter.outcome }) {
                 stopReading()
                 return outcome
             }
-            let left = deadline == .distantFuture ? -1 : max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds)
-            let isReadable = cplatform_await_readable(descriptor, left)
-            switch inlet.receive(from: descriptor) {
+            switch receive(until: deadline, waitingInRead: mayWaitInRead) {
             case .received:
                 if let error = deliver() { end(error) }
             case .wouldBlock:
                 // A signal may have ended the wait, which is not the deadline.
-                if isReadable && left != 0 { continue }
+                if RunLoop.Instant.now < deadline { break }
                 let outcome = giveUp(waiter, .replyTimedOut)
                 stopReading()
                 return outcome
             case .ended: end(.becameInvalid)
             case .failed(let error): end(error)
             }
+            mayWaitInRead = false
         }
+    }
+
+    /// Reads when there is something to read, and waits for that until the deadline.
+    ///
+    /// A read that waits is a system call less than waiting and reading. Its limit is the socket's, and rounded up to the kernel's ticks, which
+    /// is too coarse for a short wait; it is set when it changes, and is good for one wait, which begins now.
+    private func receive(until deadline: RunLoop.Instant, waitingInRead: Bool) -> FrameInlet.Outcome {
+        let isLimited = deadline != .distantFuture
+        let left = isLimited ? max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds) : -1
+        if waitingInRead && (!isLimited || left > 100_000_000) {
+            // Rounded up generously, so that callers with one timeout have one limit.
+            let limit = isLimited ? min((left / 1_000_000 + 10) / 10 * 10, 1 << 40) : 0
+            if limit != waitLimit {
+                waitLimit = limit
+                cplatform_limit_waiting(descriptor, limit)
+            }
+            return inlet.receive(from: descriptor, waiting: true)
+        }
+        _ = cplatform_await_readable(descriptor, left)
+        return inlet.receive(from: descriptor)
     }
 
     /// The thread that read has what it wanted: another one that waits reads from now on, or the engine, or nobody.

@@ -29,7 +29,9 @@ final class RemoteConnection: @unchecked Sendable {
     private let forkEpoch = ForkEpoch.current
     let state = Guarded(State())
     // SAFETY: touched only by whom `State.reader` names, and by the last to let go.
-    var inlet: FrameInlet
+    @exclusivity(unchecked) var inlet: FrameInlet
+    // SAFETY: likewise. How long the socket lets a reader wait, in milliseconds; 0 is for ever.
+    @exclusivity(unchecked) var waitLimit: Int64 = 0
 
     enum Reader: Sendable {
         case nobody
@@ -65,7 +67,7 @@ final class RemoteConnection: @unchecked Sendable {
     init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
         (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
         token = engine.nextToken()
-        inlet = FrameInlet(maximumLength: maximumLength)
+        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: false)
         engine.add(self)
         let code = state.withLock { state in
             updateWatch(&state)

@@ -16,15 +16,15 @@ final class ReplyWaiter: @unchecked Sendable {
 
     let kind: Kind
     /// What a task's timer and its cancellation are to say.
-    var conversation: UInt64 = 0
-    var outcome: Outcome?
+    @exclusivity(unchecked) var conversation: UInt64 = 0
+    @exclusivity(unchecked) var outcome: Outcome?
     /// For a thread that waits while another one reads, or while its message waits to be sent.
-    var gate: Gate?
+    @exclusivity(unchecked) var gate: Gate?
     /// The one who read has gone: this thread is to read from now on.
-    var mustRead = false
-    var continuation: CheckedContinuation<Outcome, Never>?
+    @exclusivity(unchecked) var mustRead = false
+    @exclusivity(unchecked) var continuation: CheckedContinuation<Outcome, Never>?
     /// The message, while there was no room for all of it.
-    var unsent: UnsentFrame?
+    @exclusivity(unchecked) var unsent: UnsentFrame?
 
     init(_ kind: Kind) { self.kind = kind }
 
@@ -34,13 +34,13 @@ final class ReplyWaiter: @unchecked Sendable {
 /// A frame that waits for room.
 final class UnsentFrame: @unchecked Sendable {
     // SAFETY: guarded by the lock of the connection's state.
-    var outlet: FrameOutlet
+    @exclusivity(unchecked) var outlet: FrameOutlet
     /// The sender's, who keeps them open until the frame has gone or is withdrawn.
     let descriptors: [Int32]
     /// Opened when the frame has gone, or will never go.
     let gate: Gate?
-    var isOver = false
-    var failure: RunLoop.PortError?
+    @exclusivity(unchecked) var isOver = false
+    @exclusivity(unchecked) var failure: RunLoop.PortError?
 
     init(_ outlet: FrameOutlet, descriptors: [Int32], gate: Gate?) {
         (self.outlet, self.descriptors, self.gate) = (outlet, descriptors, gate)

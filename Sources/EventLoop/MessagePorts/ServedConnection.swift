@@ -16,24 +16,24 @@ final class ServedConnection {
     let descriptor: Int32
     /// The client's process, or 0 where the platform does not say.
     let process: Int32
-    var inlet: FrameInlet
+    @exclusivity(unchecked) var inlet: FrameInlet
     /// Replies, or the rest of one, that the client has not taken yet. While there are any nothing more of it is read or handled.
-    var outlets: [FrameOutlet] = []
+    @exclusivity(unchecked) var outlets: [FrameOutlet] = []
     /// False once a write has said that nobody reads any more.
-    var canWrite = true
+    @exclusivity(unchecked) var canWrite = true
     /// It stands in the list of those with a frame that has come whole.
-    var isQueued = false
-    var isClosed = false
-    var watched: Readiness
+    @exclusivity(unchecked) var isQueued = false
+    @exclusivity(unchecked) var isClosed = false
+    @exclusivity(unchecked) var watched: Readiness
     /// When it was last heard, in the port's own count.
-    var lastHeard: UInt64 = 0
+    @exclusivity(unchecked) var lastHeard: UInt64 = 0
     /// What it makes the port keep, as the port has counted it; and since when, in the port's own count.
-    var countedBytes = 0
-    var heldSince: UInt64 = 0
+    @exclusivity(unchecked) var countedBytes = 0
+    @exclusivity(unchecked) var heldSince: UInt64 = 0
 
     init(token: UInt64, descriptor: Int32, process: Int32, watched: Readiness, maximumLength: Int) {
         (self.token, self.descriptor, self.process, self.watched) = (token, descriptor, process, watched)
-        inlet = FrameInlet(maximumLength: maximumLength)
+        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: true)
     }
 
     var heldBytes: Int { outlets.reduce(inlet.heldBytes) { $0 + $1.unsentBytes } }
