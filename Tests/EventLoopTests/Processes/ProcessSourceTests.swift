@@ -1,0 +1,224 @@
+// Rules proved here (ProcessSource.swift, processes.c), with descriptors for processes and without:
+// - A child's exit code or signal is reported once, on the loop's thread, wherever the loop was; then the source is invalid and the child buried.
+// - It may have ended before. Only that child is touched. Invalidated before, the source leaves the child alone.
+// - What is no child, or was buried by somebody else, is `.badProcess`.
+//
+// Each test has a process of its own: whether descriptors are refused is the process's, and so are its children.
+
+import CPlatform
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+enum ChildWay: String, CaseIterable, Codable, Sendable {
+    case descriptor, signal
+
+    func choose() {
+        cplatform_tests_refuse_child_descriptors(self == .signal)
+        letThrough(SIGCHLD)
+    }
+}
+
+private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSource {
+    try RunLoop.ProcessSource(pid: child) { source, status in
+        #expect(RunLoop.current.isCurrent && !source.isValid)
+        switch status {
+        case .exited(let code): trace.add("exited \(code)")
+        case .signaled(let signal, let dumped): trace.add("killed \(signal)\(dumped ? " with a core" : "")")
+        }
+    }
+}
+
+@Suite struct ProcessSourceTests {
+    @Test(arguments: ChildWay.allCases)
+    func `how a child ended is reported once, and the child is buried`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                for (script, said) in [
+                    ("exit 0", "exited 0"), ("exit 7", "exited 7"), ("kill -9 $$", "killed 9"), ("kill -15 $$", "killed 15"),
+                ] {
+                    let trace = Trace()
+                    let child = spawn(script)
+                    let source = try watch(child, trace)
+                    source.onInvalidation { trace.add("ended") }
+                    loop.add(source)
+                    #expect(loop.run(for: patience) == .finished)
+                    #expect(trace.description == said + " ended")
+                    #expect(!source.isValid && source.failure == nil)
+                    #expect(!exists(child))
+                }
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `a child that has ended already is reported, and it counts as a handled source`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let trace = Trace()
+                let child = spawn("exit 5")
+                var info = siginfo_t()
+                while waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT) != 0 {}
+                let source = try watch(child, trace)
+                let alive = loop.keepAlive()
+                let other = RunLoop.Mode("other")
+                let otherAlive = loop.keepAlive(forMode: other)
+                loop.add(source)
+                // Held while another mode runs.
+                #expect(loop.run(mode: other, for: .zero) == .timedOut)
+                #expect(trace.description == "")
+                #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+                #expect(trace.description == "exited 5")
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.description == "exited 5")
+                alive.cancel()
+                otherAlive.cancel()
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `other children are left alone`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let trace = Trace()
+                let (mine, other) = (spawnSleeper(), spawn("exit 2"))
+                // The watched child lives; the other has ended, and its SIGCHLD has come or comes.
+                var info = siginfo_t()
+                while waitid(P_PID, id_t(other), &info, WEXITED | WNOWAIT) != 0 {}
+                loop.add(try watch(mine, trace))
+                #expect(loop.run(for: .zero) == .timedOut)
+                kill(mine, SIGKILL)
+                #expect(loop.run(for: patience) == .finished)
+                #expect(trace.description == "killed 9")
+                #expect(wait(for: other) == 2 << 8)
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `a hundred children are each reported once`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let seen = Box<[Int32: Int32]>([:])
+                var expected: [Int32: Int32] = [:]
+                for number in 0..<100 as Range<Int32> {
+                    let child = spawn("/bin/sh", ["-c", "exit \(number)"])
+                    expected[child] = number
+                    loop.add(
+                        try RunLoop.ProcessSource(pid: child) { source, status in
+                            guard case .exited(let code) = status else { return }
+                            seen.change { $0[source.pid] = ($0[source.pid] ?? 0) + code }
+                        })
+                }
+                #expect(loop.run(for: patience) == .finished)
+                #expect(seen.value == expected)
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `invalidated before the end it leaves the child to others`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let trace = Trace()
+                let child = spawnSleeper()
+                let source = try watch(child, trace)
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                source.invalidate()
+                kill(child, SIGKILL)
+                #expect(loop.run(for: .zero) == .finished)
+                #expect(wait(for: child) == SIGKILL)
+                #expect(trace.description == "")
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `a source in several loops reports once`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            for _ in 0..<20 {
+                let trace = Trace()
+                let threads = try (0..<3).map { try RunLoopThread(name: "loop \($0)") }
+                let child = spawn("exit 9")
+                let source = try RunLoop.ProcessSource(pid: child) { _, status in trace.add("\(status)") }
+                let ended = Box(false)
+                source.onInvalidation { ended.value = true }
+                for thread in threads { thread.runLoop.add(source) }
+                try waitUntil { ended.value }
+                for thread in threads {
+                    thread.stop()
+                    thread.join()
+                }
+                #expect(trace.description == "exited(9)")
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `what is no child, or is buried, is refused`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            let buried = spawn("exit 0")
+            wait(for: buried)
+            for pid in [1, 0, -1, getpid(), Int32.max, buried] {
+                #expect(throws: RunLoop.SourceError.badProcess(pid)) { try RunLoop.ProcessSource(pid: pid) { _, _ in } }
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `when somebody else buries the child the source fails`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let trace = Trace()
+                let child = spawnSleeper()
+                let source = try watch(child, trace)
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                kill(child, SIGKILL)
+                #expect(wait(for: child) == SIGKILL)
+                #expect(loop.run(for: patience) == .finished)
+                #expect(source.failure == .badProcess(child) && !source.isValid)
+                #expect(trace.description == "")
+            }
+        }
+    }
+
+    @Test(arguments: ChildWay.allCases)
+    func `a source that is never added, or is dropped, costs nothing afterwards`(way: ChildWay) async {
+        await #expect(processExitsWith: .success) { [way] in
+            way.choose()
+            try onFreshThread { loop in
+                let child = spawnSleeper()
+                _ = loop.run(for: .zero)
+                let before = lowestFreeDescriptor()
+                for _ in 0..<100 { _ = try watch(child, Trace()) }
+                #expect(lowestFreeDescriptor() == before)
+                #expect(installedHandler(of: SIGCHLD) == 0)
+                kill(child, SIGKILL)
+                wait(for: child)
+            }
+        }
+    }
+}
+
+private func lowestFreeDescriptor() -> Int32 {
+    let descriptor = dup(0)
+    close(descriptor)
+    return descriptor
+}
