@@ -41,7 +41,8 @@ let package = Package(
             name: "eventloop-async-main-probe", dependencies: ["EventLoop"], path: "Tests/AsyncMainProbe", swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests",
-            dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent", "eventloop-async-main-probe"], swiftSettings: strict),
+            dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe"],
+            swiftSettings: strict),
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(

@@ -98,6 +98,36 @@ int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot);
 // What passed the gate since the last call: readiness bits, 0 for nothing.
 int cplatform_take_gate(int gate);
 
+// MARK: Signals
+
+// False for SIGKILL, SIGSTOP, the signals that report a fault, those that the C library keeps, and for what is no signal.
+bool cplatform_is_watchable_signal(int signal);
+// Counts a signal, and wakes `ends` when there is one to be taken: the same ends as for `cplatform_wake`, to stay open until the watch is let
+// go of. The first watch of a signal installs a handler, which calls the one that was there before it; the last one puts that back, if
+// nobody has installed another meanwhile. Null with errno: ENOMEM, EBUSY when others have done so too often.
+struct cplatform_signal_watch;
+struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends[2]);
+// How many have come since the last call. Any thread.
+uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch);
+// Frees the watch; no handler touches it, or its ends, when this returns. Waits for handlers in progress on other threads, as far as they are
+// ours. Not in a signal handler.
+void cplatform_unwatch_signal(struct cplatform_signal_watch *watch);
+
+// MARK: Child processes
+
+// How a process ended: `status` is its exit code, or the signal that killed it.
+struct cplatform_exit {
+    bool was_killed, dumped_core;
+    int32_t status;
+};
+// How this child of ours ended, without waiting: 1, or 0 when it has not; -1 with ECHILD when it is no child of ours, or its status has been
+// taken by somebody. `takes`: it is buried then, and can be asked no more. No other child is touched.
+int cplatform_child_status(int32_t child, bool takes, struct cplatform_exit *exit);
+// A close-on-exec descriptor that becomes readable when the process ends; it may have ended already. -1 with ENOSYS where there is none.
+int cplatform_child_descriptor(int32_t child);
+// For tests: as on a kernel without such descriptors, from now on.
+void cplatform_tests_refuse_child_descriptors(bool refuses);
+
 // MARK: The dispatch main queue
 
 // libdispatch's entry points for run loops, weak: where Dispatch is not loaded they are absent.

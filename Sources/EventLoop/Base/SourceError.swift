@@ -7,7 +7,10 @@ extension RunLoop {
         case badDescriptor(Int32)
         /// Open, but not something that becomes ready (a regular file, a directory).
         case notPollable(Int32)
+        /// Not a signal that can be handled.
         case badSignal(Int32)
+        /// Not a child process, or one whose exit status somebody else has taken.
+        case badProcess(Int32)
         case badAddress(String)
         case system(operation: String, errno: Int32)
     }

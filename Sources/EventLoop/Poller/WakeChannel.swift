@@ -36,4 +36,10 @@ struct WakeChannel: ~Copyable, Sendable {
             ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
         }
     }
+    /// Takes back every wake-up there was, for a channel that is watched as a level.
+    func drain() {
+        var bytes: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+        // Ends: an eventfd is empty after one read, and a pipe has an end; a writer that goes on writing does so once for each taking.
+        while withUnsafeMutableBytes(of: &bytes, { read(readEnd, $0.baseAddress, $0.count) }) == MemoryLayout.size(ofValue: bytes) {}
+    }
 }

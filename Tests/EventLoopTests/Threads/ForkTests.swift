@@ -154,7 +154,7 @@ enum ForkedUse: String, CaseIterable, Codable, Sendable {
 }
 
 /// How a forked child ended, and what it wrote to standard error.
-private struct ChildEnd: Sendable {
+struct ChildEnd: Sendable {
     var status: Int32
     var errors: String
     /// The signal that killed it; 0 when it exited.
@@ -165,7 +165,7 @@ private struct ChildEnd: Sendable {
 @_silgen_name("fork") private func systemFork() -> Int32
 
 /// Runs `body` in a forked child, whose exit code is what it returns.
-private func inForkedChild(_ body: () -> Int32) -> ChildEnd {
+func inForkedChild(_ body: () -> Int32) -> ChildEnd {
     var ends: [Int32] = [-1, -1]
     precondition(pipe(&ends) == 0)
     let child = systemFork()

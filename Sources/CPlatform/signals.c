@@ -1,0 +1,312 @@
+// Process signals: who is told of them, and whose handlers come after ours.
+//
+// Lifecycle of a watch: made by `cplatform_watch_signal`, freed by `cplatform_unwatch_signal`, both under the lock; a handler that is running
+// on another thread may still see a watch that was taken out, so it is freed when all handlers that had begun by then are done.
+// Lifecycle of what was installed before ours: allocated when ours is installed, kept until the same place is used again.
+
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include "CPlatform.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if !defined(NSIG)
+#define NSIG 65
+#endif
+
+// How often somebody may install a handler over ours and keep it there while ours goes and comes again.
+enum { PLACES = 8, NOBODY = -1 };
+
+struct cplatform_signal_watch {
+    struct cplatform_signal_watch *_Atomic next;
+    _Atomic uint64_t count;
+    int ends[2];
+    int signal;
+    pid_t process;
+};
+
+struct earlier {
+    struct sigaction action;
+    atomic_bool has_been_called;
+};
+
+// A handler of ours that others have installed theirs over cannot be taken out: they may call it. So each installation has a function of its
+// own, a *place*, which knows what was there before it; only the latest counts, so that nobody is told twice and no two call each other.
+struct station {
+    struct cplatform_signal_watch *_Atomic first;
+    atomic_int counting_place;
+    struct earlier *_Atomic before[PLACES];
+    // Under the lock only.
+    bool is_in_use[PLACES];
+};
+
+static struct station stations[NSIG];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic pid_t owner;
+
+// Handlers in progress, counted on two sides, so that a storm of new ones does not hold up who waits for the old ones.
+static atomic_uint side, handlers[2];
+
+// MARK: In signal context. Atomics, `getpid`, and a `write` to a descriptor; errno is kept.
+
+static void tell_watches(struct station *station) {
+    for (struct cplatform_signal_watch *watch = atomic_load(&station->first); watch; watch = atomic_load(&watch->next)) {
+        // Who has been told and has not looked yet need not be told again.
+        if (atomic_fetch_add(&watch->count, 1) == 0) cplatform_wake(watch->ends);
+    }
+}
+
+static void call_earlier(const struct sigaction *action, int signal, siginfo_t *info, void *context) {
+    if (action->sa_flags & SA_SIGINFO) {
+        action->sa_sigaction(signal, info, context);
+    } else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
+        action->sa_handler(signal);
+    }
+}
+
+static void handle(int place, int signal, siginfo_t *info, void *context) {
+    int saved = errno;
+    struct station *station = &stations[signal];
+    struct sigaction action;
+    bool has_earlier = false;
+    unsigned mine = atomic_load(&side) & 1;
+    atomic_fetch_add(&handlers[mine], 1);
+    // A child of vfork shares this memory: what is sent to it is not for the parent's loops.
+    if (atomic_load(&station->counting_place) == place && atomic_load(&owner) == getpid()) tell_watches(station);
+    struct earlier *earlier = atomic_load(&station->before[place]);
+    if (earlier) {
+        action = earlier->action;
+        // SA_RESETHAND: it wanted one signal only.
+        has_earlier = !(action.sa_flags & (int)SA_RESETHAND) || !atomic_exchange(&earlier->has_been_called, true);
+    }
+    atomic_fetch_sub(&handlers[mine], 1);
+    // Last, with nothing held: it may take its time, exit, or jump out.
+    if (has_earlier) call_earlier(&action, signal, info, context);
+    errno = saved;
+}
+
+#define PLACE(number) \
+    static void handle_##number(int signal, siginfo_t *info, void *context) { handle(number, signal, info, context); }
+PLACE(0)
+PLACE(1)
+PLACE(2)
+PLACE(3)
+PLACE(4)
+PLACE(5)
+PLACE(6)
+PLACE(7)
+static void (*const functions[PLACES])(int, siginfo_t *, void *) = {
+    handle_0, handle_1, handle_2, handle_3, handle_4, handle_5, handle_6, handle_7,
+};
+
+// MARK: Under the lock
+
+// Returns when every handler has ended that had begun before the call.
+static void wait_for_handlers(void) {
+    unsigned now = atomic_load(&side) & 1;
+    for (int turn = 0; turn < 2; turn++) {
+        unsigned waited_for = turn == 0 ? !now : now;
+        if (turn == 1) atomic_store(&side, !now);
+        // Ends: a handler's part that is counted is a few instructions, and new ones go to the other side.
+        for (int tries = 0; atomic_load(&handlers[waited_for]) != 0; tries++) {
+            if (tries < 100) sched_yield(); else usleep(100);
+        }
+    }
+}
+
+static int place_of(const struct sigaction *action) {
+    if (!(action->sa_flags & SA_SIGINFO)) return NOBODY;
+    for (int place = 0; place < PLACES; place++) {
+        if (action->sa_sigaction == functions[place]) return place;
+    }
+    return NOBODY;
+}
+
+static bool remember(struct station *station, int place, const struct sigaction *action) {
+    struct earlier *earlier = malloc(sizeof(*earlier));
+    if (earlier == 0) return false;
+    earlier->action = *action;
+    atomic_init(&earlier->has_been_called, false);
+    struct earlier *replaced = atomic_exchange(&station->before[place], earlier);
+    if (replaced) {
+        wait_for_handlers();
+        free(replaced);
+    }
+    return true;
+}
+
+// Ours in its place: what it interrupts, blocks and does to children is as before.
+static struct sigaction action_over(const struct sigaction *before, int place, int signal) {
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    sigemptyset(&action.sa_mask);
+    action.sa_sigaction = functions[place];
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    bool is_ignored = !(before->sa_flags & SA_SIGINFO) && before->sa_handler == SIG_IGN;
+    if ((before->sa_flags & SA_SIGINFO) || (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)) {
+        action.sa_mask = before->sa_mask;
+        action.sa_flags |= before->sa_flags & (SA_RESTART | SA_NODEFER);
+    } else {
+        action.sa_flags |= SA_RESTART;
+    }
+    if (signal == SIGCHLD) {
+        action.sa_flags |= before->sa_flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
+        // Who ignores SIGCHLD has the kernel bury the dead.
+        if (is_ignored) action.sa_flags |= SA_NOCLDWAIT;
+    }
+    return action;
+}
+
+static bool is_same_action(const struct sigaction *one, const struct sigaction *other) {
+    if ((one->sa_flags & SA_SIGINFO) != (other->sa_flags & SA_SIGINFO)) return false;
+    return one->sa_flags & SA_SIGINFO ? one->sa_sigaction == other->sa_sigaction : one->sa_handler == other->sa_handler;
+}
+
+// 0 or an errno.
+static int install(struct station *station, int signal) {
+    struct sigaction before, replaced;
+    if (sigaction(signal, 0, &before) < 0) return errno;
+    int place = place_of(&before);
+    if (place != NOBODY) {
+        // Whoever had theirs over ours has put ours back.
+        atomic_store(&station->counting_place, place);
+        return 0;
+    }
+    for (place = 0; place < PLACES && station->is_in_use[place]; place++) {}
+    if (place == PLACES) return EBUSY;
+    if (!remember(station, place, &before)) return ENOMEM;
+    struct sigaction ours = action_over(&before, place, signal);
+    atomic_store(&station->counting_place, place);
+    if (sigaction(signal, &ours, &replaced) < 0) {
+        int code = errno;
+        atomic_store(&station->counting_place, NOBODY);
+        return code;
+    }
+    station->is_in_use[place] = true;
+    // Somebody else was quicker.
+    if (!is_same_action(&before, &replaced)) remember(station, place, &replaced);
+    return 0;
+}
+
+// Puts back what was there before ours, if ours is still on top.
+static void uninstall(struct station *station, int signal) {
+    int place = atomic_exchange(&station->counting_place, NOBODY);
+    struct sigaction present, replaced;
+    if (sigaction(signal, 0, &present) < 0 || place_of(&present) != place) return;
+    struct earlier *earlier = atomic_load(&station->before[place]);
+    struct sigaction restored = earlier->action;
+    if ((restored.sa_flags & (int)SA_RESETHAND) && atomic_load(&earlier->has_been_called)) {
+        memset(&restored, 0, sizeof(restored));
+        restored.sa_handler = SIG_DFL;
+    }
+    if (sigaction(signal, &restored, &replaced) < 0) return;
+    if (place_of(&replaced) == place) {
+        station->is_in_use[place] = false;
+    } else {
+        sigaction(signal, &replaced, 0);
+    }
+}
+
+// MARK: Forks. A child begins without watches, and with the actions that were there before ours.
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+
+static void begin_as_child(void) {
+    for (int number = 1; number < NSIG; number++) {
+        struct station *station = &stations[number];
+        bool is_in_use = false;
+        for (int place = 0; place < PLACES; place++) is_in_use |= station->is_in_use[place];
+        if (!is_in_use) continue;
+        atomic_store(&station->first, 0);
+        struct sigaction present;
+        if (sigaction(number, 0, &present) == 0 && place_of(&present) != NOBODY) {
+            atomic_store(&station->counting_place, place_of(&present));
+            uninstall(station, number);
+        }
+        atomic_store(&station->counting_place, NOBODY);
+    }
+    // Threads of the parent may have been in a handler.
+    atomic_store(&handlers[0], 0);
+    atomic_store(&handlers[1], 0);
+    pthread_mutex_unlock(&lock);
+}
+
+static void prepare(void) {
+    for (int number = 0; number < NSIG; number++) atomic_init(&stations[number].counting_place, NOBODY);
+    pthread_atfork(before_fork, after_fork, begin_as_child);
+}
+
+// MARK: What Swift calls
+
+bool cplatform_is_watchable_signal(int signal) {
+    if (signal < 1 || signal >= NSIG) return false;
+    switch (signal) {
+    case SIGKILL: case SIGSTOP:  // nobody can
+    case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL:  // a handler that returns meets the same instruction again
+        return false;
+    default: {
+        // The C library keeps some for itself.
+        struct sigaction present;
+        return sigaction(signal, 0, &present) == 0;
+    }
+    }
+}
+
+struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends[2]) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
+    struct cplatform_signal_watch *watch = malloc(sizeof(*watch));
+    if (watch == 0) return 0;
+    watch->ends[0] = ends[0];
+    watch->ends[1] = ends[1];
+    watch->signal = signal;
+    watch->process = getpid();
+    atomic_init(&watch->count, 0);
+    pthread_mutex_lock(&lock);
+    struct station *station = &stations[signal];
+    struct cplatform_signal_watch *second = atomic_load(&station->first);
+    atomic_store(&owner, watch->process);
+    atomic_init(&watch->next, second);
+    atomic_store(&station->first, watch);
+    int code = second == 0 ? install(station, signal) : 0;
+    if (code != 0) {
+        atomic_store(&station->first, 0);
+        wait_for_handlers();
+    }
+    pthread_mutex_unlock(&lock);
+    if (code != 0) {
+        free(watch);
+        errno = code;
+        return 0;
+    }
+    return watch;
+}
+
+uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch) { return atomic_exchange(&watch->count, 0); }
+
+void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
+    if (watch->process != getpid()) {
+        // A child of fork lets go of what its parent made: it stands in no list here.
+        free(watch);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct station *station = &stations[watch->signal];
+    struct cplatform_signal_watch *_Atomic *link = &station->first;
+    // Ends: the watch stands in the list.
+    while (atomic_load(link) != watch) link = &atomic_load(link)->next;
+    atomic_store(link, atomic_load(&watch->next));
+    if (atomic_load(&station->first) == 0) uninstall(station, watch->signal);
+    wait_for_handlers();
+    pthread_mutex_unlock(&lock);
+    free(watch);
+}

@@ -1,0 +1,258 @@
+// Rules proved here (signals.c):
+// - A handler that was there before is called as well, as it asked to be; the signal's default does not happen, and ignoring does not deafen.
+// - The last source's end puts back what was there, if ours is still on top. A handler that was installed over ours stays, may go on
+//   calling ours, and later sources are told once.
+// - errno is kept. A child of fork begins with the actions from before.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct SignalChainTests {
+    @Test func `a plain handler from before is called once for each signal, and put back`() throws {
+        let signal = testSignal(10)
+        try chain(signal, .plain(plainHandler)) { plainCalls[Int(signal)].value }
+    }
+
+    @Test func `a handler with details from before gets them, and is put back`() throws {
+        let signal = testSignal(11)
+        try chain(signal, .detailed(detailedHandler)) { detailedCalls[Int(signal)].value }
+    }
+
+    private func chain(_ signal: Int32, _ installed: Installed, _ calls: @escaping @Sendable () -> Int) throws {
+        try onFreshThread { loop in
+            letThrough(signal)
+            install(installed, for: signal)
+            let handler = installedHandler(of: signal)
+            let told = Box(0)
+            let sources = try (0..<2).map { _ in try countingSource(signal, told) }
+            #expect(installedHandler(of: signal) != handler)
+            for source in sources { loop.add(source) }
+            raiseHere(signal, times: 3)
+            #expect(calls() == 3)
+            _ = loop.run(for: .zero)
+            #expect(told.value == 6)
+            sources[0].invalidate()
+            raiseHere(signal)
+            #expect(calls() == 4)
+            sources[1].invalidate()
+            #expect(installedHandler(of: signal) == handler)
+            raiseHere(signal)
+            #expect(calls() == 5)
+            _ = loop.run(for: .zero)
+            #expect(told.value == 6)
+        }
+    }
+
+    @Test func `what is ignored is told, and is ignored again afterwards`() throws {
+        let signal = testSignal(12)
+        try onFreshThread { loop in
+            letThrough(signal)
+            install(.ignored, for: signal)
+            let handler = installedHandler(of: signal)
+            raiseHere(signal)
+            let told = Box(0)
+            let source = try countingSource(signal, told)
+            loop.add(source)
+            raiseHere(signal, times: 2)
+            _ = loop.run(for: .zero)
+            #expect(told.value == 2)
+            source.invalidate()
+            #expect(installedHandler(of: signal) == handler)
+            raiseHere(signal)
+        }
+    }
+
+    @Test func `the default does not happen while there is a source, and does afterwards`() async {
+        await #expect(processExitsWith: .signal(SIGTERM)) {
+            try onFreshThread { loop in
+                letThrough(SIGTERM)
+                let told = Box(0)
+                let source = try countingSource(SIGTERM, told)
+                loop.add(source)
+                raiseHere(SIGTERM)
+                _ = loop.run(for: .zero)
+                if told.value != 1 { exit(3) }
+                source.invalidate()
+                raiseHere(SIGTERM)
+            }
+            exit(4)
+        }
+    }
+
+    @Test func `a handler that wanted one signal gets one`() throws {
+        let signal = testSignal(13)
+        try onFreshThread { loop in
+            letThrough(signal)
+            install(.plain(plainHandler), for: signal, flags: Int32(truncatingIfNeeded: Int(SA_RESETHAND)))
+            let told = Box(0)
+            let source = try countingSource(signal, told)
+            loop.add(source)
+            raiseHere(signal, times: 3)
+            _ = loop.run(for: .zero)
+            #expect(plainCalls[Int(signal)].value == 1 && told.value == 3)
+            source.invalidate()
+            #expect(installedHandler(of: signal) == 0)
+        }
+    }
+
+    @Test func `a handler that was installed over ours is left there, and calls into nothing`() throws {
+        let signal = testSignal(14)
+        try onFreshThread { loop in
+            letThrough(signal)
+            install(.plain(plainHandler), for: signal)
+            let told = Box(0)
+            var source = try countingSource(signal, told)
+            for round in 1...3 {
+                loop.add(source)
+                coverer.install(over: signal)
+                let top = installedHandler(of: signal)
+                raiseHere(signal)
+                _ = loop.run(for: .zero)
+                #expect(told.value == 2 * round - 1)
+                source.invalidate()
+                #expect(installedHandler(of: signal) == top)
+                // Its call goes through ours to the first one.
+                raiseHere(signal)
+                source = try countingSource(signal, told)
+                loop.add(source)
+                raiseHere(signal)
+                _ = loop.run(for: .zero)
+                // Once, though two handlers of ours stand in the chain.
+                #expect(told.value == 2 * round)
+                source.invalidate()
+                #expect(installedHandler(of: signal) == top)
+                source = try countingSource(signal, told)
+            }
+            source.invalidate()
+            #expect(plainCalls[Int(signal)].value == 9)
+            #expect(coverer.counts == 3 * (1 + 2 + 3))
+        }
+    }
+
+    @Test func `who puts ours back finds it working`() throws {
+        let signal = testSignal(15)
+        try onFreshThread { loop in
+            letThrough(signal)
+            let told = Box(0)
+            let first = try countingSource(signal, told)
+            loop.add(first)
+            let ours = install(.plain(plainHandler), for: signal)
+            first.invalidate()
+            putBack(ours, for: signal)
+            let second = try countingSource(signal, told)
+            loop.add(second)
+            raiseHere(signal, times: 2)
+            _ = loop.run(for: .zero)
+            #expect(told.value == 2)
+            second.invalidate()
+            #expect(installedHandler(of: signal) == 0)
+        }
+    }
+
+    @Test func `errno is kept`() throws {
+        let signal = testSignal(16)
+        try onFreshThread { loop in
+            letThrough(signal)
+            let source = try countingSource(signal, Box(0))
+            loop.add(source)
+            for _ in 0..<3 {
+                errno = 77
+                _ = pthread_kill(pthread_self(), signal)
+                let after = errno
+                #expect(after == 77)
+            }
+            source.invalidate()
+        }
+    }
+
+    @Test func `children are buried by the kernel while SIGCHLD is watched, if it was ignored before`() async {
+        await #expect(processExitsWith: .success) {
+            install(.ignored, for: SIGCHLD)
+            letThrough(SIGCHLD)
+            try onFreshThread { loop in
+                let told = Box(0)
+                loop.add(try countingSource(SIGCHLD, told))
+                let child = spawn("exit 3")
+                #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+                #expect(wait(for: child) == nil)
+                #expect(told.value == 1)
+            }
+        }
+    }
+
+    @Test func `a child of fork has the actions from before, tells nobody, and may watch for itself`() async {
+        await #expect(processExitsWith: .success) {
+            letThrough(SIGUSR1, SIGUSR2)
+            install(.plain(plainHandler), for: SIGUSR2)
+            let told = Box(0)
+            let thread = try RunLoopThread(name: "parent")
+            let sources = [try countingSource(SIGUSR1, told), try countingSource(SIGUSR2, told)]
+            for source in sources { thread.runLoop.add(source) }
+            try waitUntilAsleep(thread.runLoop)
+            let waits = thread.runLoop.statistics.waits
+            let killed = inForkedChild {
+                raiseHere(SIGUSR2)
+                if plainCalls[Int(SIGUSR2)].value != 1 { return 1 }
+                raiseHere(SIGUSR1)
+                return 2
+            }
+            #expect(killed.signal == SIGUSR1)
+            let watching = inForkedChild {
+                let count = try? onFreshThread { loop in
+                    letThrough(SIGUSR1)
+                    let told = Box(0)
+                    let source = try countingSource(SIGUSR1, told)
+                    loop.add(source)
+                    raiseHere(SIGUSR1)
+                    _ = loop.run(for: .zero)
+                    source.invalidate()
+                    return told.value
+                }
+                return count == 1 && installedHandler(of: SIGUSR1) == 0 ? 0 : 1
+            }
+            #expect(watching.status == 0)
+            #expect(told.value == 0 && thread.runLoop.statistics.waits == waits)
+            raiseHere(SIGUSR1)
+            try waitUntil { told.value == 1 }
+            thread.stop()
+            thread.join()
+        }
+    }
+}
+
+/// Installs itself over what is there, and calls it, as a well-behaved library does.
+private let coverer = Coverer()
+
+private final class Coverer: @unchecked Sendable {
+    // SAFETY: the tests that use it run one after another on their own threads, and send signals to those.
+    var below: [sigaction] = []
+    private(set) var counts = 0
+
+    func install(over signal: Int32) {
+        let functions: [@convention(c) (Int32, UnsafeMutablePointer<siginfo_t>?, UnsafeMutableRawPointer?) -> Void] = [
+            { coverer.handle(0, $0, $1, $2) }, { coverer.handle(1, $0, $1, $2) }, { coverer.handle(2, $0, $1, $2) },
+        ]
+        let depth = below.count
+        below.append(sigaction())
+        below[depth] = EventLoopTests.install(.detailed(functions[depth]), for: signal)
+    }
+
+    private func handle(
+        _ depth: Int, _ signal: Int32, _ info: UnsafeMutablePointer<siginfo_t>?, _ context: UnsafeMutableRawPointer?
+    ) {
+        counts += 1
+        let action = below[depth]
+        #if canImport(Glibc)
+        action.__sigaction_handler.sa_sigaction(signal, info, context)
+        #else
+        action.__sigaction_u.__sa_sigaction(signal, info, context)
+        #endif
+    }
+}
