@@ -1,281 +1,271 @@
-// Unix-domain sockets, alike on all systems but for what the first lines say.
+// Stream sockets and their addresses: what is a macro, a union or an overlay of structures in C, and what differs between systems.
 
-#if defined(__linux__)
+#if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
 #include "CPlatform.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/uio.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+_Static_assert(sizeof(struct sockaddr_un) <= sizeof(((struct cplatform_address *)0)->bytes), "the longest address fits");
+
 #if defined(__linux__)
-enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
-
-static int make_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
-static int take_connection(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
-
-int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) return -1;
-    *user = peer.uid;
-    *process = peer.pid;
-    return 0;
+enum { HAS_ABSTRACT_NAMES = 1 };
+#define NEW_SOCKET_FLAGS (SOCK_NONBLOCK | SOCK_CLOEXEC)
+static int prepared(int descriptor) { return descriptor; }
+static int accept_prepared(int listener, struct sockaddr *peer, socklen_t *length) {
+    return accept4(listener, peer, length, NEW_SOCKET_FLAGS);
 }
 #else
-enum { QUIETLY = MSG_DONTWAIT, TAKING = 0 };
-
-static int keep(int descriptor) {
-    int one = 1;
+enum { HAS_ABSTRACT_NAMES = 0 };
+#define NEW_SOCKET_FLAGS 0
+static int prepared(int descriptor) {
     if (descriptor < 0) return -1;
-    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-#ifdef SO_NOSIGPIPE
-    setsockopt(descriptor, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
-#endif
-    return descriptor;
-}
-static int make_socket(void) { return keep(socket(AF_UNIX, SOCK_STREAM, 0)); }
-static int take_connection(int listener) {
-    int descriptor = keep(accept(listener, NULL, NULL));
-    if (descriptor >= 0) fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    return descriptor;
-}
-
-int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
-    uid_t uid;
-    gid_t gid;
-    if (getpeereid(descriptor, &uid, &gid) < 0) return -1;
-    *user = uid;
-    *process = 0;
-#ifdef LOCAL_PEERPID
-    pid_t pid;
-    socklen_t size = sizeof pid;
-    if (getsockopt(descriptor, SOL_LOCAL, LOCAL_PEERPID, &pid, &size) == 0) *process = pid;
-#endif
-    return 0;
-}
-#endif
-
-// MARK: Connecting
-
-static int address_of(const char *path, struct sockaddr_un *address) {
-    memset(address, 0, sizeof *address);
-    address->sun_family = AF_UNIX;
-    if (strlen(path) >= sizeof address->sun_path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    strcpy(address->sun_path, path);
-    return 0;
-}
-
-int cplatform_socket_path_limit(void) { return (int)sizeof(((struct sockaddr_un *)0)->sun_path) - 1; }
-
-static int close_keeping_errno(int descriptor) {
+    if (fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0 && fcntl(descriptor, F_SETFD, FD_CLOEXEC) == 0) return descriptor;
     int saved = errno;
     close(descriptor);
     errno = saved;
     return -1;
 }
+static int accept_prepared(int listener, struct sockaddr *peer, socklen_t *length) { return prepared(accept(listener, peer, length)); }
+#endif
 
-int cplatform_listen(const char *path, int backlog) {
-    struct sockaddr_un address;
-    if (address_of(path, &address) < 0) return -1;
-    int listener = make_socket();
-    if (listener < 0) return -1;
-    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) return close_keeping_errno(listener);
-    // The mode is the umask's until here, in a directory that is the owner's only.
-    if (chmod(path, S_IRUSR | S_IWUSR) < 0 || listen(listener, backlog) < 0 || fcntl(listener, F_SETFL, O_NONBLOCK) < 0) {
-        int saved = errno;
-        unlink(path);
-        close(listener);
-        errno = saved;
-        return -1;
-    }
-    return listener;
+// MARK: Addresses
+
+static void set_length(struct cplatform_address *address, size_t length) {
+    address->length = (uint32_t)length;
+#if !defined(__linux__)
+    address->bytes[0] = (unsigned char)length;  // sa_len
+#endif
 }
 
-static int64_t milliseconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+bool cplatform_make_ipv4(struct cplatform_address *address, const char *host, uint16_t port) {
+    struct sockaddr_in ipv4;
+    memset(&ipv4, 0, sizeof(ipv4));
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(port);
+    if (inet_pton(AF_INET, host, &ipv4.sin_addr) != 1) return false;
+    memcpy(address->bytes, &ipv4, sizeof(ipv4));
+    set_length(address, sizeof(ipv4));
+    return true;
 }
 
-// unix(7): a blocking connect to a listener whose queue is full waits; SO_SNDTIMEO bounds that wait, and EAGAIN says that it has passed.
-int cplatform_connect(const char *path, int64_t milliseconds) {
-    struct sockaddr_un address;
-    if (address_of(path, &address) < 0) return -1;
-    int descriptor = make_socket();
-    if (descriptor < 0) return -1;
-    int64_t deadline = milliseconds < 0 ? 0 : milliseconds_now() + milliseconds;
-    if (milliseconds == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) < 0) return close_keeping_errno(descriptor);
-    for (;;) {  // ends: by connecting, an error, or the deadline
-        if (milliseconds > 0) {
-            int64_t left = deadline - milliseconds_now();
-            if (left <= 0) left = 1;
-            struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
-            setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        }
-        if (connect(descriptor, (struct sockaddr *)&address, sizeof address) == 0) break;
-        if (errno != EINTR) return close_keeping_errno(descriptor);
+static bool parse_scope(const char *text, uint32_t *scope) {
+    if (*text == 0) return false;
+    char *end;
+    errno = 0;
+    unsigned long number = strtoul(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && *end == 0 && errno == 0 && number <= UINT32_MAX) {
+        *scope = (uint32_t)number;
+        return true;
     }
-    if (milliseconds == 0 && fcntl(descriptor, F_SETFL, 0) < 0) return close_keeping_errno(descriptor);
+    *scope = if_nametoindex(text);
+    return *scope != 0;
+}
+
+bool cplatform_make_ipv6(struct cplatform_address *address, const char *host, uint16_t port) {
+    struct sockaddr_in6 ipv6;
+    memset(&ipv6, 0, sizeof(ipv6));
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_port = htons(port);
+    char numbers[INET6_ADDRSTRLEN];
+    const char *percent = strchr(host, '%');
+    size_t length = percent ? (size_t)(percent - host) : strlen(host);
+    if (length >= sizeof(numbers)) return false;
+    memcpy(numbers, host, length);
+    numbers[length] = 0;
+    if (inet_pton(AF_INET6, numbers, &ipv6.sin6_addr) != 1) return false;
+    if (percent && !parse_scope(percent + 1, &ipv6.sin6_scope_id)) return false;
+    memcpy(address->bytes, &ipv6, sizeof(ipv6));
+    set_length(address, sizeof(ipv6));
+    return true;
+}
+
+bool cplatform_make_unix(struct cplatform_address *address, const char *path, uint32_t length) {
+    struct sockaddr_un local;
+    memset(&local, 0, sizeof(local));
+    local.sun_family = AF_UNIX;
+    bool is_abstract = length > 0 && path[0] == 0;
+    if (length == 0 || (is_abstract && (!HAS_ABSTRACT_NAMES || length == 1))) return false;
+    // A path ends with a zero, an abstract name with the address.
+    if (length + (is_abstract ? 0 : 1) > sizeof(local.sun_path)) return false;
+    if (!is_abstract && memchr(path, 0, length)) return false;
+    memcpy(local.sun_path, path, length);
+    memcpy(address->bytes, &local, sizeof(local));
+    set_length(address, offsetof(struct sockaddr_un, sun_path) + length + (is_abstract ? 0 : 1));
+    return true;
+}
+
+int cplatform_address_kind(const struct cplatform_address *address) {
+    if (address->length < sizeof(sa_family_t)) return 0;
+    switch (((const struct sockaddr *)address->bytes)->sa_family) {
+    case AF_INET: return CPLATFORM_IPV4;
+    case AF_INET6: return CPLATFORM_IPV6;
+    case AF_UNIX: return CPLATFORM_UNIX;
+    default: return 0;
+    }
+}
+
+uint16_t cplatform_address_port(const struct cplatform_address *address) {
+    if (cplatform_address_kind(address) == CPLATFORM_IPV4) return ntohs(((const struct sockaddr_in *)address->bytes)->sin_port);
+    return ntohs(((const struct sockaddr_in6 *)address->bytes)->sin6_port);
+}
+
+void cplatform_address_host(const struct cplatform_address *address, char text[CPLATFORM_HOST_SIZE]) {
+    text[0] = 0;
+    if (cplatform_address_kind(address) == CPLATFORM_IPV4) {
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)address->bytes)->sin_addr, text, CPLATFORM_HOST_SIZE);
+        return;
+    }
+    const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)address->bytes;
+    inet_ntop(AF_INET6, &ipv6->sin6_addr, text, CPLATFORM_HOST_SIZE);
+    if (ipv6->sin6_scope_id == 0) return;
+    char name[IF_NAMESIZE];
+    size_t length = strlen(text);
+    if (if_indextoname(ipv6->sin6_scope_id, name)) {
+        snprintf(text + length, CPLATFORM_HOST_SIZE - length, "%%%s", name);
+    } else {
+        snprintf(text + length, CPLATFORM_HOST_SIZE - length, "%%%u", ipv6->sin6_scope_id);
+    }
+}
+
+const char *cplatform_address_path(const struct cplatform_address *address, uint32_t *length) {
+    const struct sockaddr_un *local = (const struct sockaddr_un *)address->bytes;
+    size_t start = offsetof(struct sockaddr_un, sun_path);
+    size_t whole = address->length > start ? address->length - start : 0;
+    if (whole > sizeof(local->sun_path)) whole = sizeof(local->sun_path);
+    bool is_abstract = HAS_ABSTRACT_NAMES && whole > 0 && local->sun_path[0] == 0;
+    *length = (uint32_t)(is_abstract ? whole : strnlen(local->sun_path, whole));
+    return local->sun_path;
+}
+
+bool cplatform_address_is_any_ipv6(const struct cplatform_address *address) {
+    if (cplatform_address_kind(address) != CPLATFORM_IPV6) return false;
+    return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address->bytes)->sin6_addr);
+}
+
+int cplatform_local_address(int descriptor, struct cplatform_address *address) {
+    memset(address, 0, sizeof(*address));
+    socklen_t length = sizeof(address->bytes);
+    if (getsockname(descriptor, (struct sockaddr *)address->bytes, &length) < 0) return -1;
+    address->length = length;
+    return 0;
+}
+
+// MARK: Sockets
+
+int cplatform_make_socket(const struct cplatform_address *address) {
+    int family = ((const struct sockaddr *)address->bytes)->sa_family;
+    return prepared(socket(family, SOCK_STREAM | NEW_SOCKET_FLAGS, 0));
+}
+
+static int set_option(int descriptor, int level, int option, int value) {
+    return setsockopt(descriptor, level, option, &value, sizeof(value));
+}
+
+const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only) {
+    bool is_unix = cplatform_address_kind(address) == CPLATFORM_UNIX;
+    // Connections of an earlier listener that linger do not count as "in use"; one that listens does.
+    if (!is_unix && set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1) < 0) return "setsockopt(SO_REUSEADDR)";
+    if (!is_unix && reuse_port && set_option(descriptor, SOL_SOCKET, SO_REUSEPORT, 1) < 0) return "setsockopt(SO_REUSEPORT)";
+    // The system's setting (net.ipv6.bindv6only) may be either.
+    if (cplatform_address_is_any_ipv6(address) && set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, ipv6_only) < 0) {
+        return "setsockopt(IPV6_V6ONLY)";
+    }
+    if (bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0) return "bind";
+    if (listen(descriptor, backlog) < 0) return "listen";
+    return 0;
+}
+
+int cplatform_accept(int listener, struct cplatform_address *peer) {
+    int descriptor;
+    do {
+        memset(peer, 0, sizeof(*peer));
+        socklen_t length = sizeof(peer->bytes);
+        descriptor = accept_prepared(listener, (struct sockaddr *)peer->bytes, &length);
+        peer->length = length;
+    } while (descriptor < 0 && errno == EINTR);
     return descriptor;
 }
 
-int cplatform_accept(int listener) {
-    for (;;) {  // ends: a client that has gone is taken off the queue
-        int descriptor = take_connection(listener);
-        if (descriptor >= 0 || (errno != EINTR && errno != ECONNABORTED)) return descriptor;
-    }
-}
-
-void cplatform_shutdown(int descriptor) { shutdown(descriptor, SHUT_RDWR); }
-
-// MARK: Bytes and descriptors
-
-union control {
-    struct cmsghdr aligned;
-    char bytes[CMSG_SPACE(CPLATFORM_PASSED_LIMIT * sizeof(int))];
-};
-
-static size_t skip(struct iovec *part, size_t offset) {
-    size_t skipped = offset < part->iov_len ? offset : part->iov_len;
-    part->iov_base = (char *)part->iov_base + skipped;
-    part->iov_len -= skipped;
-    return offset - skipped;
-}
-
-// A small frame costs less to copy than its parts cost to describe: a tenth of a round trip.
-enum { SMALL = 512 };
-
-static ssize_t send_small(
-    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
-    size_t trailer_size) {
-    char frame[SMALL];
-    memcpy(frame, header, header_size);
-    if (body_size > 0) memcpy(frame + header_size, body, body_size);
-    memcpy(frame + header_size + body_size, trailer, trailer_size);
-    return send(descriptor, frame, header_size + body_size + trailer_size, QUIETLY);
-}
-
-static ssize_t send_parts(
-    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
-    size_t trailer_size, size_t offset, const int *passed, int passed_count) {
-    struct iovec parts[3] = {
-        {.iov_base = (void *)header, .iov_len = header_size},
-        {.iov_base = (void *)body, .iov_len = body_size},
-        {.iov_base = (void *)trailer, .iov_len = trailer_size},
-    };
-    for (int index = 0; index < 3; index++) offset = skip(&parts[index], offset);
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
-    union control control;
-    if (passed_count > 0) {
-        size_t size = (size_t)passed_count * sizeof(int);
-        memset(&control, 0, CMSG_SPACE(size));
-        message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(size);
-        struct cmsghdr *first = CMSG_FIRSTHDR(&message);
-        first->cmsg_level = SOL_SOCKET;
-        first->cmsg_type = SCM_RIGHTS;
-        first->cmsg_len = CMSG_LEN(size);
-        memcpy(CMSG_DATA(first), passed, size);
-    }
-    return sendmsg(descriptor, &message, QUIETLY);
-}
-
-int64_t cplatform_send(
-    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
-    size_t trailer_size, size_t offset, const int *passed, int passed_count) {
-    bool is_small = offset == 0 && passed_count == 0 && header_size + trailer_size <= SMALL && body_size <= SMALL - header_size - trailer_size;
-    ssize_t count;
-    do {
-        count = is_small ? send_small(descriptor, header, header_size, body, body_size, trailer, trailer_size)
-                         : send_parts(
-                               descriptor, header, header_size, body, body_size, trailer, trailer_size, offset, passed, passed_count);
-    } while (count < 0 && errno == EINTR);
-    // Linux says ENOBUFS where others say EAGAIN, when there is no memory for the queue.
-    if (count < 0 && (errno == EWOULDBLOCK || errno == ENOBUFS)) errno = EAGAIN;
-    return count;
-}
-
-static void take_passed(struct msghdr *message, int *passed, int *passed_count) {
-    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        int count = (int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        for (int index = 0; index < count; index++) {
-            int descriptor;
-            memcpy(&descriptor, CMSG_DATA(part) + (size_t)index * sizeof(int), sizeof descriptor);
-#if !defined(__linux__)
-            fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+int cplatform_accept_failure(int code) {
+    switch (code) {
+    case EAGAIN:
+#if EWOULDBLOCK != EAGAIN
+    case EWOULDBLOCK:
 #endif
-            if (*passed_count < CPLATFORM_PASSED_LIMIT) passed[(*passed_count)++] = descriptor; else close(descriptor);
-        }
-    }
-}
-
-int64_t cplatform_receive(
-    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
-    *passed_count = 0;
-    *truncated = false;
-    int flags = waiting ? TAKING : TAKING | MSG_DONTWAIT;
-    union control control;
-    struct iovec part = {.iov_base = buffer, .iov_len = size};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    ssize_t count;
-    do count = passed ? recvmsg(descriptor, &message, flags) : recv(descriptor, buffer, size, flags);
-    while (count < 0 && errno == EINTR && !waiting);
-    if (count < 0) {
-        // A signal: the caller looks at the time.
-        if (errno == EWOULDBLOCK || errno == EINTR) errno = EAGAIN;
-        return count;
-    }
-    if (!passed) return count;
-    if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
-    *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
-    return count;
-}
-
-void cplatform_limit_waiting(int descriptor, int64_t milliseconds) {
-    struct timeval limit = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
-    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-}
-
-bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {
-    struct pollfd entry = {.fd = descriptor, .events = POLLIN};
-#if defined(__linux__)
-    struct timespec limit = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    int count = ppoll(&entry, 1, nanoseconds < 0 ? NULL : &limit, NULL);
-#else
-    int64_t milliseconds = nanoseconds < 0 ? -1 : (nanoseconds + 999999) / 1000000;
-    int count = poll(&entry, 1, milliseconds > 1000000000 ? 1000000000 : (int)milliseconds);
+        return CPLATFORM_ACCEPT_NOTHING;
+    case EMFILE: case ENFILE: case ENOBUFS: case ENOMEM:
+        return CPLATFORM_ACCEPT_EXHAUSTED;
+    // accept(2): "Linux accept() passes already-pending network errors on the new socket as an error code ...". They are the connection's, which
+    // is gone; and a firewall's refusal (EPERM) as well.
+    case ECONNABORTED: case EPROTO: case ENETDOWN: case ENOPROTOOPT: case EHOSTDOWN: case EHOSTUNREACH: case ENETUNREACH: case EPERM:
+    case ECONNRESET: case ETIMEDOUT:
+#if defined(ENONET)
+    case ENONET:
 #endif
-    // A signal ends the wait early: the caller looks at the time.
-    return count > 0 || (count < 0 && errno == EINTR);
+        return CPLATFORM_ACCEPT_LOST;
+    default:
+        return CPLATFORM_ACCEPT_BROKEN;
+    }
 }
 
-// MARK: Files
-
-int cplatform_open_directory(const char *path) { return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
-
-int cplatform_open_lock_file(const char *path) {
-    return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+int cplatform_connect(int descriptor, const struct cplatform_address *address) {
+    if (connect(descriptor, (const struct sockaddr *)address->bytes, address->length) == 0) return 0;
+    // connect(2) on EINTR: as with EINPROGRESS, it goes on.
+    return errno == EINTR ? EINPROGRESS : errno;
 }
 
-int cplatform_try_lock_file(int descriptor) {
-    int result;
-    do result = flock(descriptor, LOCK_EX | LOCK_NB);
-    while (result < 0 && errno == EINTR);
-    return result;
+int cplatform_connect_result(int descriptor) {
+    int code = 0;
+    socklen_t length = sizeof(code);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) < 0) return errno;
+    if (code != 0) return code;
+    for (int tries = 0; tries < 2; tries++) {
+        struct sockaddr_storage peer;
+        length = sizeof(peer);
+        if (getpeername(descriptor, (struct sockaddr *)&peer, &length) == 0) return 0;
+        // BSD: the peer has come and gone. The first read says so.
+        if (errno == EINVAL) return 0;
+        if (errno != ENOTCONN) return errno;
+        struct pollfd entry = {.fd = descriptor, .events = POLLOUT};
+        if (poll(&entry, 1, 0) <= 0) return EINPROGRESS;
+        // Ready and yet without a peer: it has just got one, or has lost it and the error is somebody else's.
+        if (entry.revents & (POLLHUP | POLLERR)) return ENOTCONN;
+    }
+    return EINPROGRESS;
+}
+
+int cplatform_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 0); }
+
+// MARK: What is bound in the file system
+
+int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode) {
+    struct stat status;
+    if (cplatform_address_kind(address) != CPLATFORM_UNIX || address->bytes[offsetof(struct sockaddr_un, sun_path)] == 0) return -1;
+    if (lstat(((const struct sockaddr_un *)address->bytes)->sun_path, &status) < 0) return -1;
+    *device = (uint64_t)status.st_dev;
+    *inode = (uint64_t)status.st_ino;
+    return 0;
+}
+
+void cplatform_unlink_bound_file(const struct cplatform_address *address, uint64_t device, uint64_t inode) {
+    uint64_t present_device, present_inode;
+    if (cplatform_bound_file(address, &present_device, &present_inode) < 0) return;
+    if (present_device != device || present_inode != inode) return;
+    unlink(((const struct sockaddr_un *)address->bytes)->sun_path);
 }

@@ -128,6 +128,45 @@ int cplatform_child_descriptor(int32_t child);
 // For tests: as on a kernel without such descriptors, from now on.
 void cplatform_tests_refuse_child_descriptors(bool refuses);
 
+// MARK: Stream sockets. Those made here are non-blocking and close-on-exec; a failure is -1 with errno unless it says otherwise.
+
+// A socket address of any kind that the library knows.
+struct cplatform_address {
+    uint32_t length;
+    _Alignas(8) unsigned char bytes[128];
+};
+enum { CPLATFORM_IPV4 = 4, CPLATFORM_IPV6 = 6, CPLATFORM_UNIX = 1, CPLATFORM_HOST_SIZE = 96 };
+// False when the text is no numeric host, or the path is empty, too long, or has a zero where none may be.
+bool cplatform_make_ipv4(struct cplatform_address *address, const char *host, uint16_t port);
+bool cplatform_make_ipv6(struct cplatform_address *address, const char *host, uint16_t port);
+bool cplatform_make_unix(struct cplatform_address *address, const char *path, uint32_t length);
+// One of the kinds, or 0.
+int cplatform_address_kind(const struct cplatform_address *address);
+// For the two kinds of internet addresses.
+uint16_t cplatform_address_port(const struct cplatform_address *address);
+void cplatform_address_host(const struct cplatform_address *address, char text[CPLATFORM_HOST_SIZE]);
+// Not ended by a zero; as long as the address. An abstract name begins with a zero.
+const char *cplatform_address_path(const struct cplatform_address *address, uint32_t *length);
+bool cplatform_address_is_any_ipv6(const struct cplatform_address *address);
+int cplatform_local_address(int descriptor, struct cplatform_address *address);
+
+int cplatform_make_socket(const struct cplatform_address *address);
+// Binds and listens. Null, or the name of the call that failed, with errno.
+const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only);
+int cplatform_accept(int listener, struct cplatform_address *peer);
+// What an errno of `cplatform_accept` means for the listener.
+enum { CPLATFORM_ACCEPT_NOTHING, CPLATFORM_ACCEPT_LOST, CPLATFORM_ACCEPT_EXHAUSTED, CPLATFORM_ACCEPT_BROKEN };
+int cplatform_accept_failure(int code);
+// Both: 0 when connected, EINPROGRESS while that goes on, else the errno.
+int cplatform_connect(int descriptor, const struct cplatform_address *address);
+int cplatform_connect_result(int descriptor);
+int cplatform_duplicate(int descriptor);
+
+// Which file stands at the path of a Unix address; -1 for an abstract name, or when there is none.
+int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode);
+// Removes it, if it is still that file.
+void cplatform_unlink_bound_file(const struct cplatform_address *address, uint64_t device, uint64_t inode);
+
 // MARK: The dispatch main queue
 
 // libdispatch's entry points for run loops, weak: where Dispatch is not loaded they are absent.

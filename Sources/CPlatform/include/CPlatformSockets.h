@@ -12,12 +12,12 @@
 // How many bytes of a path a socket's address holds, without the NUL.
 int cplatform_socket_path_limit(void);
 // Binds and listens; the file is the owner's only. EADDRINUSE when there is a file of that name.
-int cplatform_listen(const char *path, int backlog);
+int cplatform_listen_at(const char *path, int backlog);
 // Waits up to `milliseconds` for room in the listener's queue: EAGAIN when there was none. Negative waits for ever, 0 tries once.
 // The connection is a blocking one; all calls here but `cplatform_receive` with `waiting` ask not to wait.
-int cplatform_connect(const char *path, int64_t milliseconds);
+int cplatform_connect_to(const char *path, int64_t milliseconds);
 // The next connection, non-blocking. EAGAIN when nobody waits.
-int cplatform_accept(int listener);
+int cplatform_accept_client(int listener);
 // Whose process is at the other end. The process id is 0 where the platform does not say.
 int cplatform_peer(int descriptor, uint32_t *user, int32_t *process);
 

@@ -97,10 +97,10 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         let mustTell = port.queue.noteHandedOut()
         if !mailbox.hand(message) {
             port.queue.putBackHandedOut(message)
-            port.tellLoops()
+            port.tellOfMessages()
             return false
         }
-        if mustTell { port.tellLoops() }
+        if mustTell { port.tellOfMessages() }
         return true
     }
 

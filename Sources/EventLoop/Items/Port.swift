@@ -76,7 +76,7 @@ extension RunLoop {
 
         @inline(__always)
         private func handOut(_ message: PortMessage) { /* DOES CALLOUT */
-            if queue.noteHandedOut() { tellLoops() }
+            if queue.noteHandedOut() { tellOfMessages() }
             handler.with { $0.call?(self, message) }
         }
 

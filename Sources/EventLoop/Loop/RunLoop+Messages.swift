@@ -23,7 +23,7 @@ extension RunLoop.Port {
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now { outcome = queue.put(message, before: deadline) }
         switch outcome {
-        case .first: tellLoops()
+        case .first: tellOfMessages()
         case .behind: break
         case .full: throw .sendTimedOut
         case .closed: throw .invalidPort
@@ -31,7 +31,7 @@ extension RunLoop.Port {
     }
 
     /// Tells the loops of the port, and those of its readers, that there are messages where there were none.
-    func tellLoops() {
+    func tellOfMessages() {
         if hasHandler { return noteMessagesEverywhere() }
         for reader in readers.withLock({ $0 }) { reader.source?.noteMessagesEverywhere() }
     }

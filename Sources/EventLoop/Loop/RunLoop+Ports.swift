@@ -178,8 +178,11 @@ extension RunLoop.DescriptorSource {
         isArmed.store(true, ordering: .releasing)
         tellLoops()
     }
+}
 
-    private func tellLoops() {
+extension RunLoop.Source {
+    /// Has every loop that the source is in look at `watch` again.
+    func tellLoops() {
         for membership in state.withLock({ $0.memberships }) { membership.loop.submit(.sourceChanged(membership)) }
     }
 }

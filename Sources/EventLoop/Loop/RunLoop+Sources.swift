@@ -216,6 +216,16 @@ extension RunLoop.Source {
         }
     }
 
+    /// The loops that the source is in, and its modes there; a copy.
+    var places: [(loop: RunLoop, modes: [RunLoop.Mode])] {
+        state.withLock { $0.memberships }.map { membership in
+            let modes = membership.loop.shared.withLock { shared in
+                shared.modes.filter { membership.modes.contains($0.index) }.map(\.name)
+            }
+            return (membership.loop, modes)
+        }
+    }
+
     func existingMembership(of loop: RunLoop) -> SourceMembership? {
         state.withLock { $0.membership(of: loop) }
     }

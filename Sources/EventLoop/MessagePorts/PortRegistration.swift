@@ -44,7 +44,7 @@ final class PortRegistration: Sendable {
             throw .system(operation: "removing what is left of \(home.path(of: file))", errno: errno)
         }
         let path = home.socketPath(of: file)
-        let listener = cplatform_listen(path, backlog)
+        let listener = cplatform_listen_at(path, backlog)
         if listener < 0 { throw .system(operation: "listening on \(path)", errno: errno) }
         return (PortRegistration(home, file), listener)
     }
@@ -76,7 +76,7 @@ final class PortRegistration: Sendable {
 
     private static func isLive(_ file: String, in directory: PortDirectory) throws(RunLoop.PortError) -> Bool {
         let path = directory.socketPath(of: file)
-        let connection = cplatform_connect(path, 0)
+        let connection = cplatform_connect_to(path, 0)
         if connection >= 0 {
             close(connection)
             return true
@@ -102,7 +102,7 @@ final class PortRegistration: Sendable {
             }
             let left = max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds)
             let path = directory.socketPath(of: name.fileName)
-            let connection = cplatform_connect(path, min(left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1), 1 << 40))
+            let connection = cplatform_connect_to(path, min(left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1), 1 << 40))
             if connection < 0 {
                 switch errno {
                 case ENOENT, ECONNREFUSED: continue

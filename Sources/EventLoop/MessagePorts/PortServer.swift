@@ -89,7 +89,7 @@ final class PortServer: @unchecked Sendable {
         registration.withdraw()
         // Nobody new gets in, and those who wait to be let in are told.
         cplatform_shutdown(listener)
-        while case let client = cplatform_accept(listener), client >= 0 { close(client) }  // ends: it listens no more
+        while case let client = cplatform_accept_client(listener), client >= 0 { close(client) }  // ends: it listens no more
         open.withLock { open in
             for descriptor in (open ?? [:]).values { cplatform_shutdown(descriptor) }
             open = nil
@@ -242,7 +242,7 @@ final class PortServer: @unchecked Sendable {
 
     private func accept() {
         for _ in 0..<Self.acceptsAtOnce {
-            let descriptor = cplatform_accept(listener)
+            let descriptor = cplatform_accept_client(listener)
             if descriptor < 0 {
                 if errno != EAGAIN { pauseAccepting() }
                 return

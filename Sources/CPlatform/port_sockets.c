@@ -1,0 +1,281 @@
+// Unix-domain sockets, alike on all systems but for what the first lines say.
+
+#if defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#include "CPlatform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
+
+static int make_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
+static int take_connection(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
+
+int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0) return -1;
+    *user = peer.uid;
+    *process = peer.pid;
+    return 0;
+}
+#else
+enum { QUIETLY = MSG_DONTWAIT, TAKING = 0 };
+
+static int keep(int descriptor) {
+    int one = 1;
+    if (descriptor < 0) return -1;
+    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+#ifdef SO_NOSIGPIPE
+    setsockopt(descriptor, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+#endif
+    return descriptor;
+}
+static int make_socket(void) { return keep(socket(AF_UNIX, SOCK_STREAM, 0)); }
+static int take_connection(int listener) {
+    int descriptor = keep(accept(listener, NULL, NULL));
+    if (descriptor >= 0) fcntl(descriptor, F_SETFL, O_NONBLOCK);
+    return descriptor;
+}
+
+int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
+    uid_t uid;
+    gid_t gid;
+    if (getpeereid(descriptor, &uid, &gid) < 0) return -1;
+    *user = uid;
+    *process = 0;
+#ifdef LOCAL_PEERPID
+    pid_t pid;
+    socklen_t size = sizeof pid;
+    if (getsockopt(descriptor, SOL_LOCAL, LOCAL_PEERPID, &pid, &size) == 0) *process = pid;
+#endif
+    return 0;
+}
+#endif
+
+// MARK: Connecting
+
+static int address_of(const char *path, struct sockaddr_un *address) {
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof address->sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    strcpy(address->sun_path, path);
+    return 0;
+}
+
+int cplatform_socket_path_limit(void) { return (int)sizeof(((struct sockaddr_un *)0)->sun_path) - 1; }
+
+static int close_keeping_errno(int descriptor) {
+    int saved = errno;
+    close(descriptor);
+    errno = saved;
+    return -1;
+}
+
+int cplatform_listen_at(const char *path, int backlog) {
+    struct sockaddr_un address;
+    if (address_of(path, &address) < 0) return -1;
+    int listener = make_socket();
+    if (listener < 0) return -1;
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) return close_keeping_errno(listener);
+    // The mode is the umask's until here, in a directory that is the owner's only.
+    if (chmod(path, S_IRUSR | S_IWUSR) < 0 || listen(listener, backlog) < 0 || fcntl(listener, F_SETFL, O_NONBLOCK) < 0) {
+        int saved = errno;
+        unlink(path);
+        close(listener);
+        errno = saved;
+        return -1;
+    }
+    return listener;
+}
+
+static int64_t milliseconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// unix(7): a blocking connect to a listener whose queue is full waits; SO_SNDTIMEO bounds that wait, and EAGAIN says that it has passed.
+int cplatform_connect_to(const char *path, int64_t milliseconds) {
+    struct sockaddr_un address;
+    if (address_of(path, &address) < 0) return -1;
+    int descriptor = make_socket();
+    if (descriptor < 0) return -1;
+    int64_t deadline = milliseconds < 0 ? 0 : milliseconds_now() + milliseconds;
+    if (milliseconds == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) < 0) return close_keeping_errno(descriptor);
+    for (;;) {  // ends: by connecting, an error, or the deadline
+        if (milliseconds > 0) {
+            int64_t left = deadline - milliseconds_now();
+            if (left <= 0) left = 1;
+            struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
+            setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        }
+        if (connect(descriptor, (struct sockaddr *)&address, sizeof address) == 0) break;
+        if (errno != EINTR) return close_keeping_errno(descriptor);
+    }
+    if (milliseconds == 0 && fcntl(descriptor, F_SETFL, 0) < 0) return close_keeping_errno(descriptor);
+    return descriptor;
+}
+
+int cplatform_accept_client(int listener) {
+    for (;;) {  // ends: a client that has gone is taken off the queue
+        int descriptor = take_connection(listener);
+        if (descriptor >= 0 || (errno != EINTR && errno != ECONNABORTED)) return descriptor;
+    }
+}
+
+void cplatform_shutdown(int descriptor) { shutdown(descriptor, SHUT_RDWR); }
+
+// MARK: Bytes and descriptors
+
+union control {
+    struct cmsghdr aligned;
+    char bytes[CMSG_SPACE(CPLATFORM_PASSED_LIMIT * sizeof(int))];
+};
+
+static size_t skip(struct iovec *part, size_t offset) {
+    size_t skipped = offset < part->iov_len ? offset : part->iov_len;
+    part->iov_base = (char *)part->iov_base + skipped;
+    part->iov_len -= skipped;
+    return offset - skipped;
+}
+
+// A small frame costs less to copy than its parts cost to describe: a tenth of a round trip.
+enum { SMALL = 512 };
+
+static ssize_t send_small(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size) {
+    char frame[SMALL];
+    memcpy(frame, header, header_size);
+    if (body_size > 0) memcpy(frame + header_size, body, body_size);
+    memcpy(frame + header_size + body_size, trailer, trailer_size);
+    return send(descriptor, frame, header_size + body_size + trailer_size, QUIETLY);
+}
+
+static ssize_t send_parts(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size, size_t offset, const int *passed, int passed_count) {
+    struct iovec parts[3] = {
+        {.iov_base = (void *)header, .iov_len = header_size},
+        {.iov_base = (void *)body, .iov_len = body_size},
+        {.iov_base = (void *)trailer, .iov_len = trailer_size},
+    };
+    for (int index = 0; index < 3; index++) offset = skip(&parts[index], offset);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+    union control control;
+    if (passed_count > 0) {
+        size_t size = (size_t)passed_count * sizeof(int);
+        memset(&control, 0, CMSG_SPACE(size));
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(size);
+        struct cmsghdr *first = CMSG_FIRSTHDR(&message);
+        first->cmsg_level = SOL_SOCKET;
+        first->cmsg_type = SCM_RIGHTS;
+        first->cmsg_len = CMSG_LEN(size);
+        memcpy(CMSG_DATA(first), passed, size);
+    }
+    return sendmsg(descriptor, &message, QUIETLY);
+}
+
+int64_t cplatform_send(
+    int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
+    size_t trailer_size, size_t offset, const int *passed, int passed_count) {
+    bool is_small = offset == 0 && passed_count == 0 && header_size + trailer_size <= SMALL && body_size <= SMALL - header_size - trailer_size;
+    ssize_t count;
+    do {
+        count = is_small ? send_small(descriptor, header, header_size, body, body_size, trailer, trailer_size)
+                         : send_parts(
+                               descriptor, header, header_size, body, body_size, trailer, trailer_size, offset, passed, passed_count);
+    } while (count < 0 && errno == EINTR);
+    // Linux says ENOBUFS where others say EAGAIN, when there is no memory for the queue.
+    if (count < 0 && (errno == EWOULDBLOCK || errno == ENOBUFS)) errno = EAGAIN;
+    return count;
+}
+
+static void take_passed(struct msghdr *message, int *passed, int *passed_count) {
+    for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        int count = (int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int index = 0; index < count; index++) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(part) + (size_t)index * sizeof(int), sizeof descriptor);
+#if !defined(__linux__)
+            fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+#endif
+            if (*passed_count < CPLATFORM_PASSED_LIMIT) passed[(*passed_count)++] = descriptor; else close(descriptor);
+        }
+    }
+}
+
+int64_t cplatform_receive(
+    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+    *passed_count = 0;
+    *truncated = false;
+    int flags = waiting ? TAKING : TAKING | MSG_DONTWAIT;
+    union control control;
+    struct iovec part = {.iov_base = buffer, .iov_len = size};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    ssize_t count;
+    do count = passed ? recvmsg(descriptor, &message, flags) : recv(descriptor, buffer, size, flags);
+    while (count < 0 && errno == EINTR && !waiting);
+    if (count < 0) {
+        // A signal: the caller looks at the time.
+        if (errno == EWOULDBLOCK || errno == EINTR) errno = EAGAIN;
+        return count;
+    }
+    if (!passed) return count;
+    if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
+    *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+    return count;
+}
+
+void cplatform_limit_waiting(int descriptor, int64_t milliseconds) {
+    struct timeval limit = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+}
+
+bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {
+    struct pollfd entry = {.fd = descriptor, .events = POLLIN};
+#if defined(__linux__)
+    struct timespec limit = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+    int count = ppoll(&entry, 1, nanoseconds < 0 ? NULL : &limit, NULL);
+#else
+    int64_t milliseconds = nanoseconds < 0 ? -1 : (nanoseconds + 999999) / 1000000;
+    int count = poll(&entry, 1, milliseconds > 1000000000 ? 1000000000 : (int)milliseconds);
+#endif
+    // A signal ends the wait early: the caller looks at the time.
+    return count > 0 || (count < 0 && errno == EINTR);
+}
+
+// MARK: Files
+
+int cplatform_open_directory(const char *path) { return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
+
+int cplatform_open_lock_file(const char *path) {
+    return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
+int cplatform_try_lock_file(int descriptor) {
+    int result;
+    do result = flock(descriptor, LOCK_EX | LOCK_NB);
+    while (result < 0 && errno == EINTR);
+    return result;
+}

@@ -1,0 +1,127 @@
+// Rules proved here (SocketAddress.swift, ListeningSocket.swift): which addresses are good, and what becomes of Unix paths.
+
+import CPlatform
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
+
+@Suite struct AddressTests {
+    @Test(arguments: [
+        SocketAddress.ipv4(host: "localhost", port: 1), .ipv4(host: "", port: 1), .ipv4(host: "1.2.3", port: 1),
+        .ipv4(host: "::1", port: 1), .ipv4(host: "127.0.0.1\0", port: 1), .ipv6(host: "127.0.0.1", port: 1),
+        .ipv6(host: "::1%no-such-interface", port: 1), .ipv6(host: "::1%", port: 1), .ipv6(host: "::g", port: 1),
+        .ipv6(host: String(repeating: "1", count: 1000), port: 1), .unix(path: ""), .unix(path: "a\0b"), .unix(path: "\0"),
+        .unix(path: "/tmp/" + String(repeating: "x", count: longestPath - 4)),
+    ])
+    func `an address that cannot be is refused, for both kinds of sources`(address: SocketAddress) {
+        let error = RunLoop.SourceError.badAddress(address.description)
+        #expect(throws: error) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
+        #expect(throws: error) { try RunLoop.SocketSource(connectingTo: address) { _, _ in } }
+    }
+
+    @Test func `the longest path is good`() throws {
+        let folder = SocketFolder()
+        let path = folder.path + "/" + String(repeating: "x", count: longestPath - folder.path.utf8.count - 1)
+        #expect(path.utf8.count == longestPath)
+        let source = try RunLoop.SocketSource(listeningOn: .unix(path: path)) { _, _, _ in }
+        #expect(source.localAddress == .unix(path: path) && fileExists(path))
+        source.invalidate()
+        #expect(!fileExists(path))
+    }
+
+    @Test func `addresses read as people write them`() {
+        #expect("\(SocketAddress.ipv4(host: "10.0.0.1", port: 80))" == "10.0.0.1:80")
+        #expect("\(SocketAddress.ipv6(host: "fe80::1%eth0", port: 80))" == "[fe80::1%eth0]:80")
+        #expect("\(SocketAddress.unix(path: "/run/a"))" == "/run/a")
+        #expect("\(SocketAddress.unix(path: "\0a"))" == "@a")
+    }
+
+    @Test func `an interface may be named or numbered`() {
+        var name = [CChar](repeating: 0, count: Int(IF_NAMESIZE))
+        guard if_indextoname(1, &name) != nil else { return }
+        let interface = String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        for scope in [interface, "1"] {
+            var native = SocketAddress.ipv6(host: "fe80::1%\(scope)", port: 5).native
+            var text = [CChar](repeating: 0, count: Int(CPLATFORM_HOST_SIZE))
+            cplatform_address_host(&native, &text)
+            #expect(String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) == "fe80::1%\(interface)")
+            #expect(cplatform_address_port(&native) == 5)
+        }
+    }
+
+    @Test func `a path that is taken is in use, whether anybody listens or not`() throws {
+        let folder = SocketFolder()
+        let inUse = RunLoop.SourceError.system(operation: "bind", errno: EADDRINUSE)
+        let address = SocketAddress.unix(path: folder.file())
+        let source = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+        #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
+        // Nor does the one that was refused take the file with it.
+        #expect(fileExists(folder.file()))
+        rename(folder.file(), folder.file("stale"))
+        source.invalidate()
+        #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: .unix(path: folder.file("stale"))) { _, _, _ in } }
+    }
+
+    @Test func `a path goes with its source, on the loop and without one`() throws {
+        let folder = SocketFolder()
+        let address = SocketAddress.unix(path: folder.file())
+        var source: RunLoop.SocketSource? = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+        #expect(fileExists(folder.file()))
+        withExtendedLifetime(source) {}
+        source = nil
+        #expect(!fileExists(folder.file()))
+        try onFreshThread { loop in
+            loop.add(try RunLoop.SocketSource(listeningOn: address) { _, _, _ in })
+            _ = loop.run(for: .zero)
+            #expect(fileExists(folder.file()))
+        }
+        #expect(!fileExists(folder.file()))
+    }
+
+    @Test func `a path that is another's by now is left alone`() throws {
+        let folder = SocketFolder()
+        let address = SocketAddress.unix(path: folder.file())
+        let first = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+        unlink(folder.file())
+        let second = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+        first.invalidate()
+        #expect(fileExists(folder.file()))
+        close(connectedClient(to: address))
+        second.invalidate()
+        #expect(!fileExists(folder.file()))
+    }
+
+    @Test func `a child of fork leaves the path alone`() async {
+        await #expect(processExitsWith: .success) {
+            let folder = SocketFolder()
+            // So that forks are counted.
+            try onFreshThread { _ in }
+            let source = Box<RunLoop.SocketSource?>(
+                try RunLoop.SocketSource(listeningOn: .unix(path: folder.file())) { _, _, _ in })
+            let end = inForkedChild {
+                source.value = nil
+                return 0
+            }
+            #expect(end.status == 0 && fileExists(folder.file()))
+            source.value = nil
+            #expect(!fileExists(folder.file()))
+        }
+    }
+
+    @Test func `which failures of accept are the connection's, and which the listener's`() {
+        for code in [ECONNABORTED, EPROTO, EPERM, ENETDOWN, EHOSTUNREACH, ECONNRESET] {
+            #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_LOST)
+        }
+        for code in [EMFILE, ENFILE, ENOBUFS, ENOMEM] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_EXHAUSTED) }
+        for code in [EBADF, EINVAL, ENOTSOCK, EOPNOTSUPP] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_BROKEN) }
+        #expect(cplatform_accept_failure(EAGAIN) == CPLATFORM_ACCEPT_NOTHING)
+    }
+}

@@ -1,0 +1,239 @@
+// Rules proved here (SocketSource.swift, ConnectAttempt.swift):
+// - The outcome is told once, as a handled source, in a mode of the source; the source is invalid then, and the descriptor the caller's.
+// - An error is told, not thrown, also when the kernel knows it at once. A limit runs in the loop's time, in whatever mode the source is in.
+// - A Unix socket without room is tried again.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+private func connection(
+    to address: SocketAddress, timeout: Duration? = nil, _ trace: Trace, then body: @escaping @Sendable (Int32) -> Void = { close($0) }
+) throws -> RunLoop.SocketSource {
+    try RunLoop.SocketSource(connectingTo: address, timeout: timeout) { source, result in
+        #expect(!source.isValid)
+        switch result {
+        case .success(let descriptor):
+            #expect(isNonBlockingAndCloseOnExec(descriptor))
+            trace.add("connected")
+            body(descriptor)
+        case .failure(.system("connect", ECONNREFUSED)): trace.add("refused")
+        case .failure(.system("connect", ETIMEDOUT)): trace.add("timed out")
+        case .failure(.system("connect", ENOENT)): trace.add("nobody")
+        case .failure(let error): trace.add("\(error)")
+        }
+    }
+}
+
+@Suite struct ConnectTests {
+    @Test(arguments: AddressKind.present)
+    func `a connection is handed over, and the source has ended`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        try onFreshThread { loop in
+            let trace = Trace()
+            let server = DeafListener(kind.address(in: folder), room: 5)
+            let source = try connection(to: server.address, trace) { descriptor in
+                // Fit to be watched at once.
+                let writer = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .write) { writer, _ in
+                    trace.add("writable")
+                    writer.invalidate()
+                }
+                writer?.onInvalidation { close(descriptor) }
+                if let writer { loop.add(writer) }
+            }
+            #expect(source.descriptor >= 0 && !source.isAccepting)
+            source.onInvalidation { trace.add("ended") }
+            loop.add(source)
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "connected ended")
+            #expect(source.descriptor == -1 && source.localAddress == nil)
+            #expect(loop.run(for: patience) == .finished)
+            #expect(trace.take() == "writable")
+        }
+    }
+
+    @Test(arguments: [
+        (SocketAddress.ipv4(host: "127.0.0.1", port: 1), "refused"), (.unix(path: "/tmp/eventloop-nobody-listens-here"), "nobody"),
+    ])
+    func `an error is told once, and counts as a handled source`(address: SocketAddress, said: String) throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let alive = loop.keepAlive()
+            let source = try connection(to: address, timeout: .seconds(5), trace)
+            source.onInvalidation { trace.add("ended") }
+            loop.add(source)
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.description == said + " ended")
+            #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .timedOut)
+            #expect(source.descriptor == -1)
+            alive.cancel()
+        }
+    }
+
+    @Test(arguments: [AddressKind.ipv4, .unix])
+    func `a limit ends an attempt that hangs, in the loop's time`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        let server = DeafListener(kind.address(in: folder))
+        server.fill()
+        try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            clock.advance(by: .seconds(3))
+            let source = try connection(to: server.address, timeout: .seconds(10), trace)
+            // The time begins when it is added.
+            clock.advance(by: .seconds(4))
+            loop.add(source)
+            let alive = loop.keepAlive()
+            #expect(loop.run(for: .seconds(60), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.description == "timed out")
+            #expect(clock.now == .ms(17_000))
+            #expect(source.descriptor == -1)
+            alive.cancel()
+        }
+    }
+
+    @Test(arguments: [AddressKind.ipv4, .unix])
+    func `the limit passes in whatever mode the source is in`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        let server = DeafListener(kind.address(in: folder))
+        server.fill()
+        for mode in [RunLoop.Mode.common, RunLoop.Mode("first"), RunLoop.Mode("second")] {
+            try onSimulatedTime { loop, clock in
+                let trace = Trace()
+                loop.addCommonMode(RunLoop.Mode("second"))
+                let source = try connection(to: server.address, timeout: .seconds(1), trace)
+                loop.add(source, forMode: mode)
+                // Held while it is in none of its modes, or in another.
+                let elsewhere = RunLoop.Mode("elsewhere")
+                let alive = loop.keepAlive(forMode: elsewhere)
+                #expect(loop.run(mode: elsewhere, for: .seconds(5)) == .timedOut)
+                #expect(trace.description == "")
+                let runs = mode == .common ? RunLoop.Mode("second") : mode
+                #expect(loop.run(mode: runs, for: .seconds(5), returnAfterSourceHandled: true) == .handledSource)
+                #expect(trace.description == "timed out" && clock.now == .ms(5_000))
+                alive.cancel()
+            }
+        }
+    }
+
+    @Test func `a connection that stands when the limit is looked at is a success`() throws {
+        let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0), room: 5)
+        for timeout in [Duration.zero, .seconds(-5), .milliseconds(1)] {
+            try onSimulatedTime { loop, clock in
+                let trace = Trace()
+                let source = try connection(to: server.address, timeout: timeout, trace)
+                loop.add(source)
+                clock.advance(by: .seconds(1))
+                #expect(loop.run(for: .seconds(5)) == .finished)
+                #expect(trace.description == "connected")
+                server.acceptOne()
+            }
+        }
+    }
+
+    @Test func `a Unix socket without room is tried again, and connects when there is some`() throws {
+        let folder = SocketFolder()
+        let server = DeafListener(.unix(path: folder.file()))
+        server.fill()
+        try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let source = try connection(to: server.address, trace)
+            loop.add(source)
+            let timer = RunLoop.Timer(fireAt: .ms(2_000)) { _ in
+                server.acceptOne()
+                trace.add("room")
+            }
+            loop.add(timer)
+            #expect(loop.run(for: .seconds(60)) == .finished)
+            #expect(trace.description == "room connected")
+            #expect(clock.now <= .ms(2_100))
+        }
+    }
+
+    @Test func `taken out before it was told it is told where it is put, and invalidated it is not`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let other = RunLoop.Mode("other")
+            let sources = try (0..<2).map { _ in try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace) }
+            for source in sources { loop.add(source) }
+            // The timer that knows the outcome has fired when the pass ends; the telling is for the next one.
+            let observer = RunLoop.Observer(activities: .beforeTimers) { observer, _ in
+                if trace.list.count == 1 {
+                    loop.remove(sources[0])
+                    sources[1].invalidate()
+                    observer.invalidate()
+                }
+                trace.add("T")
+            }
+            loop.add(observer)
+            let alive = loop.keepAlive()
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "T T")
+            loop.add(sources[0], forMode: other)
+            #expect(loop.run(mode: other, for: patience) == .finished)
+            #expect(trace.take() == "nobody")
+            #expect(sources[1].descriptor == -1)
+            alive.cancel()
+        }
+    }
+
+    @Test(arguments: [AddressKind.ipv4, .unix])
+    func `in several loops the outcome is told once, and the connection works`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        let server = DeafListener(kind.address(in: folder), room: 100)
+        for round in 0..<40 / min(roundsDivisor, 4) {
+            let trace = Trace()
+            let threads = try (0..<3).map { try RunLoopThread(name: "loop \($0)") }
+            let bad = SocketAddress.unix(path: folder.file("nobody"))
+            let source = try connection(to: round % 4 == 0 ? bad : server.address, timeout: .seconds(100), trace) { descriptor in
+                #expect(write(descriptor, "x", 1) == 1)
+                close(descriptor)
+            }
+            let ended = Box(false)
+            source.onInvalidation { ended.value = true }
+            for thread in threads { thread.runLoop.add(source) }
+            try waitUntil { ended.value }
+            for thread in threads {
+                thread.stop()
+                thread.join()
+            }
+            #expect(trace.description == (round % 4 == 0 ? "nobody" : "connected"))
+        }
+    }
+
+    @Test func `connections come and go on several threads, and no descriptor is left`() async {
+        await #expect(processExitsWith: .success) {
+            let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0))
+            server.fill()
+            try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                _ = loop.run(for: .zero)
+                let before = dup(0)
+                close(before)
+                let told = Box(0)
+                for round in 0..<60 {
+                    let source = try RunLoop.SocketSource(connectingTo: server.address, timeout: .milliseconds(round % 3)) { _, result in
+                        if case .success(let descriptor) = result { close(descriptor) }
+                        told.increment()
+                    }
+                    loop.add(source)
+                    let other = plainThread { if round % 2 == 0 { source.invalidate() } }
+                    _ = loop.run(for: .milliseconds(2))
+                    try other.join()
+                    source.invalidate()
+                }
+                _ = loop.run(for: .zero)
+                let after = dup(0)
+                close(after)
+                #expect(after == before)
+                alive.cancel()
+            }
+        }
+    }
+}

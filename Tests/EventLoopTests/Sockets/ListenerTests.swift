@@ -1,0 +1,211 @@
+// Rules proved here (SocketSource.swift, ListeningSocket.swift):
+// - Listens on IPv4, IPv6, Unix paths and abstract names; port 0 is the kernel's choice; descriptors are non-blocking and close-on-exec.
+// - One connection for each call of `accept`; a run that returns after a source accepts one. `isAccepting` pauses.
+// - A source like any other: held while other modes run, once in several loops, invalidated from its own handler.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct ListenerTests {
+    @Test(arguments: AddressKind.present)
+    func `a connection is accepted, and its descriptor is fit for a loop`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        try onFreshThread { loop in
+            let peers = Box<[SocketAddress]>([])
+            let source = try RunLoop.SocketSource(listeningOn: kind.address(in: folder), label: "test") { source, descriptor, peer in
+                #expect(loop.isCurrent && isNonBlockingAndCloseOnExec(descriptor))
+                #expect(write(descriptor, "hello", 5) == 5)
+                close(descriptor)
+                peers.change { $0.append(peer) }
+            }
+            loop.add(source)
+            #expect(isNonBlockingAndCloseOnExec(source.descriptor))
+            let address = try #require(source.localAddress)
+            #expect(address.port != 0)
+            let client = connectedClient(to: address)
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(drain(client) == "hello")
+            switch kind {
+            case .ipv4: #expect(peers.value.first.map { "\($0)".hasPrefix("127.0.0.1:") } == true)
+            case .ipv6: #expect(peers.value.first.map { "\($0)".hasPrefix("[::1]:") } == true)
+            case .unix, .abstract: #expect(peers.value == [.unix(path: "")] && address == kind.address(in: folder))
+            }
+            close(client)
+            source.invalidate()
+            #expect(source.descriptor == -1 && source.localAddress == address)
+        }
+    }
+
+    @Test(.enabled(if: hasIPv6, "this machine has no IPv6"))
+    func `any IPv6 address is any IPv4 address too, unless it is asked not to be`() throws {
+        try onFreshThread { loop in
+            let peers = Box<[SocketAddress]>([])
+            let source = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0)) { _, descriptor, peer in
+                close(descriptor)
+                peers.change { $0.append(peer) }
+            }
+            loop.add(source)
+            let port = try #require(source.localAddress?.port)
+            let clients = [
+                connectedClient(to: .ipv4(host: "127.0.0.1", port: port)), connectedClient(to: .ipv6(host: "::1", port: port)),
+            ]
+            while peers.value.count < 2 {  // ends: both come, or the limit does
+                guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
+            }
+            #expect(peers.value.contains { "\($0)".hasPrefix("[::ffff:127.0.0.1]:") })
+            #expect(peers.value.contains { "\($0)".hasPrefix("[::1]:") })
+            for client in clients { close(client) }
+            source.invalidate()
+
+            let only = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0), ipv6Only: true) { _, _, _ in }
+            let onlyPort = try #require(only.localAddress?.port)
+            // The same port is free for IPv4.
+            let other = try RunLoop.SocketSource(listeningOn: .ipv4(host: "0.0.0.0", port: onlyPort)) { _, _, _ in }
+            only.invalidate()
+            other.invalidate()
+        }
+    }
+
+    @Test func `each connection is a call, and a run that returns after a source accepts one`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let source = try listener(trace)
+            loop.add(source)
+            trace.observe(loop)
+            let clients = (0..<4).map { _ in connectedClient(to: source.localAddress!) }
+            for _ in 0..<2 {
+                #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+                #expect(trace.take() == "E T S accept X")
+            }
+            let stopping = RunLoop.Observer(activities: .beforeWaiting) { _, _ in loop.stop() }
+            loop.add(stopping)
+            _ = loop.run(for: patience)
+            #expect(trace.take() == "E T S accept T S accept T S W A X")
+            for client in clients { close(client) }
+            source.invalidate()
+        }
+    }
+
+    @Test func `paused it accepts nothing and keeps its mode; the connections wait`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let source = try listener(trace) { source in source.isAccepting = false }
+            loop.add(source)
+            #expect(source.isAccepting)
+            let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
+            for number in 1...3 {
+                source.isAccepting = true
+                #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+                #expect(!source.isAccepting)
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.list.count == number)
+            }
+            for client in clients { close(client) }
+            source.invalidate()
+        }
+    }
+
+    @Test func `what comes while other modes run waits`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let other = RunLoop.Mode("other")
+            let source = try listener(trace)
+            loop.add(source)
+            let alive = loop.keepAlive(forMode: other)
+            let client = connectedClient(to: source.localAddress!)
+            #expect(loop.run(mode: other, for: .zero) == .timedOut)
+            #expect(trace.description == "")
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.description == "accept")
+            close(client)
+            alive.cancel()
+            source.invalidate()
+        }
+    }
+
+    @Test func `invalidated in its own handler it accepts no more, and its port is free in onInvalidation`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let source = try listener(trace) { source in source.invalidate() }
+            let address = source.localAddress!
+            let clients = (0..<2).map { _ in connectedClient(to: address) }
+            let again = Box<RunLoop.SocketSource?>(nil)
+            source.onInvalidation {
+                trace.add("ended")
+                again.value = try? RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+            }
+            loop.add(source)
+            #expect(loop.run(for: patience) == .finished)
+            #expect(trace.description == "accept ended")
+            #expect(again.value?.localAddress == address)
+            again.value?.invalidate()
+            for client in clients { close(client) }
+        }
+    }
+
+    @Test func `in several loops each connection is accepted once`() throws {
+        let accepted = Box(0)
+        let threads = try (0..<3).map { try RunLoopThread(name: "server \($0)") }
+        let source = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in
+            accepted.increment()
+            close(descriptor)
+        }
+        for thread in threads { thread.runLoop.add(source) }
+        let count = 200 / roundsDivisor
+        for _ in 0..<count { close(connectedClient(to: source.localAddress!)) }
+        try waitUntil { accepted.value >= count }
+        source.invalidate()
+        for thread in threads {
+            thread.stop()
+            thread.join()
+        }
+        #expect(accepted.value == count)
+    }
+
+    @Test func `two listeners share a port when both ask to, and not otherwise`() throws {
+        let first = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0), reusePort: true) { _, _, _ in }
+        let address = try #require(first.localAddress)
+        let second = try RunLoop.SocketSource(listeningOn: address, reusePort: true) { _, _, _ in }
+        #expect(second.localAddress == address)
+        #expect(throws: RunLoop.SourceError.system(operation: "bind", errno: EADDRINUSE)) {
+            try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+        }
+        first.invalidate()
+        second.invalidate()
+    }
+
+    @Test func `a listener that somebody has shut fails`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let source = try listener(trace)
+            loop.add(source)
+            shutdown(source.descriptor, Int32(SHUT_RDWR))
+            #expect(loop.run(for: patience) == .finished)
+            #expect(source.failure == .system(operation: "accept", errno: EINVAL))
+            #expect(trace.description == "")
+        }
+    }
+
+    @Test func `a source that is dropped, or whose loop ends, closes its socket`() throws {
+        let addresses = try onFreshThread { loop in
+            let trace = Trace()
+            var dropped: RunLoop.SocketSource? = try listener(trace)
+            let first = dropped!.localAddress!
+            dropped = nil
+            let inLoop = try listener(trace)
+            loop.add(inLoop)
+            _ = loop.run(for: .zero)
+            return [first, inLoop.localAddress!]
+        }
+        for address in addresses {
+            try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }.invalidate()
+        }
+    }
+}

@@ -1,0 +1,151 @@
+// Rules proved here: a server on a loop serves a thousand connections; running out of descriptors pauses its listener and loses neither the
+// listener nor a connection, and nothing spins.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// Echoes what it reads until the peer has sent all.
+private func echo(_ descriptor: Int32, on loop: RunLoop) {
+    let source = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { source, _ in
+        var buffer = [UInt8](repeating: 0, count: 512)
+        let count = read(descriptor, &buffer, buffer.count)
+        if count > 0 { _ = write(descriptor, buffer, count) } else if count == 0 || errno != EAGAIN { source.invalidate() }
+    }
+    source?.onInvalidation { close(descriptor) }
+    if let source { loop.add(source) } else { close(descriptor) }
+}
+
+private func setDescriptorLimit(_ count: UInt) {
+    var limit = rlimit()
+    #if canImport(Glibc)
+    let kind = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    #else
+    let kind = RLIMIT_NOFILE
+    #endif
+    getrlimit(kind, &limit)
+    limit.rlim_cur = min(rlim_t(count), limit.rlim_max)
+    precondition(setrlimit(kind, &limit) == 0, "setrlimit: errno \(errno)")
+}
+
+@Suite struct ServerTests {
+    @Test func `a thousand connections are echoed, from one loop to another`() async {
+        await #expect(processExitsWith: .success) {
+            setDescriptorLimit(8_192)
+            let server = try RunLoopThread(name: "server")
+            let listener = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in
+                echo(descriptor, on: server.runLoop)
+            }
+            server.runLoop.add(listener)
+            let address = listener.localAddress!
+            let count = 1_000
+            let (answered, failed) = (Box(0), Box(0))
+            try onFreshThread { loop in
+                for number in 0..<count {
+                    let word = "\(number)"
+                    loop.add(
+                        try RunLoop.SocketSource(connectingTo: address, timeout: patience) { _, result in
+                            guard case .success(let descriptor) = result else {
+                                failed.increment()
+                                return
+                            }
+                            _ = write(descriptor, word, word.utf8.count)
+                            let answer = try! RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { source, _ in
+                                if drain(descriptor) == word { answered.increment() }
+                                source.invalidate()
+                            }
+                            answer.onInvalidation { close(descriptor) }
+                            loop.add(answer)
+                        })
+                }
+                #expect(loop.run(for: patience) == .finished)
+            }
+            #expect(answered.value == count && failed.value == 0)
+            listener.invalidate()
+            server.stop()
+            server.join()
+        }
+    }
+
+    @Test func `without descriptors accepting pauses, and goes on when there are some`() async {
+        await #expect(processExitsWith: .success) {
+            try onSimulatedTime { loop, clock in
+                let accepted = Box<[Int64]>([])
+                let source = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in
+                    accepted.change { $0.append(clock.ms) }
+                    close(descriptor)
+                }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
+                let next = dup(0)
+                close(next)
+                setDescriptorLimit(UInt(next))
+                let enough = RunLoop.Timer(fireAt: .ms(20_000)) { _ in setDescriptorLimit(1_000) }
+                loop.add(enough)
+                let passes = loop.statistics.passes
+                #expect(loop.run(for: .seconds(30)) == .timedOut)
+                // 5 ms and twice as long each time, then every second: some thirty tries, and two or three passes for each.
+                #expect(loop.statistics.passes - passes < 120)
+                #expect(accepted.value.count == 3)
+                #expect(accepted.value.allSatisfy { $0 >= 20_000 && $0 <= 21_000 })
+                #expect(source.isValid && source.isAccepting && source.failure == nil)
+                // The next one comes at once: the pause is over.
+                let late = connectedClient(to: source.localAddress!)
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(accepted.value.count == 4)
+                for client in clients + [late] { close(client) }
+                source.invalidate()
+            }
+        }
+    }
+
+    @Test func `a pause ends at once when accepting is asked for anew, and with the source`() async {
+        await #expect(processExitsWith: .success) {
+            try onSimulatedTime { loop, clock in
+                let trace = Trace()
+                let source = try listener(trace)
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                let client = connectedClient(to: source.localAddress!)
+                let next = dup(0)
+                close(next)
+                setDescriptorLimit(UInt(next))
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.description == "")
+                setDescriptorLimit(1_000)
+                // Still paused.
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.description == "")
+                source.isAccepting = false
+                source.isAccepting = true
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.description == "accept" && clock.ms == 0)
+                setDescriptorLimit(UInt(next))
+                let another = connectedClientWithin(source.localAddress!, limit: UInt(next))
+                #expect(loop.run(for: .zero) == .timedOut)
+                source.invalidate()
+                // No timer is left behind.
+                #expect(loop.run(for: .seconds(5)) == .finished)
+                close(client)
+                close(another)
+            }
+        }
+    }
+}
+
+/// A client made under a limit that leaves no descriptor for the server.
+private func connectedClientWithin(_ address: SocketAddress, limit: UInt) -> Int32 {
+    setDescriptorLimit(1_000)
+    let client = connectedClient(to: address)
+    let next = dup(0)
+    close(next)
+    setDescriptorLimit(UInt(next))
+    return client
+}

@@ -1,0 +1,163 @@
+// What the tests of sockets share: clients and listeners that are not the library's, and addresses.
+
+import CPlatform
+import EventLoop
+import EventLoopTestSupport
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+typealias SocketAddress = RunLoop.SocketAddress
+
+/// A folder of its own for Unix paths, removed with all that is in it.
+final class SocketFolder: Sendable {
+    let path: String
+
+    init() {
+        var template = Array("/tmp/eventloop-XXXXXX".utf8CString)
+        precondition(mkdtemp(&template) != nil, "mkdtemp: errno \(errno)")
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    deinit {
+        if let folder = opendir(path) {
+            while let entry = readdir(folder) {
+                let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                    $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+                }
+                if name != "." && name != ".." { unlink(path + "/" + name) }
+            }
+            closedir(folder)
+        }
+        rmdir(path)
+    }
+
+    func file(_ name: String = "socket") -> String { path + "/" + name }
+}
+
+func fileExists(_ path: String) -> Bool { access(path, F_OK) == 0 }
+
+let hasIPv6: Bool = {
+    let source = try? RunLoop.SocketSource(listeningOn: .ipv6(host: "::1", port: 0)) { _, descriptor, _ in close(descriptor) }
+    return source != nil
+}()
+
+enum AddressKind: String, CaseIterable, Codable, Sendable {
+    case ipv4, ipv6, unix, abstract
+
+    static var present: [AddressKind] {
+        #if os(Linux)
+        allCases.filter { $0 != .ipv6 || hasIPv6 }
+        #else
+        allCases.filter { $0 != .abstract && ($0 != .ipv6 || hasIPv6) }
+        #endif
+    }
+
+    func address(in folder: SocketFolder) -> SocketAddress {
+        switch self {
+        case .ipv4: .ipv4(host: "127.0.0.1", port: 0)
+        case .ipv6: .ipv6(host: "::1", port: 0)
+        case .unix: .unix(path: folder.file())
+        case .abstract: .unix(path: "\0" + folder.path)
+        }
+    }
+}
+
+extension SocketAddress {
+    var native: cplatform_address {
+        var native = cplatform_address()
+        let isGood =
+            switch self {
+            case .ipv4(let host, let port): cplatform_make_ipv4(&native, host, port)
+            case .ipv6(let host, let port): cplatform_make_ipv6(&native, host, port)
+            case .unix(let path): cplatform_make_unix(&native, path, UInt32(path.utf8.count))
+            }
+        precondition(isGood)
+        return native
+    }
+
+    var port: UInt16? {
+        switch self {
+        case .ipv4(_, let port), .ipv6(_, let port): port
+        case .unix: nil
+        }
+    }
+}
+
+/// Connects to a socket that listens on this machine; the kernel does so at once, whether anybody accepts or not. The caller closes it.
+func connectedClient(to address: SocketAddress) -> Int32 {
+    var native = address.native
+    let descriptor = cplatform_make_socket(&native)
+    precondition(descriptor >= 0, "socket: errno \(errno)")
+    let code = cplatform_connect(descriptor, &native)
+    precondition(code == 0 || code == EINPROGRESS, "connect: errno \(code)")
+    var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+    while poll(&entry, 1, -1) < 0 {}
+    return descriptor
+}
+
+/// A listener that accepts nothing, with a queue of `room`. Closed when it is let go of.
+final class DeafListener: Sendable {
+    let descriptor: Int32
+    let address: SocketAddress
+    private let fillers = Box<[Int32]>([])
+
+    init(_ address: SocketAddress, room: Int32 = 0) {
+        var native = address.native
+        descriptor = cplatform_make_socket(&native)
+        precondition(cplatform_listen(descriptor, &native, room, false, false) == nil, "errno \(errno)")
+        var local = cplatform_address()
+        cplatform_local_address(descriptor, &local)
+        switch address {
+        case .ipv4(let host, _): self.address = .ipv4(host: host, port: cplatform_address_port(&local))
+        case .ipv6(let host, _): self.address = .ipv6(host: host, port: cplatform_address_port(&local))
+        case .unix: self.address = address
+        }
+    }
+
+    deinit {
+        close(descriptor)
+        for filler in fillers.value { close(filler) }
+        if case .unix(let path) = address { unlink(path) }
+    }
+
+    /// Connects until a connection does not come to stand at once.
+    func fill() {
+        var native = address.native
+        while true {  // ends: a queue has an end
+            let client = cplatform_make_socket(&native)
+            let code = cplatform_connect(client, &native)
+            fillers.change { $0.append(client) }
+            if code == EAGAIN { return }
+            var entry = pollfd(fd: client, events: Int16(POLLOUT), revents: 0)
+            if poll(&entry, 1, 50) == 0 { return }
+        }
+    }
+
+    /// Accepts one and hangs up.
+    func acceptOne() {
+        var peer = cplatform_address()
+        let accepted = cplatform_accept(descriptor, &peer)
+        precondition(accepted >= 0, "accept: errno \(errno)")
+        close(accepted)
+    }
+}
+
+func isNonBlockingAndCloseOnExec(_ descriptor: Int32) -> Bool {
+    fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0 && fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0
+}
+
+/// A listener whose connections are noted and closed.
+func listener(
+    on address: SocketAddress = .ipv4(host: "127.0.0.1", port: 0), _ trace: Trace, priority: RunLoop.Priority = .default,
+    then body: @escaping @Sendable (RunLoop.SocketSource) -> Void = { _ in }
+) throws -> RunLoop.SocketSource {
+    try RunLoop.SocketSource(listeningOn: address, priority: priority) { source, descriptor, _ in
+        trace.add("accept")
+        close(descriptor)
+        body(source)
+    }
+}
