@@ -1,0 +1,42 @@
+// The end of a child process, for a task.
+
+extension RunLoop {
+    /// Waits for a child of this process to end, and returns how it did.
+    ///
+    /// As `ProcessSource` in `mode` of this loop (by default all common modes): the child may have ended already, is buried, and no other is
+    /// touched. Throws `SourceError.badProcess` for what is no child or was waited for by somebody else, `CancellationError` when the task
+    /// is cancelled, and `RunLoopEnded` when the loop's thread exits; the child is left alone in the last two cases, unless it had just ended.
+    ///
+    /// ```
+    /// let status = try await loop.exitStatus(of: child)
+    /// ```
+    ///
+    /// Any task may call this.
+    public func exitStatus(
+        of pid: Int32, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation, file: StaticString = #fileID, line: UInt = #line
+    ) async throws -> ExitStatus {
+        let mailbox = Mailbox<ExitStatus>()
+        try report(endOf: pid, to: mailbox, mode, file, line)
+        return try await mailbox.only(isolation: isolation)
+    }
+
+    /// Apart, so that the loop alone holds the source while the task waits, and it goes with the loop.
+    private func report(
+        endOf pid: Int32, to mailbox: Mailbox<ExitStatus>, _ mode: Mode, _ file: StaticString, _ line: UInt
+    ) throws {
+        let source = try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in
+            mailbox.post(status) { _, _ in }
+        }
+        source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+        mailbox.connect { [weak source] in source?.invalidate() }
+        if !add(source, forMode: mode) { throw RunLoopEnded() }
+    }
+}
+
+extension Mailbox {
+    /// The only element. A mailbox that ends without one has been cancelled.
+    func only(isolation: isolated (any Actor)?) async throws -> Element {
+        guard let element = try await next(isolation: isolation) else { throw CancellationError() }
+        return element
+    }
+}

@@ -1,0 +1,56 @@
+// Rules proved here (RunLoop+ExitStatus.swift): a task is told how its child ended; cancelled, it leaves the child alone.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct `Exit statuses for tasks` {
+    @Test func `a task waits for its child`() async throws {
+        try await withLoopThread { thread in
+            let status = try await thread.runLoop.exitStatus(of: spawn("exit 4"))
+            #expect(status == .exited(4))
+            let sleeper = spawnSleeper()
+            async let killed = thread.runLoop.exitStatus(of: sleeper)
+            kill(sleeper, SIGTERM)
+            #expect(try await killed == .signaled(signal: SIGTERM, coreDumped: false))
+            await #expect(throws: RunLoop.SourceError.badProcess(sleeper)) { try await thread.runLoop.exitStatus(of: sleeper) }
+        }
+    }
+
+    @Test func `many tasks wait, each for its own`() async throws {
+        try await withLoopThread { thread in
+            let statuses = try await withThrowingTaskGroup(of: (Int32, RunLoop.ExitStatus).self) { group in
+                for number in 0..<30 as Range<Int32> {
+                    let child = spawn("exit \(number)")
+                    group.addTask { (number, try await thread.runLoop.exitStatus(of: child)) }
+                }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            #expect(statuses.count == 30 && statuses.allSatisfy { $0.1 == .exited($0.0) })
+        }
+    }
+
+    @Test func `cancelled, or with its loop gone, the wait ends and the child lives`() async throws {
+        let child = spawnSleeper()
+        let thread = try RunLoopThread(name: "short")
+        let loop = thread.runLoop
+        let cancelled = Task { try await loop.exitStatus(of: child) }
+        while !loop.debugDescription.contains("a task waits") { await Task.yield() }
+        cancelled.cancel()
+        await #expect(throws: CancellationError.self) { try await cancelled.value }
+        let left = Task { try await loop.exitStatus(of: child) }
+        while !loop.debugDescription.contains("a task waits") { await Task.yield() }
+        thread.stop()
+        thread.join()
+        await #expect(throws: RunLoopEnded.self) { try await left.value }
+        await #expect(throws: RunLoopEnded.self) { try await loop.exitStatus(of: child) }
+        kill(child, SIGKILL)
+        #expect(wait(for: child) == SIGKILL)
+    }
+}
