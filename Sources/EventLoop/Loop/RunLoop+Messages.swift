@@ -70,7 +70,7 @@ extension RunLoop {
     func findMessages(_ mode: ModeState) -> Bool {
         carryOutNews(mode)
         guard owned.pending.contains(.messages) else { return false }
-        return shared.withLock { _ in mode.messaged.contains { $0.source.hasMessage } }
+        return shared.withLock { _ in mode.hasMessagesLocked }
     }
 
     /// Hands out what the ports of the mode have: one message when the run returns after a source, else what was there when the port's turn
@@ -160,6 +160,13 @@ extension LoopShared {
 }
 
 extension ModeState {
+    /// Whether a port of the mode has messages. Under the loop's lock.
+    @inline(__always)
+    var hasMessagesLocked: Bool { !messaged.isEmpty && findMessageLocked() }
+
+    @inline(never)
+    private func findMessageLocked() -> Bool { messaged.contains { $0.source.hasMessage } }
+
     /// Takes a port out of the list. Under the loop's lock.
     func forgetMessagesLocked(of membership: SourceMembership) {
         if let index = messaged.firstIndex(where: { $0 === membership }) { forgetMessagesLocked(of: membership, at: index) }

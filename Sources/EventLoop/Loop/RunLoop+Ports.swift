@@ -13,7 +13,7 @@ extension RunLoop {
             mode.lastServed = .ports
             return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
         }
-        if !ready.hasPort && mode.timers.isEmpty && owned.owed.isEmpty { return false }
+        if ready.isEmpty && mode.timers.isEmpty && owned.owed.isEmpty { return false }
         return handleInTurn(ready, run, mode)
     }
 

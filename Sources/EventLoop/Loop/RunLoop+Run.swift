@@ -26,7 +26,7 @@ extension RunLoop {
         let mustNotSleep = handledSource || run.pollsOnly
         var ready = Ready()
         if mustNotSleep || observesSleep(mode) { ready = findReady(mode) }  // 5
-        if !mustNotSleep && !ready.hasPort {
+        if !mustNotSleep && ready.isEmpty {
             notifyObservers(.beforeWaiting, in: mode)  // 6
             ready = sleep(run, mode)  // 7
             notifyObservers(.afterWaiting, in: mode)  // 8

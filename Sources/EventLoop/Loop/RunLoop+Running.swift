@@ -186,10 +186,10 @@ extension RunLoop {
         if owned.pending.contains(.lookAgain) {
             owned.pending.remove(.lookAgain)
             owned.pending.formUnion(queuedWork(mode))
+            if owned.pending.contains(.messages) { owned.owed.insert(.messages) }
         }
-        if attention.load(ordering: .sequentiallyConsistent) != 0 {
-            owned.pending.formUnion(Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)))
-        }
+        if attention.load(ordering: .sequentiallyConsistent) == 0 { return }
+        owned.pending.formUnion(Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)))
         if owned.pending.contains(.messages) { owned.owed.insert(.messages) }
     }
 
@@ -214,7 +214,7 @@ extension RunLoop {
             if shared.blocks.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.blocks) }
             if shared.performs.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.performs) }
             if mode.signaled.contains(where: { $0.custom.isSignaled }) { work.insert(.signals) }
-            if mode.messaged.contains(where: { $0.source.hasMessage }) { work.insert(.messages) }
+            if mode.hasMessagesLocked { work.insert(.messages) }
             if isCommon && !shared.jobs.isEmpty && !owned.isPerformingJobs { work.insert(.jobs) }
             return work.isEmpty && shared.jobs.isEmpty
         }

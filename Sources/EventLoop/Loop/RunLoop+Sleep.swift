@@ -15,9 +15,6 @@ extension RunLoop {
 
         init(rawValue: UInt8) { self.rawValue = rawValue }
         init(_ outcome: Poller.Outcome) { rawValue = outcome.rawValue }
-
-        /// Whether anything of the guide's "port-based" kind is ready.
-        var hasPort: Bool { !isEmpty }
     }
 
     /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
@@ -27,13 +24,9 @@ extension RunLoop {
 
     /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
     func findReady(_ mode: ModeState) -> Ready {
-        var found = Ready()
-        let hasMessages = hasNews && findMessages(mode)
-        if preparePoller(mode, mayStayWithout: true) {
-            found = mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }
-        }
-        if hasMessages { found.insert(.messages) }
-        return found
+        let messages: Ready = hasNews && findMessages(mode) ? .messages : []
+        guard preparePoller(mode, mayStayWithout: true) else { return messages }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
     }
 
     /// Sleeps until something happens in the mode, the limit passes, or somebody wakes the thread; does not sleep when there is
@@ -64,7 +57,7 @@ extension RunLoop {
             sleepState.store(SleepState.working, ordering: .releasing)
             let ready = ready(after: outcome, poller)
             if wasWoken { noteWakeUp(mode) }
-            if wasWoken || ready.hasPort || (limit != .max && limit <= now().nanoseconds) { return ready }
+            if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
         }
     }
 
@@ -112,7 +105,7 @@ extension RunLoop {
         // What was told of may be for other modes; whoever adds to it tells again, and a run of another mode looks anew.
         owned.pending.subtract(.queues)
         owned.pending.formUnion(queuedWork(mode))
-        if owned.pending.contains(.messages) { owned.owed.insert(.messages) } else { owned.owed.remove(.messages) }
+        if owned.pending.contains(.messages) { owned.owed.insert(.messages) }
         return !owned.pending.isDisjoint(with: .queues)
     }
 
