@@ -3,9 +3,9 @@
 extension RunLoop {
     /// Why a message could not be sent or answered, or a named port not be made.
     public enum PortError: Error, Sendable, Equatable {
-        /// The port was invalid before the call.
+        /// The port is invalid, or became so before the message was in.
         case invalidPort
-        /// The port became invalid while the caller waited.
+        /// The other end went away while the caller waited for its reply.
         case becameInvalid
         /// There was no room for the message in time.
         case sendTimedOut

@@ -52,7 +52,7 @@ struct PortQueue: ~Copyable, Sendable {
     // MARK: Senders
 
     @inline(__always)
-    func put(_ message: __owned RunLoop.PortMessage) -> Outcome {
+    func put(_ message: RunLoop.PortMessage) -> Outcome {
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
@@ -104,7 +104,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     @inline(__always)
-    private func append(_ message: __owned RunLoop.PortMessage, to inbox: inout Inbox) -> Outcome {
+    private func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> Outcome {
         let isFirst = inbox.messages.isEmpty
         inbox.messages.append(message)
         appended.store(appended.load(ordering: .relaxed) &+ 1, ordering: .releasing)

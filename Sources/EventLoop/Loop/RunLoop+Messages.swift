@@ -19,7 +19,7 @@ extension RunLoop.Port {
     ///
     /// Thread-safe. One lock section and no system call while the loop works or the queue has messages. May let go of the message, when
     /// the port ends. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
-    public func send(_ message: __owned RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
+    public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now { outcome = queue.put(message, before: deadline) }
         switch outcome {

@@ -193,3 +193,37 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         #expect(book.total.value == senders * each)
     }
 }
+
+@Suite struct PortTrafficTests {
+    @Test func `a message to a loop that works wakes nobody, and a batch of them is one wake-up`() throws {
+        let (entered, leave) = (Gate(), Gate())
+        let count = Counter()
+        let published = Slot<RunLoop.Port?>(nil)
+        let running = RunningLoop { loop in
+            let port = RunLoop.Port { _, message in
+                count.increment()
+                if message.id == 0 {
+                    entered.open()
+                    leave.wait()
+                }
+            }
+            loop.add(port)
+            published.value = port
+        }
+        let port = published.value!
+        waitForSleep(of: running.loop)
+        try port.send(0)
+        entered.wait()
+        let before = running.loop.statistics
+        for id in 1...500 as ClosedRange<UInt32> { try port.send(id) }
+        leave.open()
+        spin("messages were left") { count.value == 501 }
+        waitForSleep(of: running.loop)
+        let after = running.loop.statistics
+        #expect(after.wakeUps == before.wakeUps)
+        // One pass for what came meanwhile, and one that goes to sleep.
+        #expect(after.passes - before.passes <= 2)
+        #expect(after.sourcesHandled - before.sourcesHandled == 501)
+        try running.end()
+    }
+}
