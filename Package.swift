@@ -39,10 +39,13 @@ let package = Package(
         // A program with an async main, which tests start.
         .executableTarget(
             name: "eventloop-async-main-probe", dependencies: ["EventLoop"], path: "Tests/AsyncMainProbe", swiftSettings: strict),
+        // The other process of the tests of named ports.
+        .executableTarget(name: "eventloop-port-peer", dependencies: ["EventLoop"], path: "Tests/PortPeer", swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests",
-            dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe"],
-            swiftSettings: strict),
+            dependencies: [
+                "EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe", "eventloop-port-peer",
+            ], swiftSettings: strict),
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(

@@ -96,6 +96,7 @@ struct FrameInlet: ~Copyable {
             do { found = try decoder.next() } catch { throw .protocolViolation(error.sentence) }
             guard let (frame, isGivenUp) = found else { return nil }
             let descriptors = try takeDescriptors(frame.descriptorCount)
+            if decoder.heldBytes == 0 && !passed.isEmpty { throw .protocolViolation("descriptors came that no frame announced") }
             if isGivenUp { continue }
             return (frame, descriptors)
         }

@@ -182,9 +182,11 @@ import Testing
             }
             try await group.waitForAll()
         }
-        try blocking.join()
-        try running.join()
-        try served.end()
+        try await elsewhere {
+            try blocking.join()
+            try running.join()
+            try served.end()
+        }
     }
 
     @Test func `a name is one live port's, and free when that is invalid`() throws {
@@ -270,7 +272,7 @@ import Testing
         }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let task = Task { try await remote.request(id: 1, timeout: patience) }
-        begun.wait()
+        try await elsewhere { begun.wait() }
         task.cancel()
         let end = await task.result
         #expect(throws: RunLoop.PortError.replyTimedOut) { try end.get() }

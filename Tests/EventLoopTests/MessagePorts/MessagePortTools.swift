@@ -87,4 +87,16 @@ extension RunLoop.RemoteMessagePort {
     }
 }
 
+/// Has a thread of its own do what blocks: a test that waits on a thread of the pool for a task that needs one may wait for ever.
+func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
+    let handle = Slot<JoinableThread<R>?>(nil)
+    await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+        handle.value = plainThread {
+            defer { continuation.resume() }
+            return try body()
+        }
+    }
+    return try handle.value!.join()
+}
+
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }

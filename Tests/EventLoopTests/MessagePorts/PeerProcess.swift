@@ -1,0 +1,116 @@
+// The program that stands beside the tests, as a process of its own, in the tests' directory of ports.
+
+#if os(Linux)
+
+import EventLoop
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+/// Killed, if it still lives, and waited for when it is let go of.
+final class PeerProcess: @unchecked Sendable {
+    // SAFETY: used by the one thread of a test.
+    private var process: pid_t = 0
+    private var input: Int32
+    private let output: Int32
+    private var unread = ""
+
+    /// - Parameter environment: instead of the tests' own directory of ports.
+    init(_ arguments: String..., environment: [String]? = nil) throws {
+        var (ends, answers) = ([Int32](repeating: -1, count: 2), [Int32](repeating: -1, count: 2))
+        precondition(closeOnExecPipe(&ends) && closeOnExecPipe(&answers), "pipe: errno \(errno)")
+        (input, output) = (ends[1], answers[0])
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO)
+        posix_spawn_file_actions_adddup2(&actions, answers[1], STDOUT_FILENO)
+        let program = Self.folder + "/eventloop-port-peer"
+        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { word in strdup(word) }
+        words.append(nil)
+        let settings =
+            (environment ?? ["EVENTLOOP_PORT_DIRECTORY=\(portDirectory)"]) + ["SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
+        var variables: [UnsafeMutablePointer<CChar>?] = settings.map { setting in strdup(setting) }
+        variables.append(nil)
+        defer { for text in words + variables { free(text) } }
+        let code = posix_spawn(&process, program, &actions, nil, &words, &variables)
+        close(ends[0])
+        close(answers[1])
+        precondition(code == 0, "\(program): errno \(code)")
+    }
+
+    deinit {
+        if process != 0 {
+            kill(process, SIGKILL)
+            _ = wait()
+        }
+        if input >= 0 { close(input) }
+        close(output)
+    }
+
+    /// A port in a process of its own, ready to serve.
+    static func serving(_ name: String) throws -> PeerProcess {
+        let peer = try PeerProcess("serve", name)
+        try #require(peer.line() == "ready")
+        return peer
+    }
+
+    /// The next line that it says; nil when it has ended.
+    func line() -> String? {
+        while true {  // ends: with a line, or with the process
+            if let end = unread.firstIndex(of: "\n") {
+                defer { unread.removeSubrange(...end) }
+                return String(unread[..<end])
+            }
+            var buffer = [UInt8](repeating: 0, count: 4096)
+            let count = read(output, &buffer, buffer.count)
+            if count > 0 { unread += String(decoding: buffer[..<count], as: UTF8.self) } else if count == 0 || errno != EINTR { return nil }
+        }
+    }
+
+    func tell(_ line: String = "") {
+        let bytes = Array((line + "\n").utf8)
+        _ = bytes.withUnsafeBytes { write(input, $0.baseAddress, $0.count) }
+    }
+
+    /// Kills it in the middle of whatever it does, and waits until it has gone.
+    func killed() -> Int32 {
+        kill(process, SIGKILL)
+        return wait()
+    }
+
+    /// Closes its standard input and waits for its end: the exit code, or 128 and the signal.
+    func ended() -> Int32 {
+        close(input)
+        input = -1
+        return wait()
+    }
+
+    /// The exit code, or 128 and the signal.
+    func wait() -> Int32 {
+        var status: Int32 = 0
+        while waitpid(process, &status, 0) < 0 && errno == EINTR {}
+        process = 0
+        return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
+    }
+
+    private static let folder: String = {
+        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+        let length = readlink("/proc/self/exe", &path, path.count - 1)
+        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    }()
+
+    /// What the tests themselves are run with; no others of their variables, so that the directories are the test's.
+    private static let sanitizerSettings = ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS"].compactMap { (name: String) -> String? in
+        getenv(name).map { "\(name)=\(String(cString: $0))" }
+    }
+}
+
+// Glibc's overlay does not show it. In two steps, a process that another test starts between them would keep the ends open.
+@_silgen_name("pipe2") private func systemPipe2(_ ends: UnsafeMutablePointer<Int32>, _ flags: Int32) -> Int32
+
+/// False with errno set.
+func closeOnExecPipe(_ ends: inout [Int32]) -> Bool { systemPipe2(&ends, O_CLOEXEC) == 0 }
+
+#endif

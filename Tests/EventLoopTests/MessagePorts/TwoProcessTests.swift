@@ -1,0 +1,259 @@
+// Rules proved here, between two real processes (Tests/PortPeer):
+//  - Requests, one-way messages, empty and large replies; many threads on one connection.
+//  - A server that is killed in mid-request, exits, or ends its port: the requester hears of it at once, and so does `onInvalidation`.
+//  - A client that is killed in mid-request costs the port its connection and nothing else.
+//  - A name is one process's; what a killed process leaves is taken over, by exactly one of many that try.
+//  - Descriptors go along with a message, close-on-exec, and nothing is left open by a receiver that ignores or refuses them.
+
+#if os(Linux)
+
+import EventLoop
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@Suite struct TwoProcessTests {
+    @Test func `a request goes to another process and back`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        #expect(try remote.ask(0, "there and back") == "there and back")
+        #expect(try remote.ask(1) == nil)
+        #expect(try remote.ask(0) == "")
+        #expect(try remote.ask(4) != "\(getpid())")
+        #expect(peer.ended() == 0)
+        #expect(!remote.isValid)
+    }
+
+    @Test func `a process asks a port of this one`() throws {
+        let served = try ServedPort { _, id, data in Array("\(id) \(text(data))".utf8) }
+        let peer = try PeerProcess("ask", served.name, "5", "hello")
+        #expect(peer.line() == "5 hello")
+        #expect(peer.ended() == 0)
+        try served.end()
+    }
+
+    @Test func `a large message and a large reply go between processes`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let data = [UInt8](repeating: 3, count: 16 << 20)
+        #expect(try remote.request(id: 0, data: data, sendTimeout: patience, replyTimeout: patience) == data)
+        #expect(try remote.ask(7, "xxx")?.utf8.count == 3 << 20)
+        #expect(throws: RunLoop.PortError.messageTooLarge(17 << 20)) { try remote.ask(7, String(repeating: "x", count: 17)) }
+        #expect(peer.ended() == 0)
+    }
+
+    @Test func `many threads ask one process on one connection`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let threads = (0..<6).map { number in
+            plainThread {
+                for round in 0..<200 {
+                    let reply = try remote.ask(0, "\(number):\(round)")
+                    #expect(reply == "\(number):\(round)")
+                }
+            }
+        }
+        for thread in threads { try thread.join() }
+        #expect(peer.ended() == 0)
+    }
+
+    // MARK: Deaths
+
+    enum Way: String, CaseIterable, Sendable { case thread, loop, task }
+
+    @Test(arguments: Way.allCases)
+    func `a server that is killed in mid-request ends the request at once`(way: Way) async throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let told = Gate()
+        remote.onInvalidation { told.open() }
+        let outcome = Box<RunLoop.PortError?>(nil)
+        let asking = plainThread { [way] in
+            do throws(RunLoop.PortError) {
+                switch way {
+                case .thread: _ = try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience)
+                case .loop: _ = try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
+                case .task: break
+                }
+            } catch { outcome.value = error }
+        }
+        let task = Task { () -> RunLoop.PortError? in
+            guard way == .task else { return nil }
+            do throws(RunLoop.PortError) {
+                _ = try await remote.request(id: 2, timeout: patience)
+                return nil
+            } catch { return error }
+        }
+        try await elsewhere {
+            #expect(peer.line() == "hanging")
+            #expect(peer.killed() == 128 + SIGKILL)
+            #expect(!remote.isValid)
+            try asking.join()
+        }
+        let ofTask = await task.value
+        #expect((way == .task ? ofTask : outcome.value) == .becameInvalid)
+        told.wait()
+        #expect(throws: RunLoop.PortError.invalidPort) { try remote.ask(0) }
+        #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
+    }
+
+    @Test(arguments: [Int32(3), 8])
+    func `a server that exits or ends its port in the handler ends the request`(id: Int32) throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        #expect(throws: RunLoop.PortError.becameInvalid) { try remote.ask(id) }
+        #expect(!remote.isValid)
+        #expect(peer.ended() == (id == 3 ? 3 : 0))
+    }
+
+    @Test func `an idle client hears of the server's death`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let told = Gate()
+        remote.onInvalidation { told.open() }
+        _ = peer.killed()
+        told.wait()
+        #expect(!remote.isValid)
+    }
+
+    @Test func `a client that is killed in mid-request costs the port nothing`() throws {
+        let (begun, release) = (Gate(), Gate())
+        let served = try ServedPort { _, id, data in
+            if id == 2 {
+                begun.open()
+                release.wait()
+            }
+            return data
+        }
+        let peer = try PeerProcess("hang", served.name)
+        #expect(peer.line() == "asking")
+        begun.wait()
+        #expect(peer.killed() == 128 + SIGKILL)
+        // The reply goes to nobody, without a SIGPIPE.
+        release.open()
+        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(0, "alive") == "alive")
+        try served.end()
+    }
+
+    // MARK: Names
+
+    @Test func `a name that another process has is in use, and free when that has been killed`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
+        _ = peer.killed()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        let late = try PeerProcess("serve", name)
+        #expect(late.line() == "nameInUse")
+        port.invalidate()
+    }
+
+    @Test func `of many processes that take a stale name at the same time exactly one gets it`() throws {
+        let name = freshName()
+        for _ in 0..<3 {
+            let peer = try PeerProcess.serving(name)
+            _ = peer.killed()
+            let rivals = try (0..<8).map { _ in try PeerProcess("take", name) }
+            for rival in rivals { #expect(rival.line() == "here") }
+            for rival in rivals { rival.tell() }
+            let results = rivals.map { $0.line() ?? "nothing" }.sorted()
+            #expect(results == [String](repeating: "nameInUse", count: 7) + ["taken"])
+            // The one who has it is killed with the others, and leaves it stale again.
+        }
+    }
+
+    @Test func `in a child of fork a port of the parent is invalid, and the child's end leaves it alone`() async {
+        await #expect(processExitsWith: .success) {
+            let served = try ServedPort { _, _, data in data }
+            let remote = try RunLoop.RemoteMessagePort(name: served.name)
+            #expect(try remote.ask(0, "before") == "before")
+            let end = inForkedChild {
+                if remote.isValid { return 1 }
+                do throws(RunLoop.PortError) {
+                    try remote.send(id: 1, timeout: .zero)
+                    return 2
+                } catch { return error == .invalidPort ? 0 : 3 }
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(try remote.ask(0, "after") == "after")
+            try served.end()
+        }
+    }
+
+    // MARK: Descriptors
+
+    @Test func `descriptors go along with a message, and are close-on-exec`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let pipes = (0..<3).map { _ in Pipe() }
+        let reply = try remote.request(
+            id: 5, data: Array("hello".utf8), descriptors: pipes.map(\.writeEnd), sendTimeout: patience, replyTimeout: patience)
+        #expect(reply.map(text) == "ccc")
+        for pipe in pipes { #expect(pipe.readAll() == "hello") }
+        #expect(peer.ended() == 0)
+    }
+
+    @Test func `descriptors that a receiver ignores or refuses are closed`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let pipe = Pipe()
+        let many = [Int32](repeating: pipe.writeEnd, count: 64)
+        let before = try remote.ask(10)
+        for _ in 0..<20 {
+            #expect(
+                try remote.request(id: 6, descriptors: many, sendTimeout: patience, replyTimeout: patience).map(text) == "64")
+            try remote.send(id: 6, descriptors: many, timeout: patience)
+        }
+        #expect(try remote.ask(10) == before)
+        #expect(throws: RunLoop.PortError.messageTooLarge(65)) {
+            try remote.send(id: 6, descriptors: many + [pipe.writeEnd], timeout: .zero)
+        }
+        #expect(throws: RunLoop.PortError.system(operation: "sendmsg", errno: EBADF)) {
+            try remote.send(id: 6, descriptors: [-1], timeout: .zero)
+        }
+        #expect(try remote.ask(0, "alive") == "alive")
+        #expect(peer.ended() == 0)
+    }
+
+    @Test func `descriptors come to a task's request and to a large message too`() async throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let pipe = Pipe()
+        let data = [UInt8](repeating: 65, count: 1 << 20)
+        let small = try await remote.request(id: 5, data: [66], descriptors: [pipe.writeEnd], timeout: patience)
+        #expect(small.map(text) == "c" && pipe.readAll() == "B")
+        let large = try await remote.request(id: 6, data: data, descriptors: [pipe.writeEnd, pipe.readEnd], timeout: patience)
+        #expect(large.map(text) == "2")
+        #expect(peer.ended() == 0)
+    }
+
+    // MARK: Out of descriptors
+
+    @Test func `a port that has no descriptors left goes on serving, does not spin, and lets clients in when it has`() throws {
+        let name = freshName()
+        let peer = try PeerProcess("starve", name)
+        #expect(peer.line() == "ready")
+        let first = try RunLoop.RemoteMessagePort(name: name)
+        #expect(try first.ask(0, "one") == "one")
+        // They connect to the kernel's queue, and the port cannot take them all.
+        var crowd = try (0..<40).map { _ in try RunLoop.RemoteMessagePort(name: name) }
+        let passes = try #require(try first.ask(9).flatMap { UInt64($0) })
+        #expect(passes < 500, "\(passes) passes")
+        #expect(try first.ask(0, "two") == "two")
+        crowd = []
+        #expect(try RunLoop.RemoteMessagePort(name: name).ask(0, "three") == "three")
+        #expect(peer.ended() == 0)
+        withExtendedLifetime(crowd) {}
+    }
+}
+
+#endif
