@@ -205,7 +205,6 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             way.choose()
             try onFreshThread { loop in
                 let child = spawnSleeper()
-                _ = loop.run(for: .zero)
                 let before = lowestFreeDescriptor()
                 for _ in 0..<100 { _ = try watch(child, Trace()) }
                 #expect(lowestFreeDescriptor() == before)
@@ -215,10 +214,4 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             }
         }
     }
-}
-
-private func lowestFreeDescriptor() -> Int32 {
-    let descriptor = dup(0)
-    close(descriptor)
-    return descriptor
 }

@@ -49,3 +49,9 @@ func wait(for child: Int32) -> Int32? {
 
 /// Whether the process stands in the table, dead or alive.
 func exists(_ process: Int32) -> Bool { kill(process, 0) == 0 }
+
+func lowestFreeDescriptor() -> Int32 {
+    let descriptor = dup(0)
+    close(descriptor)
+    return descriptor
+}

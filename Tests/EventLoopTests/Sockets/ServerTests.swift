@@ -84,8 +84,7 @@ private func setDescriptorLimit(_ count: UInt) {
                 loop.add(source)
                 _ = loop.run(for: .zero)
                 let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
-                let next = dup(0)
-                close(next)
+                let next = lowestFreeDescriptor()
                 setDescriptorLimit(UInt(next))
                 let enough = RunLoop.Timer(fireAt: .ms(20_000)) { _ in setDescriptorLimit(1_000) }
                 loop.add(enough)
@@ -114,8 +113,7 @@ private func setDescriptorLimit(_ count: UInt) {
                 loop.add(source)
                 _ = loop.run(for: .zero)
                 let client = connectedClient(to: source.localAddress!)
-                let next = dup(0)
-                close(next)
+                let next = lowestFreeDescriptor()
                 setDescriptorLimit(UInt(next))
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "")
@@ -128,7 +126,7 @@ private func setDescriptorLimit(_ count: UInt) {
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "accept" && clock.ms == 0)
                 setDescriptorLimit(UInt(next))
-                let another = connectedClientWithin(source.localAddress!, limit: UInt(next))
+                let another = connectedClientWithin(source.localAddress!)
                 #expect(loop.run(for: .zero) == .timedOut)
                 source.invalidate()
                 // No timer is left behind.
@@ -141,11 +139,9 @@ private func setDescriptorLimit(_ count: UInt) {
 }
 
 /// A client made under a limit that leaves no descriptor for the server.
-private func connectedClientWithin(_ address: SocketAddress, limit: UInt) -> Int32 {
+private func connectedClientWithin(_ address: SocketAddress) -> Int32 {
     setDescriptorLimit(1_000)
     let client = connectedClient(to: address)
-    let next = dup(0)
-    close(next)
-    setDescriptorLimit(UInt(next))
+    setDescriptorLimit(UInt(lowestFreeDescriptor()))
     return client
 }

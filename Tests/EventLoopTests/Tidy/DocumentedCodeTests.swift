@@ -9,6 +9,7 @@ import Testing
         "docs/threads.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
         "docs/foundation.md": ["EventLoopFoundationTests/DocumentedFoundation.swift", "EventLoopFoundationTests/DocumentedNames.swift"],
         "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
+        "docs/kernel-sources.md": ["EventLoopTests/Sockets/DocumentedKernelSources.swift"],
         "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
     ]
 
