@@ -61,6 +61,9 @@ private typealias Message = RunLoop.PortMessage
             // The worker's port went with its thread's loop, but for the one who still holds it.
             #expect(distant.value!.isValid)
             #expect(loop.statistics.sourcesHandled == UInt64(rounds + 2))
+            // Each one's handler knows the other port: whoever keeps such a pair ends it.
+            distant.value!.invalidate()
+            port.invalidate()
         }
     }
 }
