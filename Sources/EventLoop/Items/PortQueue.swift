@@ -33,15 +33,20 @@ struct PortQueue: ~Copyable, Sendable {
     private let appended = Atomic<UInt64>(0)
     /// How many of them were handed out.
     private let taken = Atomic<UInt64>(0)
-    private let hasSenders = Atomic<Bool>(false)
+    /// How many of `senders` there are. Written under the lock.
+    private let waitingSenders = Atomic<Int>(0)
 
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
-    /// How many messages wait to be handed out, a batch's included.
-    var count: Int { Int(appended.load(ordering: .acquiring) &- taken.load(ordering: .acquiring)) }
+    /// How many messages wait to be handed out, a batch's included. Rather one too many than one too few: the word that runs behind is read
+    /// first. The other way round the difference could be negative, and a loop could take a port for empty that is not.
+    var count: Int {
+        let taken = taken.load(ordering: .acquiring)
+        return Int(appended.load(ordering: .acquiring) &- taken)
+    }
 
     /// How many threads wait for room.
-    var senderCount: Int { inbox.withLock { $0.senders.count } }
+    var senderCount: Int { waitingSenders.load(ordering: .relaxed) }
 
     /// The number of the latest message; they are numbered from one.
     var lastNumber: UInt64 { appended.load(ordering: .acquiring) }
@@ -69,7 +74,7 @@ struct PortQueue: ~Copyable, Sendable {
             if inbox.isClosed { return nil }
             inbox.senders.append(sender)
             // In this order: the receiver counts what it takes and then looks for senders; this one does it the other way round.
-            hasSenders.store(true, ordering: .sequentiallyConsistent)
+            waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
             return admit(&inbox)
         }
         guard let admitted else { return .closed }
@@ -78,7 +83,7 @@ struct PortQueue: ~Copyable, Sendable {
         return inbox.withLock { inbox in
             if let outcome = sender.outcome { return outcome }
             inbox.senders.removeAll { $0 === sender }
-            hasSenders.store(!inbox.senders.isEmpty, ordering: .sequentiallyConsistent)
+            waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
             return .full
         }
     }
@@ -88,7 +93,7 @@ struct PortQueue: ~Copyable, Sendable {
         for _ in 0..<100 {
             cplatform_relax()
             let used = appended.load(ordering: .relaxed) &- taken.load(ordering: .relaxed)
-            if used >= capacity || hasSenders.load(ordering: .relaxed) { continue }
+            if used >= capacity || senderCount > 0 { continue }
             let outcome = put(message)
             if outcome != .full { return outcome }
         }
@@ -132,7 +137,7 @@ struct PortQueue: ~Copyable, Sendable {
     @inline(__always)
     func noteHandedOut() -> Bool {
         taken.add(1, ordering: .sequentiallyConsistent)
-        return hasSenders.load(ordering: .sequentiallyConsistent) && admitSenders()
+        return waitingSenders.load(ordering: .sequentiallyConsistent) != 0 && admitSenders()
     }
 
     @inline(never)
@@ -169,6 +174,7 @@ struct PortQueue: ~Copyable, Sendable {
             swap(&dropped, &inbox.messages)
             for sender in inbox.senders { sender.outcome = .closed }
             defer { inbox.senders = [] }
+            waitingSenders.store(0, ordering: .sequentiallyConsistent)
             return inbox.senders
         }
         for sender in senders { sender.gate.open() }
@@ -194,7 +200,7 @@ struct PortQueue: ~Copyable, Sendable {
             if outcome == .first { admitted.isFirst = true }
             admitted.senders.append(sender)
         }
-        hasSenders.store(!inbox.senders.isEmpty, ordering: .sequentiallyConsistent)
+        waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
         return admitted
     }
 }

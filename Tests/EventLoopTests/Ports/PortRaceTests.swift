@@ -227,3 +227,21 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         try running.end()
     }
 }
+
+@Suite struct PortCountTests {
+    @Test func `how much waits can be asked while messages come and go, and is never less than none`() throws {
+        // It was one counter less another, read in the order in which the difference could be negative: a trap.
+        let rounds = 20_000 / roundsDivisor
+        let running = RunningLoop()
+        let port = RunLoop.Port(capacity: 1) { _, _ in }
+        running.loop.add(port)
+        let isOver = Slot(false)
+        let askers = (0..<2).map { _ in
+            plainThread { while !isOver.value { _ = running.loop.debugDescription } }
+        }
+        for _ in 0..<rounds { try port.send(Message(id: 1), before: .now + generously) }
+        isOver.value = true
+        for asker in askers { try asker.join() }
+        try running.end()
+    }
+}
