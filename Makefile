@@ -10,6 +10,8 @@
 #   make perf-peers    the same against SwiftNIO, libuv, libev and GLib as well, in a package of its own
 #   make perf-check    count what operations take, and fail if that is more than the committed counts
 #   make perf-baseline write the committed counts anew
+#   make fuzz          feed the decoder of named ports with what nobody sends, for a minute (FUZZ_SECONDS=600)
+#   make fuzz-smoke    the same for twenty seconds
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            everything that CI checks, in its order
@@ -34,7 +36,7 @@ ASAN_SETTINGS := detect_leaks=0
 endif
 LSAN_SETTINGS := suppressions=$(CURDIR)/Scripts/lsan.supp:print_suppressions=0
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -76,6 +78,15 @@ perf-check: release
 
 perf-baseline: release
 	.build/release/eventloop-perf --counts --write-baseline Benchmarks/Baselines/counts.txt
+
+# libFuzzer comes with the toolchain; the decoder needs nothing else.
+FUZZ_SECONDS ?= 60
+
+fuzz:
+	Scripts/fuzz $(FUZZ_SECONDS)
+
+fuzz-smoke:
+	Scripts/fuzz 20
 
 # Both walk the folder by themselves and pass over hidden folders, the build folders among them.
 format:

@@ -10,6 +10,7 @@ import Testing
         "docs/foundation.md": ["EventLoopFoundationTests/DocumentedFoundation.swift", "EventLoopFoundationTests/DocumentedNames.swift"],
         "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
         "docs/kernel-sources.md": ["EventLoopTests/Sockets/DocumentedKernelSources.swift"],
+        "docs/message-ports.md": ["EventLoopTests/MessagePorts/DocumentedMessagePorts.swift"],
         "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
     ]
 

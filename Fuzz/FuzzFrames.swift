@@ -1,0 +1,75 @@
+// The fuzzer's way into the decoder of frames. Compiled by Scripts/fuzz together with FrameDecoder.swift, and with nothing else.
+//
+// The first byte of an input says into pieces of what size the rest is cut. Read whole and read in pieces it must give the same frames and the
+// same error; what is handed out must be within bounds, and writing a frame that was read must give its bytes again.
+
+private let maximumLength = 4_096
+
+private struct Reading: Equatable {
+    var frames: [Frame] = []
+    var givenUp: [Bool] = []
+    var error: FrameError?
+    /// Where what was not handed out began.
+    var rest = 0
+}
+
+private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Reading {
+    var decoder = FrameDecoder(maximumLength: maximumLength)
+    var reading = Reading()
+    var offset = 0
+    while offset < bytes.count && reading.error == nil {
+        let end = min(offset + size, bytes.count)
+        decoder.append(UnsafeRawBufferPointer(rebasing: bytes[offset..<end]))
+        offset = end
+        do {
+            while true {
+                let promised = decoder.hasNext()
+                guard let (frame, isGivenUp) = try decoder.next() else {
+                    precondition(!promised, "hasNext promised a frame that did not come")
+                    break
+                }
+                precondition(promised, "a frame came that hasNext did not know of")
+                precondition(frame.body.count <= maximumLength && frame.descriptorCount <= Frame.descriptorLimit)
+                reading.frames.append(frame)
+                reading.givenUp.append(isGivenUp)
+            }
+        } catch let error as FrameError {
+            reading.error = error
+            precondition(decoder.heldBytes == 0, "what is wrong is not kept")
+        } catch {
+            preconditionFailure("another error")
+        }
+        precondition(decoder.heldBytes <= Frame.headerSize + maximumLength + Frame.sealSize, "more is kept than one frame")
+    }
+    reading.rest = decoder.heldBytes
+    return reading
+}
+
+/// What was read, written again, is what was there.
+private func check(_ reading: Reading, against bytes: UnsafeRawBufferPointer) {
+    // The body of one that was given up has gone, and with it the place of the next.
+    if reading.givenUp.contains(true) { return }
+    var offset = 0
+    for frame in reading.frames {
+        let header = Frame.header(
+            frame.kind, descriptors: frame.descriptorCount, length: frame.body.count, conversation: frame.conversation, id: frame.id)
+        header.withBytes { precondition(bytes[offset..<(offset + Frame.headerSize)].elementsEqual($0)) }
+        offset += Frame.headerSize
+        precondition(bytes[offset..<(offset + frame.body.count)].elementsEqual(frame.body))
+        offset += frame.body.count + Frame.sealSize
+    }
+}
+
+@_cdecl("LLVMFuzzerTestOneInput")
+public func fuzzOne(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
+    guard count > 0 else { return 0 }
+    let all = UnsafeRawBufferPointer(start: start, count: count)
+    let bytes = UnsafeRawBufferPointer(rebasing: all[1...])
+    let inPieces = read(bytes, inPiecesOf: Int(all[0] % 64) + 1)
+    var whole = read(bytes, inPiecesOf: max(bytes.count, 1))
+    // A whole input may hold more at a time than one frame; what was handed out is the same.
+    if whole.error == nil { precondition(whole.rest == inPieces.rest) } else { whole.rest = inPieces.rest }
+    precondition(whole == inPieces, "frames depend on how their bytes come")
+    check(whole, against: bytes)
+    return 0
+}

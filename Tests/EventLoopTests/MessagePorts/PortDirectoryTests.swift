@@ -1,0 +1,182 @@
+// Rules proved here (semantics 11.2.10, 13):
+//  - Ports are in a directory that is the user's own and nobody else's: of another mode or owner, or behind a symbolic link, it is not trusted.
+//  - XDG_RUNTIME_DIR first, then the directory it usually names, then one in /tmp; an environment variable names another. Programs that have
+//    XDG_RUNTIME_DIR and programs that have not find one another, and share one set of names.
+//  - File names are short, plain and different; a lock that somebody has lost with its file is nobody's.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@testable import EventLoop
+
+@Suite struct PortDirectoryTests {
+    private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {
+        let path = makeTemporaryDirectory()
+        defer {
+            removeFlatDirectory(path + "/eventloop-ports")
+            removeFlatDirectory(path + "/ports")
+            removeFlatDirectory(path)
+        }
+        try body(path)
+    }
+
+    private func refusal(_ path: String, making: Bool = false, parentIsOurs: Bool = false) -> String {
+        do throws(PortDirectory.Refusal) {
+            _ = try PortDirectory(PortDirectory.Candidate(path: path, parentIsOurs: parentIsOurs), making: making)
+            return "none"
+        } catch {
+            switch error {
+            case .missing: return "missing"
+            case .untrusted: return "untrusted"
+            case .system(_, let errno): return "errno \(errno)"
+            }
+        }
+    }
+
+    @Test func `the places are looked at in their order`() {
+        typealias Candidate = PortDirectory.Candidate
+        let usual = Candidate(path: "/run/user/7/eventloop-ports", parentIsOurs: true)
+        let last = Candidate(path: "/tmp/eventloop-ports-7", parentIsOurs: false)
+        let given = Candidate(path: "/x/eventloop-ports", parentIsOurs: true)
+        #expect(PortDirectory.candidates(named: nil, runtimeDirectory: nil, user: 7) == [usual, last])
+        #expect(PortDirectory.candidates(named: nil, runtimeDirectory: "/x", user: 7) == [given, usual, last])
+        #expect(PortDirectory.candidates(named: nil, runtimeDirectory: "/run/user/7", user: 7) == [usual, last])
+        // "All paths set in these environment variables must be absolute. ... should consider the path invalid and ignore it."
+        #expect(PortDirectory.candidates(named: nil, runtimeDirectory: "x", user: 7) == [usual, last])
+        #expect(PortDirectory.candidates(named: "", runtimeDirectory: "", user: 7) == [usual, last])
+        #expect(PortDirectory.candidates(named: "/y", runtimeDirectory: "/x", user: 7) == [Candidate(path: "/y", parentIsOurs: false)])
+    }
+
+    @Test func `a directory is made for the owner only, when it may be made`() throws {
+        inTemporaryDirectory { path in
+            #expect(refusal(path + "/ports") == "missing")
+            #expect(refusal(path + "/ports", making: true) == "none")
+            var status = stat()
+            #expect(stat(path + "/ports", &status) == 0 && status.st_mode & 0o777 == 0o700)
+            #expect(refusal(path + "/none/ports", making: true) == "missing")
+        }
+    }
+
+    @Test(arguments: [mode_t(0o701), 0o710, 0o770, 0o755, 0o777])
+    func `a directory that others may enter is not trusted`(mode: mode_t) throws {
+        inTemporaryDirectory { path in
+            #expect(mkdir(path + "/ports", 0o700) == 0 && chmod(path + "/ports", mode) == 0)
+            #expect(refusal(path + "/ports", making: true) == "untrusted")
+        }
+    }
+
+    @Test func `a symbolic link and a file are not trusted`() throws {
+        inTemporaryDirectory { path in
+            #expect(symlink(path, path + "/link") == 0)
+            #expect(refusal(path + "/link", making: true) == "untrusted")
+            close(open(path + "/file", O_CREAT | O_WRONLY, 0o600))
+            #expect(refusal(path + "/file", making: true) == "untrusted")
+        }
+    }
+
+    @Test func `another user's directory is not trusted, nor one inside it`() throws {
+        let isRoot = geteuid() == 0
+        inTemporaryDirectory { path in
+            #expect(mkdir(path + "/ports", 0o700) == 0)
+            if isRoot {
+                #expect(chown(path + "/ports", 12_345, 12_345) == 0)
+                #expect(refusal(path + "/ports", making: true) == "untrusted")
+                #expect(chown(path + "/ports", 0, 0) == 0 && chown(path, 12_345, 12_345) == 0)
+                #expect(refusal(path + "/ports", making: true, parentIsOurs: true) == "untrusted")
+                #expect(chown(path, 0, 0) == 0)
+            } else {
+                #expect(refusal("/root", making: true) == "untrusted")
+            }
+            #expect(refusal(path + "/ports", parentIsOurs: true) == "none")
+            #expect(chmod(path, 0o722) == 0)
+            #expect(refusal(path + "/ports", parentIsOurs: true) == "untrusted")
+        }
+    }
+
+    @Test func `a port in a directory that is not trusted is refused, in words of either end`() throws {
+        try inTemporaryDirectory { path in
+            #expect(chmod(path, 0o755) == 0)
+            let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)"]
+            let server = try PeerProcess("serve", "name", environment: environment)
+            let said = server.line() ?? ""
+            #expect(said.contains("open to other users") && said.contains("errno: \(EPERM)"), "\(said)")
+            #expect(try PeerProcess("ask", "name", "0", "", environment: environment).line() == "notPermitted")
+        }
+    }
+
+    @Test func `programs with and without XDG_RUNTIME_DIR find one another`() throws {
+        // The common places are everybody's, so what the test leaves there it takes away, unless it was there.
+        let common = PortDirectory.candidates(named: nil, runtimeDirectory: nil, user: geteuid()).map(\.path)
+        let missing = common.filter { access($0, F_OK) != 0 }
+        defer { for path in missing where filesIn(path) == [".lock"] { removeFlatDirectory(path) } }
+        try inTemporaryDirectory { path in
+            let name = freshName("xdg")
+            // Without the variable, and with one that names nothing, the common places are used.
+            let without = try PeerProcess("serve", name, environment: [])
+            try #require(without.line() == "ready")
+            for environment in [["XDG_RUNTIME_DIR=\(path)"], ["XDG_RUNTIME_DIR=\(path)/none"], []] {
+                #expect(try PeerProcess("ask", name, "0", "found", environment: environment).line() == "found", "\(environment)")
+                #expect(try PeerProcess("serve", name, environment: environment).line() == "nameInUse", "\(environment)")
+            }
+            #expect(without.ended() == 0)
+            let with = try PeerProcess("serve", name, environment: ["XDG_RUNTIME_DIR=\(path)"])
+            try #require(with.line() == "ready")
+            #expect(filesIn(path + "/eventloop-ports").contains(try PortName(name).fileName))
+            #expect(try PeerProcess("ask", name, "0", "found", environment: ["XDG_RUNTIME_DIR=\(path)"]).line() == "found")
+            #expect(with.ended() == 0)
+            #expect(!filesIn(path + "/eventloop-ports").contains(try PortName(name).fileName))
+        }
+    }
+
+    @Test func `a directory with a long path will do`() throws {
+        let base = makeTemporaryDirectory()
+        let path = base + "/" + String(repeating: "long", count: 40)
+        defer {
+            removeFlatDirectory(path)
+            removeFlatDirectory(base)
+        }
+        let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)"]
+        let server = try PeerProcess("serve", "name", environment: environment)
+        #expect(server.line() == "ready")
+        #expect(try PeerProcess("ask", "name", "0", "found", environment: environment).line() == "found")
+        #expect(server.ended() == 0)
+        #expect(filesIn(path) == [".lock"])
+    }
+
+    @Test func `file names are short and plain`() throws {
+        #expect(try PortName("com.myapp.MainThread").fileName == "com.myapp.MainThread")
+        #expect(try PortName("../é").fileName == "%2e.%2f%c3%a9")
+        let names = try [String(repeating: "x", count: 128), String(repeating: "x", count: 127), String(repeating: "/", count: 128)].map {
+            try PortName($0).fileName
+        }
+        #expect(Set(names).count == 3 && names.allSatisfy { $0.utf8.count == 49 && !$0.contains("/") })
+    }
+
+    @Test func `the lock is one process's or thread's at a time, and goes with its file`() throws {
+        try inTemporaryDirectory { path in
+            let directory = try PortDirectory(PortDirectory.Candidate(path: path + "/ports", parentIsOurs: false), making: true)
+            let inside = Box(0)
+            let threads = (0..<4).map { _ in
+                plainThread {
+                    for _ in 0..<50 {
+                        let lock = try directory.lock()
+                        #expect(inside.increment() == 1)
+                        inside.change { $0 -= 1 }
+                        withExtendedLifetime(lock) {}
+                    }
+                }
+            }
+            for thread in threads { try thread.join() }
+            // Somebody tidies up while the lock is held: the next one takes a new file's.
+            let held = try directory.lock()
+            unlink(path + "/ports/.lock")
+            let next = try directory.lock()
+            withExtendedLifetime((held, next)) {}
+        }
+    }
+}
+
+#endif
