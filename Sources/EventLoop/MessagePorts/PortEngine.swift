@@ -23,7 +23,7 @@ final class PortEngine: @unchecked Sendable {
     let set: cplatform_port_set
     private let connections = Guarded<[UInt64: RemoteConnection]>([:])
     private let lastToken = Atomic<UInt64>(UInt64(CPLATFORM_ALARM_TOKEN))
-    private let events = UnsafeMutableBufferPointer<cplatform_port_event>.allocate(capacity: 64)
+    private let events: UnsafeMutableBufferPointer<cplatform_port_event>
     private let thread: RunLoopThread
 
     /// The one of this process.
@@ -60,9 +60,9 @@ final class PortEngine: @unchecked Sendable {
             thread = try RunLoopThread(name: "message-ports", setup: { _ in blockSignals() })
         } catch {
             cplatform_close_port_set(&set)
-            events.deallocate()
             throw .system(operation: "starting the thread of the message ports", errno: (error as? RunLoop.SourceError)?.errno ?? EAGAIN)
         }
+        events = .allocate(capacity: 64)
     }
 
     deinit {

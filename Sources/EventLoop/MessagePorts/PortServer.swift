@@ -58,7 +58,7 @@ final class PortServer: @unchecked Sendable {
     /// The only one that was ready last time: it is asked first.
     @exclusivity(unchecked) private var guess: ServedConnection?
     @exclusivity(unchecked) private var guessesInRow = 0
-    private let events = UnsafeMutableBufferPointer<cplatform_port_event>.allocate(capacity: 64)
+    private let events: UnsafeMutableBufferPointer<cplatform_port_event>
 
     init(_ name: PortName, maximumLength: Int) throws(RunLoop.PortError) {
         ForkEpoch.install()
@@ -72,6 +72,8 @@ final class PortServer: @unchecked Sendable {
         }
         self.set = set
         self.maximumLength = maximumLength
+        // Last: a name that is in use leaves nothing behind.
+        events = .allocate(capacity: 64)
         heldLimit = max(64 << 20, 4 * maximumLength)
         cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
     }
