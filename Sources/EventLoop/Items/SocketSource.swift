@@ -254,23 +254,24 @@ extension RunLoop {
             switch phase {
             case .underWay: tellLoops()
             case .hasNoRoom: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
-            case .failed:
-                // A perform, since it counts as a handled source and a timer does not; in this mode, which is one of the source's.
-                guard let mode = loop.currentMode else { return }
-                loop.perform(inModes: [mode]) { [self] in
-                    if loop.contains(self, forMode: mode) {
-                        _ = deliver(attempt!)
-                    } else if isValid {
-                        // Taken out meanwhile: told in the modes that it is in, or will be.
-                        retry.start(.zero, for: self, retryFired)
-                    }
-                }
+            case .failed: deliverSoon(loop)
             case .settled: break
             }
         }
 
-        private var attempt: ConnectAttempt? {
-            if case .connecting(let attempt) = role { attempt } else { nil }
+        /// By a perform, since it counts as a handled source and a timer does not.
+        private func deliverSoon(_ loop: RunLoop) {
+            guard case .connecting(let attempt) = role else { return }
+            let modes = places.first { $0.loop === loop }?.modes ?? []
+            // Taken out meanwhile: told in the modes that it is in, or will be.
+            if modes.isEmpty { return retry.start(.zero, for: self, retryFired) }
+            loop.perform(inModes: modes) { [self] in
+                if let mode = loop.currentMode, loop.contains(self, forMode: mode) {
+                    _ = deliver(attempt)
+                } else if isValid {
+                    retry.start(.zero, for: self, retryFired)
+                }
+            }
         }
 
         /// Tells the outcome if there is one. On a loop's thread, in a mode of the source.

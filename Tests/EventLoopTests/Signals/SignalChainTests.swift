@@ -136,6 +136,16 @@ import Darwin
         }
     }
 
+    @Test func `who installs over ours too often is noticed`() throws {
+        let signal = testSignal(17)
+        for _ in 0..<8 {
+            let source = try countingSource(signal, Box(0))
+            install(.plain(plainHandler), for: signal)
+            source.invalidate()
+        }
+        #expect(throws: RunLoop.SourceError.system(operation: "sigaction", errno: EBUSY)) { try countingSource(signal, Box(0)) }
+    }
+
     @Test func `who puts ours back finds it working`() throws {
         let signal = testSignal(15)
         try onFreshThread { loop in
@@ -195,6 +205,7 @@ import Darwin
             let thread = try RunLoopThread(name: "parent")
             let sources = [try countingSource(SIGUSR1, told), try countingSource(SIGUSR2, told)]
             for source in sources { thread.runLoop.add(source) }
+            try plainThread { try thread.runLoop.performAndWait {} }.join()
             try waitUntilAsleep(thread.runLoop)
             let killed = inForkedChild {
                 raiseHere(SIGUSR2)

@@ -78,10 +78,11 @@ import Darwin
 
     @Test func `a storm on the loop's own thread loses none`() throws {
         let signal = testSignal(22)
+        install(.plain(plainHandler), for: signal)
         try onFreshThread { loop in
             letThrough(signal)
             let thread = currentThreadID()
-            let told = Box(0)
+            let (told, isOver) = (Box(0), Box(false))
             let source = try countingSource(signal, told)
             loop.add(source)
             let count = 3_000 / roundsDivisor
@@ -95,15 +96,18 @@ import Darwin
                     #endif
                     if code == 0 { sent += 1 } else { sched_yield() }
                 }
+                loop.perform { isOver.value = true }
             }
-            while told.value < count {  // ends: all arrive, or the limit passes
+            while !isOver.value || told.value < plainCalls[Int(signal)].value {  // ends: what was sent has a number
                 let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
                 loop.add(timer)
                 guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
                 timer.invalidate()
             }
             try storm.join()
-            #expect(told.value == count)
+            #expect(told.value == plainCalls[Int(signal)].value)
+            // ThreadSanitizer keeps one of each kind for a thread that is busy.
+            if roundsDivisor == 1 { #expect(told.value == count) }
             source.invalidate()
         }
     }

@@ -84,9 +84,8 @@ private func setDescriptorLimit(_ count: UInt) {
                 loop.add(source)
                 _ = loop.run(for: .zero)
                 let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }
-                let next = lowestFreeDescriptor()
-                setDescriptorLimit(UInt(next))
-                let enough = RunLoop.Timer(fireAt: .ms(20_000)) { _ in setDescriptorLimit(1_000) }
+                let famine = Famine(on: loop)
+                let enough = RunLoop.Timer(fireAt: .ms(20_000)) { _ in famine.end() }
                 loop.add(enough)
                 let passes = loop.statistics.passes
                 #expect(loop.run(for: .seconds(30)) == .timedOut)
@@ -112,36 +111,49 @@ private func setDescriptorLimit(_ count: UInt) {
                 let source = try listener(trace)
                 loop.add(source)
                 _ = loop.run(for: .zero)
-                let client = connectedClient(to: source.localAddress!)
-                let next = lowestFreeDescriptor()
-                setDescriptorLimit(UInt(next))
+                let clients = (0..<2).map { _ in connectedClient(to: source.localAddress!) }
+                let first = Famine(on: loop)
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "")
-                setDescriptorLimit(1_000)
+                first.end()
                 // Still paused.
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "")
                 source.isAccepting = false
                 source.isAccepting = true
-                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
                 #expect(trace.description == "accept" && clock.ms == 0)
-                setDescriptorLimit(UInt(next))
-                let another = connectedClientWithin(source.localAddress!)
+                let second = Famine(on: loop)
                 #expect(loop.run(for: .zero) == .timedOut)
                 source.invalidate()
                 // No timer is left behind.
                 #expect(loop.run(for: .seconds(5)) == .finished)
-                close(client)
-                close(another)
+                second.end()
+                #expect(trace.description == "accept")
+                for client in clients { close(client) }
             }
         }
     }
 }
 
-/// A client made under a limit that leaves no descriptor for the server.
-private func connectedClientWithin(_ address: SocketAddress) -> Int32 {
-    setDescriptorLimit(1_000)
-    let client = connectedClient(to: address)
-    setDescriptorLimit(UInt(lowestFreeDescriptor()))
-    return client
+/// A time in which the process has no descriptor to give. One that another thread closes is taken up in each pass.
+private final class Famine: Sendable {
+    private let fillers = Box<[Int32]>([])
+    private let observer: RunLoop.Observer
+
+    init(on loop: RunLoop) {
+        setDescriptorLimit(UInt(lowestFreeDescriptor()) + 30)
+        let fillers = fillers
+        observer = RunLoop.Observer(activities: [.beforeTimers, .beforeSources]) { _, _ in
+            while case let descriptor = dup(0), descriptor >= 0 { fillers.change { $0.append(descriptor) } }  // ends: there is a limit
+        }
+        loop.add(observer)
+    }
+
+    func end() {
+        observer.invalidate()
+        setDescriptorLimit(1_000)
+        for filler in fillers.value { close(filler) }
+        fillers.value = []
+    }
 }
