@@ -228,13 +228,15 @@ final class PortServer: @unchecked Sendable {
     private func reply(_ answer: [UInt8]?, to frame: Frame, on connection: ServedConnection) {
         if connection.isClosed || !connection.canWrite { return }
         let conversation = frame.conversation
-        let outlet =
+        var outlet =
             switch answer {
             case nil: FrameOutlet(.emptyReply, conversation: conversation, id: frame.id, body: [])
             case let answer? where answer.count > maximumLength:
                 FrameOutlet(.refusal, conversation: conversation, id: Refusal.tooLarge, body: Refusal.body(answer.count))
             case let answer?: FrameOutlet(.reply, conversation: conversation, id: frame.id, body: answer)
             }
+        // Straight away, as a rule; only what there is no room for is put into a list.
+        if connection.outlets.isEmpty && outlet.send(to: connection.descriptor) == 0 { return }
         connection.outlets.append(outlet)
         _ = connection.flush()
         settle(connection)

@@ -21,20 +21,21 @@ extension RemoteConnection {
     }
 
     /// Sends a one-way message; blocks until there is room for it, or the deadline.
-    func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: RunLoop.Instant) throws(RunLoop.PortError) { /* DOES CALLOUT */
+    func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
+    { /* DOES CALLOUT */
         try check(data, descriptors)
         let outlet = FrameOutlet(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
         let sent = state.withLock { transmit(outlet, descriptors, gate: Gate(), &$0) }
-        try finish(sent, deadline)
+        try finish(sent, deadline())
     }
 
     /// Notes the waiter and sends its request; blocks until there is room for it, or the deadline. When this throws, nobody waits any more.
     func sendRequest(
-        _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32], deadline: RunLoop.Instant
+        _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant
     ) throws(RunLoop.PortError) { /* DOES CALLOUT */
         try check(data, descriptors)
         let sent = state.withLock { beginRequest(waiter, id, data, descriptors, gate: Gate(), &$0) }
-        do { try finish(sent, deadline) } catch {
+        do { try finish(sent, deadline()) } catch {
             state.withLock { _ = removeWaiter(waiter, &$0) }
             throw error
         }
@@ -91,7 +92,7 @@ extension RemoteConnection {
     }
 
     /// What the sender is told, when it has gone or not.
-    private func finish(_ sent: Sent, _ deadline: RunLoop.Instant) throws(RunLoop.PortError) { /* DOES CALLOUT */
+    private func finish(_ sent: Sent, _ deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError) { /* DOES CALLOUT */
         switch sent {
         case .whole: return
         case .failed(let error): throw error
@@ -99,7 +100,7 @@ extension RemoteConnection {
             end(.becameInvalid)
             throw .invalidPort
         case .partly(let unsent):
-            _ = unsent.gate?.wait(until: deadline)
+            _ = unsent.gate?.wait(until: deadline())
             let (isOver, failure) = state.withLock { state in
                 if !unsent.isOver { withdraw(unsent, &state) }
                 return (unsent.isOver, unsent.failure)

@@ -99,10 +99,9 @@ extension RunLoop {
             id: Int32, data: [UInt8] = [], descriptors: [Int32], sendTimeout: Swift.Duration, replyTimeout: Swift.Duration,
             replyMode: Mode? = nil
         ) throws(PortError) -> [UInt8]? { /* DOES CALLOUT */
-            let sendDeadline = Self.deadline(sendTimeout)
             guard let replyMode else {
                 let waiter = ReplyWaiter(.thread)
-                try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: sendDeadline)
+                try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
                 return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
             }
             precondition(
@@ -111,7 +110,7 @@ extension RunLoop {
             // Before everything else of the mode, as CFMessagePort's.
             let source = CustomSource(order: -100, label: "reply") {}
             let waiter = ReplyWaiter(.loop(loop, source))
-            try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: sendDeadline)
+            try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
             return try connection.runUntilReply(waiter, source, loop, replyMode, replyTimeout)
         }
 
