@@ -144,11 +144,14 @@ extension RunLoop {
 
     private func returnUnserved(upTo level: Int) {
         for index in 0..<level {
-            let outer = owned.activations.reference(index).takeUnretainedValue()
-            // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
-            outer.lostItsBatch = true
-            outer.mode?.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }
-            if outer.nextSignal < outer.signals.count || outer.nextTimer < outer.timers.count { returnBatches(outer) }
+            owned.activations.reference(index)._withUnsafeGuaranteedRef { outer in
+                // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
+                outer.lostItsBatch = true
+                outer.modeReference?._withUnsafeGuaranteedRef { mode in
+                    mode.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }
+                }
+                if outer.nextSignal < outer.signals.count || outer.nextTimer < outer.timers.count { returnBatches(outer) }
+            }
         }
     }
 
