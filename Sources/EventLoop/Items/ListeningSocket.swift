@@ -29,10 +29,12 @@ final class ListeningSocket: Sendable {
     /// The file that `bind` has made, and the process that made it.
     private let file: (device: UInt64, inode: UInt64)?
     private let native: cplatform_address
-    private let forks = ForkEpoch.current
+    private let forks: Int32
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         native = try address.native()
+        ForkEpoch.install()
+        forks = ForkEpoch.current
         var native = native
         let descriptor = cplatform_make_socket(&native)
         if descriptor < 0 { throw .system(operation: "socket", errno: errno) }

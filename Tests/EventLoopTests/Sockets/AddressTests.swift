@@ -102,8 +102,6 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
     @Test func `a child of fork leaves the path alone`() async {
         await #expect(processExitsWith: .success) {
             let folder = SocketFolder()
-            // So that forks are counted.
-            try onFreshThread { _ in }
             let source = Box<RunLoop.SocketSource?>(
                 try RunLoop.SocketSource(listeningOn: .unix(path: folder.file())) { _, _, _ in })
             let end = inForkedChild {
