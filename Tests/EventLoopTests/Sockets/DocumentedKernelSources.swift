@@ -36,7 +36,11 @@ import Darwin
                 let server = Server()
                 let task = Task { try await reread(server, on: thread.runLoop) }
                 while !thread.runLoop.debugDescription.contains("signal \(SIGHUP)") { await Task.yield() }
-                try plainThread { raiseHere(SIGHUP) }.join()
+                try plainThread {
+                    // After an await this may be another thread of the pool, which blocks signals.
+                    letThrough(SIGHUP)
+                    raiseHere(SIGHUP)
+                }.join()
                 while server.readings.value == 0 { await Task.yield() }
                 task.cancel()
                 try await task.value
