@@ -69,6 +69,7 @@ perf: release
 	.build/release/eventloop-perf --chart .build/perf.html --json .build/perf.json $(PERF)
 
 perf-peers: dependencies
+	Scripts/link-benchmarks
 	$(SWIFT) build --package-path Benchmarks --configuration release
 	mkdir -p .build
 	Benchmarks/.build/release/eventloop-peers --chart .build/perf.html --json .build/perf.json $(PERF)
