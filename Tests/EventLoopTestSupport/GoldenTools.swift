@@ -12,7 +12,7 @@ import Darwin
 #endif
 
 /// Longer than any correct run takes: a test between threads whose run reaches this limit has failed.
-public let generously = Duration.seconds(300)
+public let generously = Duration.seconds(1_200)
 
 /// Runs `body` on a fresh thread, in a time of its own that jumps to the loop's next deadline whenever nothing is ready.
 @discardableResult

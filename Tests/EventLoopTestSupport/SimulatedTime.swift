@@ -37,7 +37,7 @@ public struct OtherThreadDidNotMove: Error {}
 /// Limit of every wait for another thread, and of every run that such a thread ends: short enough that a lost wake-up is a failed test and
 /// not a hung one, and longer than the whole suite takes under a sanitizer, because a test that awaits stands in line with all others
 /// for the two threads of the pool.
-public let patience: Duration = .seconds(300)
+public let patience: Duration = .seconds(1_200)
 
 /// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
 public func waitUntilAsleep(_ loop: RunLoop) throws {

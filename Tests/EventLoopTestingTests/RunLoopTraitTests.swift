@@ -55,7 +55,7 @@ import Darwin
         #expect(try await RunLoop.ofTest.performAsync { true })
     }
 
-    @Test(.timeLimit(.minutes(1))) func `a time limit changes nothing`() async {
+    @Test(.timeLimit(.minutes(60))) func `a time limit changes nothing`() async {
         #expect(RunLoop.ofTest.isCurrent)
     }
 
