@@ -51,7 +51,7 @@ final class PortDirectory: Sendable {
         var status = stat()
         let isKnown = fstat(descriptor, &status) == 0
         if !isKnown || status.st_uid != geteuid() || status.st_mode & 0o077 != 0 {
-            close(descriptor)
+            // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
             throw .untrusted(
                 isKnown && status.st_uid == geteuid() ? "\(path) is open to other users" : "\(path) belongs to another user")
         }
