@@ -273,6 +273,8 @@ int cplatform_open_lock_file(const char *path) {
     return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }
 
+void cplatform_unlock_file(int descriptor) { flock(descriptor, LOCK_UN); }
+
 int cplatform_try_lock_file(int descriptor) {
     int result;
     do result = flock(descriptor, LOCK_EX | LOCK_NB);

@@ -49,6 +49,8 @@ void cplatform_shutdown(int descriptor);
 int cplatform_open_directory(const char *path);
 // Takes the lock of an open file, if nobody else has it: EWOULDBLOCK.
 int cplatform_try_lock_file(int descriptor);
+// Lets go of the lock, also for those who have copies of the descriptor.
+void cplatform_unlock_file(int descriptor);
 // Opens a file for its lock, making it for the owner only; not through a symbolic link.
 int cplatform_open_lock_file(const char *path);
 

@@ -85,7 +85,11 @@ final class PortDirectory: Sendable {
     final class Lock: Sendable {
         private let descriptor: Int32
         fileprivate init(_ descriptor: Int32) { self.descriptor = descriptor }
-        deinit { close(descriptor) }
+        deinit {
+            // A child of fork that was started meanwhile has the same open file, so that closing ours would not let go of the lock.
+            cplatform_unlock_file(descriptor)
+            close(descriptor)
+        }
     }
 
     /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules.
