@@ -22,6 +22,7 @@ final class PortDirectory: Sendable {
 
     let path: String
     private let descriptor: Int32
+    private let identity: FileIdentity
 
     enum Refusal: Error {
         case missing
@@ -38,7 +39,7 @@ final class PortDirectory: Sendable {
             let code = errno
             throw code == ENOENT ? .missing : .system(operation: "making the directory \(path)", errno: code)
         }
-        descriptor = cplatform_open_directory(path)
+        let descriptor = cplatform_open_directory(path)
         if descriptor < 0 {
             let code = errno
             switch code {
@@ -50,6 +51,8 @@ final class PortDirectory: Sendable {
         }
         var status = stat()
         let isKnown = fstat(descriptor, &status) == 0
+        self.descriptor = descriptor
+        identity = FileIdentity(status)
         if !isKnown || status.st_uid != geteuid() || status.st_mode & 0o077 != 0 {
             // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
             throw .untrusted(
@@ -58,6 +61,14 @@ final class PortDirectory: Sendable {
     }
 
     deinit { close(descriptor) }
+
+    /// Whether both are one directory, whatever their paths.
+    func isSame(as other: PortDirectory) -> Bool { identity == other.identity }
+
+    /// An order that is the same in every process.
+    func goesBefore(_ other: PortDirectory) -> Bool {
+        (identity.device, identity.inode) < (other.identity.device, other.identity.inode)
+    }
 
     /// A directory of ours in a directory of another user's would be that user's to exchange.
     private static func checkParent(of path: String) throws(Refusal) {

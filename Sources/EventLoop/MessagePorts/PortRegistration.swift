@@ -28,15 +28,20 @@ final class PortRegistration: Sendable {
     ///
     /// A file of that name whose listener answers is a live port's. One that refuses connections while the lock is held is what a process left
     /// that has died, and is taken over; without the lock, it might be somebody's between `bind` and `listen`.
-    static func take(_ name: PortName, backlog: Int32) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
-        let home = try openHome()
+    static func take(
+        _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates
+    ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
+        let home = try openHome(candidates)
         var others: [PortDirectory] = []
-        for candidate in PortDirectory.candidates where candidate.path != home.path {
-            if let other = try? PortDirectory(candidate, making: false) { others.append(other) }
+        for candidate in candidates {
+            // By what it is: one directory under two names (a slash more, a link on the way) has one lock, to be taken once.
+            guard let other = try? PortDirectory(candidate, making: false), !([home] + others).contains(where: { $0.isSame(as: other) })
+            else { continue }
+            others.append(other)
         }
-        // In one order for everybody, so that two that have several in common do not wait for each other.
+        // In one order for everybody, whatever they call them, so that two that have several in common do not wait for each other.
         var locks: [PortDirectory.Lock] = []
-        for directory in ([home] + others).sorted(by: { $0.path < $1.path }) { locks.append(try directory.lock()) }
+        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock()) }
         defer { withExtendedLifetime(locks) {} }
         let file = name.fileName
         for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
@@ -58,10 +63,10 @@ final class PortRegistration: Sendable {
         withExtendedLifetime(lock) {}
     }
 
-    private static func openHome() throws(RunLoop.PortError) -> PortDirectory {
+    private static func openHome(_ candidates: [PortDirectory.Candidate]) throws(RunLoop.PortError) -> PortDirectory {
         var refusal = PortDirectory.Refusal.missing
         var last = ""
-        for candidate in PortDirectory.candidates {
+        for candidate in candidates {
             do { return try PortDirectory(candidate, making: true) } catch {
                 refusal = error
                 last = candidate.path

@@ -177,6 +177,59 @@ import Testing
             withExtendedLifetime((held, next)) {}
         }
     }
+
+    @Test func `a lock that is let go of is free, also while a child of fork has a copy of its descriptor`() throws {
+        try inTemporaryDirectory { path in
+            let directory = try PortDirectory(PortDirectory.Candidate(path: path + "/ports", parentIsOurs: false), making: true)
+            var copy: Int32 = -1
+            do {
+                let lock = try directory.lock()
+                // What fork does to it, dup does too: one open file for both.
+                let identity = FileIdentity(atPath: path + "/ports/.lock")
+                let descriptor = try #require((0..<10_000).first { FileIdentity(of: $0) == identity })
+                copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+                withExtendedLifetime(lock) {}
+            }
+            defer { close(copy) }
+            #expect(copy >= 0)
+            #expect(throws: Never.self) { try directory.lock() }
+        }
+    }
+
+    @Test func `one directory under two names is one directory`() throws {
+        try inTemporaryDirectory { path in
+            let candidates = [path + "/ports", path + "/./ports", path + "//ports"].map {
+                PortDirectory.Candidate(path: $0, parentIsOurs: true)
+            }
+            let name = try PortName("name")
+            let (registration, listener) = try PortRegistration.take(name, backlog: 1, in: candidates)
+            #expect(throws: RunLoop.PortError.nameInUse) { try PortRegistration.take(name, backlog: 1, in: candidates.reversed()) }
+            registration.withdraw()
+            close(listener)
+        }
+    }
+
+    @Test func `a directory that is not trusted is closed once`() async {
+        // In a process of its own: a second close would take a descriptor from whoever has got the number meanwhile.
+        await #expect(processExitsWith: .success) {
+            let path = makeTemporaryDirectory()
+            #expect(chmod(path, 0o755) == 0)
+            let isOver = Box(false)
+            let stranger = plainThread {
+                var lost = 0
+                while !isOver.value {
+                    let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
+                    if close(descriptor) != 0 { lost += 1 }
+                }
+                return lost
+            }
+            for _ in 0..<20_000 { _ = try? PortDirectory(PortDirectory.Candidate(path: path, parentIsOurs: false), making: false) }
+            isOver.value = true
+            let lost = try stranger.join()
+            rmdir(path)
+            exit(lost == 0 ? 0 : 1)
+        }
+    }
 }
 
 #endif
