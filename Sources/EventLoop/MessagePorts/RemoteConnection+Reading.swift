@@ -26,9 +26,9 @@ extension RemoteConnection {
         case .read: return try readUntilReply(waiter, deadline).get()
         case .wait(let gate):
             _ = gate.wait(until: deadline)
-            let mustRead = state.withLock { $0.isInvalid ? false : waiter.mustRead }
-            if mustRead { return try readUntilReply(waiter, deadline).get() }
-            return try giveUp(waiter, .replyTimedOut).get()
+            // Nil: this thread is the one to read now.
+            if let outcome = giveUp(waiter, .replyTimedOut, unlessItMustRead: true) { return try outcome.get() }
+            return try readUntilReply(waiter, deadline).get()
         }
     }
 
@@ -90,7 +90,7 @@ extension RemoteConnection {
     }
 
     /// The thread that read has what it wanted: another one that waits reads from now on, or the engine, or nobody.
-    private func stopReading() {
+    func stopReading() {
         var tidings = Tidings()
         state.withLock { passOn(&$0, &tidings) }
         tidings.tell()
@@ -196,9 +196,16 @@ extension RemoteConnection {
     /// The waiter wants no answer any more. The outcome is the one that came first.
     @discardableResult
     func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError) -> ReplyWaiter.Outcome {
+        giveUp(waiter, error, unlessItMustRead: false)!  // only the other case has no outcome
+    }
+
+    /// The same, unless the reading was handed over to the waiter's thread: then nil. One step, or it could be handed over after the question
+    /// and before the end, and nobody would ever read.
+    private func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.Outcome? {
         var tidings = Tidings()
         let outcome = state.withLock { state -> ReplyWaiter.Outcome in
             if let outcome = waiter.outcome { return outcome }
+            if unlessItMustRead && waiter.mustRead { return nil }
             var error = error
             if removeWaiter(waiter, &state) {
                 if let unsent = waiter.unsent, !unsent.isOver {
