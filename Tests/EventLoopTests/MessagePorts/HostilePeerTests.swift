@@ -12,68 +12,6 @@ import Testing
 
 @testable import EventLoop
 
-/// A connection to a port without the library's manners.
-private final class RawClient {
-    let descriptor: Int32
-
-    init(_ name: String) throws {
-        descriptor = try PortRegistration.find(try PortName(name), timeout: .seconds(300))
-    }
-
-    deinit { close(descriptor) }
-
-    /// False when the port does not take any more, or not all.
-    @discardableResult
-    func send(_ bytes: [UInt8]) -> Bool {
-        bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT)) }
-            == bytes.count
-    }
-
-    /// Waits for the port to close the connection.
-    func isClosedByPort() -> Bool {
-        var byte: UInt8 = 0
-        while true {  // ends: the port closes, or says something, or nothing for very long
-            var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&entry, 1, 300_000) == 0 { return false }
-            let count = recv(descriptor, &byte, 1, 0)
-            if count > 0 { continue }
-            return count == 0 || errno == ECONNRESET
-        }
-    }
-}
-
-private func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: Int32) {
-    var control = [UInt8](repeating: 0, count: 24)
-    control.withUnsafeMutableBytes { raw in
-        // struct cmsghdr: a length of eight bytes, level and type of four each; then the descriptor.
-        raw.storeBytes(of: 20, toByteOffset: 0, as: Int.self)
-        raw.storeBytes(of: SOL_SOCKET, toByteOffset: 8, as: Int32.self)
-        raw.storeBytes(of: Int32(SCM_RIGHTS), toByteOffset: 12, as: Int32.self)
-        raw.storeBytes(of: passed, toByteOffset: 16, as: Int32.self)
-        bytes.withUnsafeBytes { data in
-            var part = iovec(iov_base: UnsafeMutableRawPointer(mutating: data.baseAddress), iov_len: data.count)
-            withUnsafeMutablePointer(to: &part) { part in
-                var message = msghdr()
-                message.msg_iov = part
-                message.msg_iovlen = 1
-                message.msg_control = raw.baseAddress
-                message.msg_controllen = raw.count
-                _ = sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL))
-            }
-        }
-    }
-}
-
-private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0, length: UInt32, id: Int32 = 1, body: [UInt8] = [])
-    -> [UInt8]
-{
-    var bytes: [UInt8] = [0xE7, version, kind, descriptors]
-    withUnsafeBytes(of: length.littleEndian) { bytes += $0 }
-    withUnsafeBytes(of: UInt64(1).littleEndian) { bytes += $0 }
-    withUnsafeBytes(of: id.littleEndian) { bytes += $0 }
-    return bytes + body
-}
-
 @Suite struct HostilePeerTests {
     private func withPort(_ body: (String) throws -> Void) throws {
         let served = try ServedPort { _, id, data in id == 2 ? [UInt8](repeating: 0, count: 1 << 20) : data }
@@ -88,17 +26,17 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
     @Test(arguments: [
         ("garbage", Array("GET / HTTP/1.1\r\n\r\n".utf8)),
         ("one byte", [0]),
-        ("another version", frame(version: 2, length: 0, body: [1])),
-        ("an unknown kind", frame(9, length: 0, body: [1])),
-        ("a huge length", frame(length: .max)),
-        ("a length that is one too long", frame(length: (16 << 20) + 1)),
-        ("a reply", frame(3, length: 0, body: [1])),
-        ("an empty reply", frame(4, length: 0, body: [1])),
-        ("an empty reply that is none", frame(4, length: 1)),
-        ("a bad seal", frame(length: 1, body: [0, 7])),
-        ("too many descriptors", frame(descriptors: 65, length: 0, body: [1])),
-        ("descriptors that do not come", frame(descriptors: 1, length: 0, body: [1])),
-        ("descriptors that do not come with half a frame", frame(descriptors: 1, length: 100)),
+        ("another version", rawFrame(version: 2, length: 0, body: [1])),
+        ("an unknown kind", rawFrame(9, length: 0, body: [1])),
+        ("a huge length", rawFrame(length: .max)),
+        ("a length that is one too long", rawFrame(length: (16 << 20) + 1)),
+        ("a reply", rawFrame(3, length: 0, body: [1])),
+        ("an empty reply", rawFrame(4, length: 0, body: [1])),
+        ("an empty reply that is none", rawFrame(4, length: 1)),
+        ("a bad seal", rawFrame(length: 1, body: [0, 7])),
+        ("too many descriptors", rawFrame(descriptors: 65, length: 0, body: [1])),
+        ("descriptors that do not come", rawFrame(descriptors: 1, length: 0, body: [1])),
+        ("descriptors that do not come with half a frame", rawFrame(descriptors: 1, length: 100)),
     ])
     func `bytes that are no frame cost the connection`(what: String, bytes: [UInt8]) throws {
         try withPort { name in
@@ -112,7 +50,7 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
         try withPort { name in
             let silent = try (0..<50).map { _ in try RawClient(name) }
             for (index, client) in silent.enumerated() {
-                client.send(Array(frame(length: 1 << 20, body: [1, 2, 3]).prefix(index % 22 + 1)))
+                client.send(Array(rawFrame(length: 1 << 20, body: [1, 2, 3]).prefix(index % 22 + 1)))
             }
             #expect(try RunLoop.RemoteMessagePort(name: name).ask(1, "meanwhile") == "meanwhile")
         }
@@ -130,7 +68,7 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
         let hostile = try (0..<5).map { _ in try RawClient(name) }
         let most = [UInt8](repeating: 0, count: (16 << 20) - 1)
         for client in hostile {
-            client.send(frame(length: 16 << 20))
+            client.send(rawFrame(length: 16 << 20))
             var sent = 0
             while sent < most.count {  // ends: the port reads, or has closed
                 let count = most[sent...].withUnsafeBytes { Glibc.send(client.descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
@@ -149,10 +87,27 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
         try running.end()
     }
 
+    @Test func `what one process makes the port keep costs no other process its connection`() throws {
+        let served = try ServedPort { _, _, data in data }
+        // The longest of all half frames to stand still, and it is a small one.
+        let slow = try RawClient(served.name)
+        slow.send(rawFrame(length: 3, body: [7]))
+        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "heard") == "heard")
+        let hog = try PeerProcess("hog", served.name, "6")
+        #expect(hog.line() == "full")
+        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "heard") == "heard")
+        slow.send([8, 9, 1])
+        var reply = [UInt8](repeating: 0, count: 24)
+        #expect(recv(slow.descriptor, &reply, 24, Int32(MSG_WAITALL)) == 24)
+        #expect(Array(reply.suffix(4)) == [7, 8, 9, 1])
+        #expect(hog.ended() == 0)
+        try served.end()
+    }
+
     @Test func `a frame that comes a byte at a time is a frame`() throws {
         try withPort { name in
             let slow = try RawClient(name)
-            for byte in frame(length: 3, body: [7, 8, 9, 1]) { slow.send([byte]) }
+            for byte in rawFrame(length: 3, body: [7, 8, 9, 1]) { slow.send([byte]) }
             var reply = [UInt8](repeating: 0, count: 24)
             #expect(recv(slow.descriptor, &reply, 24, Int32(MSG_WAITALL)) == 24)
             #expect(Array(reply.suffix(4)) == [7, 8, 9, 1])
@@ -164,7 +119,7 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
             let deaf = try RawClient(name)
             // Each asks for a mebibyte: the port keeps one reply, and reads no more of this client.
             var sent = 0
-            while sent < 100_000, deaf.send(frame(length: 0, id: 2, body: [1])) { sent += 1 }  // ends: the port stops reading
+            while sent < 100_000, deaf.send(rawFrame(length: 0, id: 2, body: [1])) { sent += 1 }  // ends: the port stops reading
             #expect(sent < 100_000)
             #expect(try RunLoop.RemoteMessagePort(name: name).ask(1, "meanwhile") == "meanwhile")
         }
@@ -182,7 +137,7 @@ private func frame(_ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0
 
     @Test func `descriptors that no frame announced are closed, with the connection`() throws {
         try withPort { name in
-            for bytes in [frame(length: 0, body: [1]), frame(length: 5), [0xE7]] {
+            for bytes in [rawFrame(length: 0, body: [1]), rawFrame(length: 5), [0xE7]] {
                 let hostile = try RawClient(name)
                 var ends: [Int32] = [-1, -1]
                 #expect(closeOnExecPipe(&ends))

@@ -1,0 +1,125 @@
+// Peers of named ports that do not play by the rules: sockets, and bytes of any kind.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+
+@testable import EventLoop
+
+/// A connection to a port without the library's manners.
+final class RawClient: Sendable {
+    let descriptor: Int32
+
+    init(_ name: String) throws {
+        descriptor = try PortRegistration.find(try PortName(name), timeout: .seconds(300))
+    }
+
+    deinit { close(descriptor) }
+
+    /// False when the port does not take any more, or not all.
+    @discardableResult
+    func send(_ bytes: [UInt8]) -> Bool {
+        bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT)) }
+            == bytes.count
+    }
+
+    /// Whether the port has closed the connection. Takes what it has said before.
+    var isClosedNow: Bool {
+        var bytes = [UInt8](repeating: 0, count: 1_024)
+        while true {  // ends: nothing is left to be read
+            let count = recv(descriptor, &bytes, bytes.count, Int32(MSG_DONTWAIT))
+            if count <= 0 { return count == 0 || errno == ECONNRESET }
+        }
+    }
+
+    /// Waits for the port to close the connection.
+    func isClosedByPort() -> Bool {
+        var byte: UInt8 = 0
+        while true {  // ends: the port closes, or says something, or nothing for very long
+            var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&entry, 1, 300_000) == 0 { return false }
+            let count = recv(descriptor, &byte, 1, 0)
+            if count > 0 { continue }
+            return count == 0 || errno == ECONNRESET
+        }
+    }
+}
+
+/// Sends bytes with descriptors, whether the frames in them announce any or not.
+func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: Int32...) { sendRaw(descriptor, bytes, passed) }
+
+func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32]) {
+    // struct cmsghdr: a length of eight bytes, level and type of four each; then the descriptors, up to a multiple of eight.
+    var control = [UInt8](repeating: 0, count: 16 + (4 * passed.count + 7) / 8 * 8)
+    control.withUnsafeMutableBytes { raw in
+        raw.storeBytes(of: 16 + 4 * passed.count, toByteOffset: 0, as: Int.self)
+        raw.storeBytes(of: SOL_SOCKET, toByteOffset: 8, as: Int32.self)
+        raw.storeBytes(of: Int32(SCM_RIGHTS), toByteOffset: 12, as: Int32.self)
+        for (index, one) in passed.enumerated() { raw.storeBytes(of: one, toByteOffset: 16 + 4 * index, as: Int32.self) }
+        bytes.withUnsafeBytes { data in
+            var part = iovec(iov_base: UnsafeMutableRawPointer(mutating: data.baseAddress), iov_len: data.count)
+            withUnsafeMutablePointer(to: &part) { part in
+                var message = msghdr()
+                message.msg_iov = part
+                message.msg_iovlen = 1
+                message.msg_control = raw.baseAddress
+                message.msg_controllen = raw.count
+                _ = sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL))
+            }
+        }
+    }
+}
+
+/// A header, and what follows it: the body and the seal, unless that is to be wrong too.
+func rawFrame(
+    _ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0, length: UInt32, conversation: UInt64 = 1, id: Int32 = 1,
+    body: [UInt8] = []
+) -> [UInt8] {
+    var bytes: [UInt8] = [0xE7, version, kind, descriptors]
+    withUnsafeBytes(of: length.littleEndian) { bytes += $0 }
+    withUnsafeBytes(of: conversation.littleEndian) { bytes += $0 }
+    withUnsafeBytes(of: id.littleEndian) { bytes += $0 }
+    return bytes + body
+}
+
+/// A server without the library's manners, with a name in the tests' directory. For one client.
+final class RawServer: Sendable {
+    let name: String
+    private let registration: PortRegistration
+    private let listener: Int32
+    private let thread: JoinableThread<Void>
+
+    /// - Parameter answer: the bytes to send after each frame that has come whole; nil ends the connection.
+    init(_ name: String = freshName("raw"), answer: @escaping @Sendable (Frame) -> [UInt8]?) throws {
+        self.name = name
+        let (registration, listener) = try PortRegistration.take(try PortName(name), backlog: 8)
+        (self.registration, self.listener) = (registration, listener)
+        thread = plainThread {
+            var entry = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+            _ = poll(&entry, 1, 300_000)
+            let client = accept(listener, nil, nil)
+            if client < 0 { return }
+            defer { close(client) }
+            var decoder = FrameDecoder(maximumLength: 1 << 20)
+            var buffer = [UInt8](repeating: 0, count: 4_096)
+            while case let count = recv(client, &buffer, buffer.count, 0), count > 0 {  // ends: with the connection
+                buffer[..<count].withUnsafeBytes { decoder.append($0) }
+                while let (frame, _) = try decoder.next() {
+                    guard let bytes = answer(frame) else { return }
+                    _ = bytes.withUnsafeBytes { Glibc.send(client, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+                }
+            }
+        }
+    }
+
+    /// Gives the name back. The client must have gone, or been sent away.
+    func end() throws {
+        registration.withdraw()
+        shutdown(listener, Int32(SHUT_RDWR))
+        try thread.join()
+        close(listener)
+    }
+}
+
+#endif
