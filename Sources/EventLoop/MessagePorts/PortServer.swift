@@ -354,8 +354,10 @@ enum Refusal {
 
     static func body(_ number: Int) -> [UInt8] { withUnsafeBytes(of: UInt64(number).littleEndian) { Array($0) } }
 
-    static func error(_ frame: Frame) -> RunLoop.PortError {
+    /// Nil when no port refuses so.
+    static func error(_ frame: Frame) -> RunLoop.PortError? {
+        if frame.id != tooLarge { return nil }
         let number = frame.body.withUnsafeBytes { UInt64(littleEndian: $0.loadUnaligned(as: UInt64.self)) }
-        return frame.id == tooLarge ? .messageTooLarge(Int(clamping: number)) : .protocolViolation("a refusal of kind \(frame.id)")
+        return .messageTooLarge(Int(clamping: number))
     }
 }

@@ -168,7 +168,9 @@ extension RemoteConnection {
             switch frame.kind {
             case .reply: outcome = .success(frame.body)
             case .emptyReply: outcome = .success(nil)
-            case .refusal: outcome = .failure(Refusal.error(frame))
+            case .refusal:
+                guard let error = Refusal.error(frame) else { return .protocolViolation("a refusal of kind \(frame.id)") }
+                outcome = .failure(error)
             case .message, .request: return .protocolViolation("a server sent a request")
             }
             var tidings = Tidings()
@@ -203,7 +205,7 @@ extension RemoteConnection {
     /// and before the end, and nobody would ever read.
     private func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.Outcome? {
         var tidings = Tidings()
-        let outcome = state.withLock { state -> ReplyWaiter.Outcome in
+        let outcome = state.withLock { state -> ReplyWaiter.Outcome? in
             if let outcome = waiter.outcome { return outcome }
             if unlessItMustRead && waiter.mustRead { return nil }
             var error = error
