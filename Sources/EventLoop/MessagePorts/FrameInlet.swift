@@ -96,7 +96,8 @@ struct FrameInlet: ~Copyable {
             do { found = try decoder.next() } catch { throw .protocolViolation(error.sentence) }
             guard let (frame, isGivenUp) = found else { return nil }
             let descriptors = try takeDescriptors(frame.descriptorCount)
-            if decoder.heldBytes == 0 && !passed.isEmpty { throw .protocolViolation("descriptors came that no frame announced") }
+            // The check of what was received could not see behind a whole frame.
+            if case .failed(let error) = checkDescriptors() { throw error }
             if isGivenUp { continue }
             return (frame, descriptors)
         }
