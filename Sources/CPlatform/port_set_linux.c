@@ -41,6 +41,8 @@ void cplatform_port_set_alarm(const struct cplatform_port_set *set, int64_t nano
     cplatform_arm_deadline_timer(set->alarm, nanoseconds);
 }
 
+bool cplatform_alarm_stays(void) { return true; }
+
 int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatform_port_event *events, int limit) {
     struct epoll_event ready[64];
     int count = epoll_wait(set->set, ready, limit < 64 ? limit : 64, 0);

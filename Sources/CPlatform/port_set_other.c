@@ -63,6 +63,8 @@ void cplatform_port_set_alarm(const struct cplatform_port_set *set, int64_t nano
     kevent(set->set, &alarm, 1, 0, 0, 0);
 }
 
+bool cplatform_alarm_stays(void) { return false; }
+
 int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatform_port_event *events, int limit) {
     struct kevent ready[64];
     struct timespec now = {0, 0};

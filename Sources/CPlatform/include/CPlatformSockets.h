@@ -62,6 +62,8 @@ struct cplatform_port_set {
     int alarm;  // -1 where the set has timers of its own
 };
 enum { CPLATFORM_ALARM_TOKEN = 0 };
+// Whether an alarm that was taken rings again until it is set anew: a timerfd that nobody reads does, a one-shot timer of a kqueue is gone.
+bool cplatform_alarm_stays(void);
 
 int cplatform_make_port_set(struct cplatform_port_set *set);
 void cplatform_close_port_set(struct cplatform_port_set *set);

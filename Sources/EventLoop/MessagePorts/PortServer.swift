@@ -173,7 +173,8 @@ final class PortServer: @unchecked Sendable {
         for index in 0..<Int(count) {
             let event = events[index]
             switch event.token {
-            case UInt64(CPLATFORM_ALARM_TOKEN): break  // settleAlarm looks at the time
+            // settleAlarm looks at the time. An alarm that does not go on ringing has to be set again.
+            case UInt64(CPLATFORM_ALARM_TOKEN): if !cplatform_alarm_stays() { alarm = 0 }
             case Self.listenerToken: accept()
             default: if let connection = connections[event.token] { hear(connection) }
             }
