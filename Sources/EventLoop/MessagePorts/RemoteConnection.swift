@@ -115,10 +115,12 @@ final class RemoteConnection: @unchecked Sendable {
     // MARK: The end
 
     func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
-        let isInvalid = state.withLock { state in
-            if !state.isInvalid { state.onInvalidation.append(body) }
-            return state.isInvalid
-        }
+        let isInvalid =
+            belongsToParentProcess
+            || state.withLock { state in
+                if !state.isInvalid { state.onInvalidation.append(body) }
+                return state.isInvalid
+            }
         if isInvalid { body() }
     }
 

@@ -175,6 +175,9 @@ import Testing
             #expect(try remote.ask(0, "before") == "before")
             let end = inForkedChild {
                 if remote.isValid { return 1 }
+                let told = Box(false)
+                remote.onInvalidation { told.value = true }
+                if !told.value { return 4 }
                 do throws(RunLoop.PortError) {
                     try remote.send(id: 1, timeout: .zero)
                     return 2
