@@ -22,6 +22,7 @@ struct Peer {
             case "take": take(arguments[0])
             case "ask": try ask(arguments[0], Int32(arguments[1])!, arguments[2])
             case "hang": try hang(arguments[0])
+            case "hog": hog(arguments[0], Int(arguments[1])!)
             case "crowd": try crowd(arguments[0], Int(arguments[1])!)
             default: say("what is \(what)?")
             }
@@ -144,6 +145,40 @@ struct Peer {
         }
         say("done")
         _ = readLine()
+    }
+
+    /// Sends frames of 16 MiB that lack their last byte, each on a connection of its own, without the library's manners.
+    private static func hog(_ name: String, _ count: Int) {
+        let path = String(cString: getenv("EVENTLOOP_PORT_DIRECTORY")) + "/" + name
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+        let header: [UInt8] = [0xE7, 1, 2, 0, 0, 0, 0, 1] + [UInt8](repeating: 0, count: 12)
+        let bytes = header + [UInt8](repeating: 0, count: 16 << 20)
+        signal(SIGPIPE, SIG_IGN)
+        for _ in 0..<count {
+            let descriptor = socket(AF_UNIX, streamSocket, 0)
+            let code = withUnsafePointer(to: &address) {
+                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+            }
+            if code != 0 { say("connect: errno \(errno)") }
+            var sent = 0
+            while sent < bytes.count {  // ends: the port reads, or has closed
+                let written = bytes[sent...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+                if written < 0 { break }
+                sent += written
+            }
+        }
+        say("full")
+        _ = readLine()
+    }
+
+    private static var streamSocket: Int32 {
+        #if canImport(Glibc)
+        Int32(SOCK_STREAM.rawValue)
+        #else
+        SOCK_STREAM
+        #endif
     }
 
     private static func say(_ line: String) {

@@ -41,6 +41,7 @@ struct FrameInlet: ~Copyable {
     deinit { scratch.deallocate() }
 
     var heldBytes: Int { decoder.heldBytes }
+    var heldDescriptors: Int { passed.count }
     /// Whether `next` has something to say without a further `receive`.
     mutating func hasNext() -> Bool { decoder.hasNext() }
 

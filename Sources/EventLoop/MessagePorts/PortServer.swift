@@ -34,8 +34,10 @@ final class PortServer: @unchecked Sendable {
     private let listener: Int32
     let set: cplatform_port_set
     private let maximumLength: Int
-    /// How much all clients together may make the port keep. Whoever has stood still longest has to go when it is more.
+    /// How many bytes, and how many descriptors, all clients together may make the port keep. When it is more, the process that has the most
+    /// there loses the connection that has stood still longest.
     private let heldLimit: Int
+    private let descriptorLimit: Int
     private let forkEpoch = ForkEpoch.current
 
     /// The descriptors of the connections, for whoever ends the port; nil from then on.
@@ -52,6 +54,7 @@ final class PortServer: @unchecked Sendable {
     /// Counts what happens: the port's own time.
     @exclusivity(unchecked) private var ticks: UInt64 = 0
     @exclusivity(unchecked) private var heldBytes = 0
+    @exclusivity(unchecked) private var heldDescriptors = 0
     /// The process has no descriptors left: until when nobody is accepted.
     @exclusivity(unchecked) private var pausedUntil: RunLoop.Instant?
     @exclusivity(unchecked) private var alarm: Int64 = 0
@@ -60,7 +63,7 @@ final class PortServer: @unchecked Sendable {
     @exclusivity(unchecked) private var guessesInRow = 0
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
 
-    init(_ name: PortName, maximumLength: Int) throws(RunLoop.PortError) {
+    init(_ name: PortName, maximumLength: Int, descriptorLimit: Int? = nil) throws(RunLoop.PortError) {
         ForkEpoch.install()
         var set = cplatform_port_set()
         if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
@@ -75,6 +78,8 @@ final class PortServer: @unchecked Sendable {
         // Last: a name that is in use leaves nothing behind.
         events = .allocate(capacity: 64)
         heldLimit = max(64 << 20, 4 * maximumLength)
+        // The rest is for the program, and for new clients. A message that has all it may have must find room.
+        self.descriptorLimit = descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4)
         cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
     }
 
@@ -131,6 +136,7 @@ final class PortServer: @unchecked Sendable {
                 drop(connection)
                 continue
             }
+            connection.heldSince = ticks
             // Before the call: a nested run may serve this connection too.
             settle(connection)
             settleAlarm()
@@ -193,6 +199,7 @@ final class PortServer: @unchecked Sendable {
         if !connection.isClosed && connection.outlets.isEmpty && !connection.isQueued { read(connection) }
         guard connection.inlet.hasNext() && !connection.isClosed else {
             guess = nil
+            settle(connection)
             return false
         }
         guessesInRow += 1
@@ -203,7 +210,7 @@ final class PortServer: @unchecked Sendable {
 
     private func hear(_ connection: ServedConnection) {
         connection.lastHeard = ticks
-        if !connection.outlets.isEmpty && !connection.flush() { return }
+        if !connection.outlets.isEmpty && !connection.flush() { return count(connection) }
         if !connection.isQueued { read(connection) }
         settle(connection)
     }
@@ -326,19 +333,33 @@ final class PortServer: @unchecked Sendable {
         let held = connection.heldBytes
         if held == 0 && connection.countedBytes == 0 { return }
         if connection.countedBytes == 0 { connection.heldSince = ticks }
+        let descriptors = connection.inlet.heldDescriptors
         heldBytes += held - connection.countedBytes
-        connection.countedBytes = held
-        while heldBytes > heldLimit {  // ends: each turn closes one that holds something
-            let stalest = connections.values.filter { $0.countedBytes > 0 }.min { $0.heldSince < $1.heldSince }
-            guard let stalest else { return }
-            drop(stalest)
+        heldDescriptors += descriptors - connection.countedDescriptors
+        (connection.countedBytes, connection.countedDescriptors) = (held, descriptors)
+        // Both end: each turn closes one that holds something.
+        while heldBytes > heldLimit, dropStalest(by: { $0.countedBytes }) {}
+        while heldDescriptors > descriptorLimit, dropStalest(by: { $0.countedDescriptors }) {}
+    }
+
+    /// Of the process that has the most here, so that one process cannot have another one's connections closed by filling its own.
+    private func dropStalest(by amount: (ServedConnection) -> Int) -> Bool {
+        var amounts: [Int32: Int] = [:]
+        for connection in connections.values { amounts[connection.process, default: 0] += amount(connection) }
+        let most = amounts.max { $0.value < $1.value }?.key
+        let stalest = connections.values.filter { $0.process == most && amount($0) > 0 }.min {
+            ($0.heldSince, $0.token) < ($1.heldSince, $1.token)
         }
+        guard let stalest else { return false }
+        drop(stalest)
+        return true
     }
 
     private func drop(_ connection: ServedConnection) {
         if connection.isClosed { return }
         connection.isClosed = true
         heldBytes -= connection.countedBytes
+        heldDescriptors -= connection.countedDescriptors
         connections[connection.token] = nil
         connection.outlets = []
         connection.inlet.closeDescriptors()

@@ -27,8 +27,9 @@ final class ServedConnection {
     @exclusivity(unchecked) var watched: Readiness
     /// When it was last heard, in the port's own count.
     @exclusivity(unchecked) var lastHeard: UInt64 = 0
-    /// What it makes the port keep, as the port has counted it; and since when, in the port's own count.
+    /// What it makes the port keep, as the port has counted it; and since when without a message of it handled, in the port's own count.
     @exclusivity(unchecked) var countedBytes = 0
+    @exclusivity(unchecked) var countedDescriptors = 0
     @exclusivity(unchecked) var heldSince: UInt64 = 0
 
     init(token: UInt64, descriptor: Int32, process: Int32, watched: Readiness, maximumLength: Int) {

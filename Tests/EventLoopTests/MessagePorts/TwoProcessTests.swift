@@ -257,6 +257,30 @@ import Testing
         #expect(peer.ended() == 0)
         withExtendedLifetime(crowd) {}
     }
+
+    @Test func `a port that has no descriptors left for those of a message closes that connection, and serves the others`() throws {
+        let name = freshName()
+        let peer = try PeerProcess("starve", name)
+        #expect(peer.line() == "ready")
+        let honest = try RunLoop.RemoteMessagePort(name: name)
+        let before = try honest.ask(10)
+        let pipe = Pipe()
+        for count in [64, 13, 64] {
+            let greedy = try RunLoop.RemoteMessagePort(name: name)
+            #expect(throws: RunLoop.PortError.becameInvalid) {
+                try greedy.request(
+                    id: 6, descriptors: [Int32](repeating: pipe.writeEnd, count: count), sendTimeout: patience, replyTimeout: patience)
+            }
+            #expect(try honest.ask(0, "alive") == "alive")
+        }
+        // What did get in has been closed.
+        #expect(try honest.ask(10) == before)
+        #expect(
+            try honest.request(id: 5, data: [65], descriptors: [pipe.writeEnd], sendTimeout: patience, replyTimeout: patience).map(text)
+                == "c")
+        #expect(pipe.readAll() == "A")
+        #expect(peer.ended() == 0)
+    }
 }
 
 #endif
