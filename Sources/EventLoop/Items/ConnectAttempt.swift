@@ -86,8 +86,11 @@ final class ConnectAttempt: Sendable {
         state.withLock { state in
             switch state.phase {
             case .hasNoRoom: state.phase = .failed(Self.failure(ETIMEDOUT))
-            case .underWay where cplatform_connect_result(state.descriptor) == EINPROGRESS: state.phase = .failed(Self.failure(ETIMEDOUT))
-            case .underWay, .failed, .settled: break
+            case .underWay:
+                // Looking takes the error from the socket, so it is kept here.
+                let code = cplatform_connect_result(state.descriptor)
+                if code != 0 { state.phase = .failed(Self.failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
+            case .failed, .settled: break
             }
             return state.phase
         }

@@ -136,6 +136,19 @@ private func connection(
         }
     }
 
+    @Test func `what the kernel knows when the limit passes is told, also when it is an error`() throws {
+        // Looking took the error from the socket, and what was told was that it was not connected (ENOTCONN).
+        try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let source = try connection(to: .ipv4(host: "127.0.0.1", port: 1), timeout: .seconds(1), trace)
+            loop.add(source)
+            // Timers come first: the limit looks at the socket before the loop does.
+            clock.advance(by: .seconds(1))
+            #expect(loop.run(for: .seconds(5)) == .finished)
+            #expect(trace.description == "refused")
+        }
+    }
+
     @Test func `a Unix socket without room is tried again, and connects when there is some`() throws {
         let folder = SocketFolder()
         let server = DeafListener(.unix(path: folder.file()))
