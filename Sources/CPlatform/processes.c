@@ -12,24 +12,38 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Linux counts P_PID 1, POSIX leaves the numbers open; the status of exactly this one, or nothing.
-static int wait_for(pid_t child, siginfo_t *info, int flags) {
+// The status of exactly this one, or nothing.
+static int wait_for_one(idtype_t kind, id_t which, siginfo_t *info, int flags) {
     int result;
     // waitid(2): with WNOHANG and nobody to report, si_pid is zero only if it was zero before.
     do {
         memset(info, 0, sizeof(*info));
-        result = waitid(P_PID, (id_t)child, info, WEXITED | WNOHANG | flags);
+        result = waitid(kind, which, info, WEXITED | WNOHANG | flags);
     } while (result < 0 && errno == EINTR);
     return result;
 }
 
-int cplatform_child_status(int32_t child, bool takes, struct cplatform_exit *exit) {
+static int wait_for(pid_t child, int descriptor, siginfo_t *info, int flags) {
+#if defined(__linux__)
+    enum { BY_DESCRIPTOR = 3 };  // P_PIDFD, which older headers do not have
+    if (descriptor >= 0) {
+        int result = wait_for_one((idtype_t)BY_DESCRIPTOR, (id_t)descriptor, info, flags);
+        // Linux 5.3 has the descriptors, 5.4 waits for them.
+        if (result == 0 || errno != EINVAL) return result;
+    }
+#else
+    (void)descriptor;
+#endif
+    return wait_for_one(P_PID, (id_t)child, info, flags);
+}
+
+int cplatform_child_status(int32_t child, int descriptor, bool takes, struct cplatform_exit *exit) {
     siginfo_t info;
     if (child <= 0) {
         errno = ECHILD;
         return -1;
     }
-    if (wait_for(child, &info, takes ? 0 : WNOWAIT) < 0) return -1;
+    if (wait_for(child, descriptor, &info, takes ? 0 : WNOWAIT) < 0) return -1;
     if (info.si_pid != child) return 0;
     exit->was_killed = info.si_code != CLD_EXITED;
     exit->dumped_core = info.si_code == CLD_DUMPED;

@@ -121,8 +121,9 @@ struct cplatform_exit {
     int32_t status;
 };
 // How this child of ours ended, without waiting: 1, or 0 when it has not; -1 with ECHILD when it is no child of ours, or its status has been
-// taken by somebody. `takes`: it is buried then, and can be asked no more. No other child is touched.
-int cplatform_child_status(int32_t child, bool takes, struct cplatform_exit *exit);
+// taken by somebody. `takes`: it is buried then, and can be asked no more. No other child is touched. With the descriptor of
+// `cplatform_child_descriptor` (else -1) also none that has got the number of a child which somebody else has buried, where the kernel knows how.
+int cplatform_child_status(int32_t child, int descriptor, bool takes, struct cplatform_exit *exit);
 // A close-on-exec descriptor that becomes readable when the process ends; it may have ended already. -1 with ENOSYS where there is none.
 int cplatform_child_descriptor(int32_t child);
 // For tests: as on a kernel without such descriptors, from now on.

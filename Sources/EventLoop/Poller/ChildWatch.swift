@@ -43,6 +43,8 @@ final class ChildWatch: Sendable {
             way = .descriptor(descriptor)
             // It is open.
             identity = FileIdentity(of: descriptor)!
+            // Somebody else may have buried it meanwhile, and the number be another process's.
+            _ = try Self.look(at: child, descriptor, takes: false)
             return
         }
         // It has ended meanwhile and somebody else has buried it.
@@ -68,9 +70,13 @@ final class ChildWatch: Sendable {
 
     /// How the child ended, once; nil when it has not. After that it is gone.
     func take() throws(RunLoop.SourceError) -> ChildExit? {
-        // Before the look: a signal that comes after it makes the descriptor readable again.
-        if case .signal(let signals) = way { _ = signals.take() }
-        return try Self.look(at: child, takes: true)
+        switch way {
+        case .descriptor(let descriptor): return try Self.look(at: child, descriptor, takes: true)
+        case .signal(let signals):
+            // Before the look: a signal that comes after it makes the descriptor readable again.
+            _ = signals.take()
+            return try Self.look(at: child, takes: true)
+        }
     }
 
     /// Hears no more of SIGCHLD. A second call does nothing.
@@ -78,9 +84,9 @@ final class ChildWatch: Sendable {
         if case .signal(let signals) = way { signals.end() }
     }
 
-    private static func look(at child: Int32, takes: Bool) throws(RunLoop.SourceError) -> ChildExit? {
+    private static func look(at child: Int32, _ descriptor: Int32 = -1, takes: Bool) throws(RunLoop.SourceError) -> ChildExit? {
         var exit = cplatform_exit()
-        switch cplatform_child_status(child, takes, &exit) {
+        switch cplatform_child_status(child, descriptor, takes, &exit) {
         case 0: return nil
         case 1: return ChildExit(wasKilled: exit.was_killed, dumpedCore: exit.dumped_core, status: exit.status)
         default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid", errno: errno)

@@ -199,6 +199,29 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
         }
     }
 
+    #if os(Linux)
+    @Test func `a child that was buried by somebody else is not taken for the next one of its number`() async {
+        await #expect(processExitsWith: .success) {
+            let child = spawn("exit 1")
+            let descriptor = cplatform_child_descriptor(child)
+            // A kernel without such descriptors.
+            if descriptor < 0 { return }
+            wait(for: child)
+            // As if the number had gone round: it is another child's, which has ended, or lives.
+            let (ended, alive) = (spawn("exit 2"), spawnSleeper())
+            var info = siginfo_t()
+            while waitid(P_PID, id_t(ended), &info, WEXITED | WNOWAIT) != 0 {}
+            for child in [ended, alive] {
+                var exit = cplatform_exit()
+                #expect(cplatform_child_status(child, descriptor, true, &exit) == -1 && errno == ECHILD)
+            }
+            #expect(wait(for: ended) == 2 << 8)
+            kill(alive, SIGKILL)
+            wait(for: alive)
+        }
+    }
+    #endif
+
     @Test(arguments: ChildWay.allCases)
     func `a source that is never added, or is dropped, costs nothing afterwards`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
