@@ -39,10 +39,11 @@ struct PortQueue: ~Copyable, Sendable {
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
     /// How many messages wait to be handed out, a batch's included. Rather one too many than one too few: the word that runs behind is read
-    /// first. The other way round the difference could be negative, and a loop could take a port for empty that is not.
+    /// first. The other way round the difference could be negative, and a loop could take a port for empty that is not. The second is ordered
+    /// behind what the caller has stored: a reader says that it waits, and then looks, while a sender does it the other way round.
     var count: Int {
         let taken = taken.load(ordering: .acquiring)
-        return Int(appended.load(ordering: .acquiring) &- taken)
+        return Int(appended.load(ordering: .sequentiallyConsistent) &- taken)
     }
 
     /// How many threads wait for room.
