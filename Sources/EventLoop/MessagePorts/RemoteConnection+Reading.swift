@@ -46,7 +46,7 @@ extension RemoteConnection {
         return .wait(gate)
     }
 
-    private func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.Outcome { /* DOES CALLOUT */
+    func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.Outcome { /* DOES CALLOUT */
         var mayWaitInRead = true
         while true {  // ends: with the reply, the end of the connection, or the deadline
             if let outcome = state.withLock({ _ in waiter.outcome }) {
@@ -203,7 +203,7 @@ extension RemoteConnection {
 
     /// The same, unless the reading was handed over to the waiter's thread: then nil. One step, or it could be handed over after the question
     /// and before the end, and nobody would ever read.
-    private func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.Outcome? {
+    func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.Outcome? {
         var tidings = Tidings()
         let outcome = state.withLock { state -> ReplyWaiter.Outcome? in
             if let outcome = waiter.outcome { return outcome }

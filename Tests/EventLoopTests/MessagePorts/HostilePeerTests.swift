@@ -104,6 +104,42 @@ import Testing
         try served.end()
     }
 
+    @Test(.enabled(if: geteuid() == 0, "only root can be somebody else"))
+    func `another user who gets as far as the socket is closed unread`() async {
+        await #expect(processExitsWith: .success) {
+            // Somebody has opened the doors: what is left is whose process it is.
+            let (name, directory) = (freshName(), portDirectory)
+            let heard = Box(0)
+            let served = try ServedPort(name) { _, _, data in
+                heard.increment()
+                return data
+            }
+            let path = "\(directory)/\(try PortName(name).fileName)"
+            #expect(chmod(directory, 0o711) == 0 && chmod(path, 0o666) == 0)
+            var address = sockaddr_un()
+            address.sun_family = sa_family_t(AF_UNIX)
+            withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
+            let bytes = rawFrame(length: 0, body: [1])
+            let end = inForkedChild {
+                if setuid(12_345) != 0 { return 1 }
+                let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+                let size = socklen_t(MemoryLayout<sockaddr_un>.size)
+                let code = withUnsafePointer(to: &address) {
+                    $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, size) }
+                }
+                if code != 0 { return 2 }
+                _ = bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+                var byte: UInt8 = 0
+                return recv(descriptor, &byte, 1, 0) > 0 ? 3 : 0
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(heard.value == 0)
+            #expect(chmod(directory, 0o700) == 0)
+            try served.end()
+            exit(end.status == 0 && heard.value == 0 ? 0 : 1)
+        }
+    }
+
     @Test func `a frame that comes a byte at a time is a frame`() throws {
         try withPort { name in
             let slow = try RawClient(name)

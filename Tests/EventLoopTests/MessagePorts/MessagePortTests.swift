@@ -125,12 +125,17 @@ import Testing
     }
 
     @Test func `a stop in the reply mode ends an inner round only`() throws {
-        let served = try ServedPort { _, _, data in data }
+        let stopped = Gate()
+        let served = try ServedPort { _, _, data in
+            stopped.wait()
+            return data
+        }
         let trace = Trace()
         try onFreshThread { loop in
             let remote = try RunLoop.RemoteMessagePort(name: served.name)
             loop.addSource(forMode: "replies", signaled: true) { _ in
                 trace.add("served")
+                stopped.open()
                 loop.stop()
             }
             #expect(

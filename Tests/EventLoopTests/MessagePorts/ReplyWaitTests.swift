@@ -4,7 +4,6 @@
 //  - A request whose loop is told to end, or whose task was cancelled before it began, ends.
 
 import EventLoopTestSupport
-import Synchronization
 import Testing
 
 @testable import EventLoop
@@ -16,41 +15,87 @@ import Darwin
 #endif
 
 @Suite struct ReplyWaitTests {
-    /// Another thread passes the reading on at every possible moment of a wait whose time is over.
-    @Test func `a thread that gives up while it is made the next reader does not leave the connection without one`() throws {
+    @Test func `a thread that was made the reader when its time had passed does not just go`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let connection = try RemoteConnection(
             PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 100)
-        let round = Atomic(0)
-        let done = Atomic(0)
-        let rounds = 5_000
-        let leader = plainThread {
-            for number in 1...rounds {
-                while round.load(ordering: .acquiring) != number { sched_yield() }
-                // Ends: the other one joins, or has gone.
-                while connection.state.withLock({ $0.followers.isEmpty && $0.waiters[UInt64(number)] != nil }) { sched_yield() }
-                connection.stopReading()
-                done.store(number, ordering: .releasing)
-            }
-        }
-        var unread = 0
-        for number in 1...rounds {
+        for isHandedOver in [true, false] {
+            // A thread waits while another one reads.
             let waiter = ReplyWaiter(.thread)
+            try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
             connection.state.withLock { state in
                 (state.reader, state.unwantedReplies) = (.thread, 0)
-                waiter.conversation = UInt64(number)
-                state.waiters[UInt64(number)] = waiter
+                state.followers = [waiter]
             }
-            round.store(number, ordering: .releasing)
-            #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.awaitReply(waiter, .distantPast) }
-            while done.load(ordering: .acquiring) != number { sched_yield() }
-            if connection.state.withLock({ $0.reader == .thread }) { unread += 1 }
+            waiter.gate = EventLoop.Gate()
+            // Its time has passed; before it can say so, the other one goes.
+            if isHandedOver { connection.stopReading() }
+            let outcome = connection.giveUp(waiter, .replyTimedOut, unlessItMustRead: true)
+            #expect((outcome == nil) == isHandedOver)
+            // Who has gone is not made the reader any more; who is the reader reads, gives up and hands that over.
+            if isHandedOver {
+                #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.readUntilReply(waiter, .distantPast).get() }
+            } else {
+                connection.stopReading()
+            }
+            #expect(connection.state.withLock { $0.reader == .engine && $0.followers.isEmpty && $0.waiters.isEmpty })
         }
-        try leader.join()
-        #expect(unread == 0)
         connection.end(.becameInvalid)
         port.invalidate()
+    }
+
+    @Test func `a thread that has its reply hands the reading over to one that waits`() throws {
+        let name = freshName()
+        let held = EventLoopTestSupport.Gate()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
+            if id == 2 { held.wait() }
+            return [UInt8(id)]
+        }
+        let connection = try RemoteConnection(
+            PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 100)
+        let ask: @Sendable (Int32) throws -> [UInt8]? = { id in
+            let waiter = ReplyWaiter(.thread)
+            try connection.sendRequest(waiter, id: id, data: [], descriptors: [], deadline: .distantFuture)
+            return try connection.awaitReply(waiter, .now.advanced(by: patience))
+        }
+        let leader = plainThread { try ask(1) }
+        while connection.state.withLock({ $0.reader != .thread }) { sched_yield() }
+        let follower = plainThread { try ask(2) }
+        while connection.state.withLock({ $0.followers.count != 1 }) { sched_yield() }
+        // Nobody is answered before this, and the second not before the first has gone.
+        let running = RunningLoop { $0.add(port) }
+        #expect(try leader.join() == [1])
+        held.open()
+        #expect(try follower.join() == [2])
+        connection.end(.becameInvalid)
+        port.invalidate()
+        try running.end()
+    }
+
+    @Test func `a late reply is read by the engine, and then nothing is left to read`() throws {
+        let (release, heard) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
+        let served = try ServedPort { _, id, _ in
+            if id == 1 { release.wait() }
+            if id == 2 { heard.open() }
+            // More than the kernel keeps: the port serves this client again when somebody has read it.
+            return [UInt8](repeating: 1, count: id == 1 ? 4 << 20 : 0)
+        }
+        let connection = try RemoteConnection(
+            PortRegistration.find(try PortName(served.name), timeout: patience), engine: try PortEngine.shared(), maximumLength: 16 << 20)
+        let late = ReplyWaiter(.thread)
+        try connection.sendRequest(late, id: 1, data: [], descriptors: [], deadline: .distantFuture)
+        #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.awaitReply(late, .distantPast) }
+        #expect(connection.state.withLock { $0.unwantedReplies } == 1)
+        release.open()
+        try connection.send(id: 2, data: [], descriptors: [], deadline: .distantFuture)
+        heard.wait()
+        let next = ReplyWaiter(.thread)
+        try connection.sendRequest(next, id: 3, data: [], descriptors: [], deadline: .distantFuture)
+        #expect(try connection.awaitReply(next, .now.advanced(by: patience)) == [])
+        #expect(connection.state.withLock { $0.unwantedReplies == 0 && $0.waiters.isEmpty })
+        connection.end(.becameInvalid)
+        try served.end()
     }
 
     private static let never: [Duration] = [.seconds(Int64.max), .nanoseconds(Int64.max), .seconds(1 << 40)]
@@ -174,12 +219,18 @@ import Darwin
         let remotes = try (0..<3).map { _ in try RunLoop.RemoteMessagePort(name: name) }
         for remote in remotes { remote.onInvalidation { told.increment() } }
         let asking = remotes.map { remote in
-            plainThread { #expect(throws: RunLoop.PortError.becameInvalid) { try remote.ask() } }
+            plainThread {
+                // Two wait for the end of the first one's handler, or have not asked yet.
+                do throws(RunLoop.PortError) {
+                    _ = try remote.ask()
+                    return false
+                } catch { return error == .becameInvalid || error == .invalidPort }
+            }
         }
         try await elsewhere {
             begun.wait()
             port.invalidate()
-            for thread in asking { try thread.join() }
+            for thread in asking { #expect(try thread.join()) }
             let next = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
             next.invalidate()
             release.open()
