@@ -217,6 +217,11 @@ final class SourceMembership: @unchecked Sendable {
     /// How often it was served in the epoch of modes that is named.
     @exclusivity(unchecked) var servings: UInt32 = 0
     @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
+    /// In the same room, because no base has a port: the step in which it had its last turn to hand out messages.
+    var messageStep: UInt64 {
+        get { UInt64(countedInEpoch) << 32 | UInt64(servings) }
+        set { (countedInEpoch, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
+    }
     /// The first of its places in bases, which are linked through themselves and tagged with their modes' indices.
     @exclusivity(unchecked) private var firstRegistration: RegistrationPointer?
     /// The modes whose bases it has left until they run.

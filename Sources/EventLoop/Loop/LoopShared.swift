@@ -126,6 +126,8 @@ final class LoopOwned {
     @exclusivity(unchecked) var spareBlocks = WorkQueue()
     @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
     @exclusivity(unchecked) var spareJobs: ContiguousArray<QueuedJob> = []
+    /// Counts the steps that have handed out messages.
+    @exclusivity(unchecked) var messageStep: UInt64 = 0
     /// A job is on the stack: nested runs perform none.
     @exclusivity(unchecked) var isPerformingJobs = false
     /// When a pass that had only jobs to do last asked the kernel, in real time.

@@ -84,8 +84,10 @@ extension RunLoop {
         owned.owed.remove(.messages)
         var isHandled = false
         var isLeft = false
+        owned.messageStep += 1
+        let step = owned.messageStep
         var turns = -1
-        while let membership = nextMessaged(mode, &turns) {  // ends: each takes a turn, and there are as many as ports at the beginning
+        while let membership = nextMessaged(mode, step, &turns) {  // ends: there are as many turns as there were ports at the beginning
             if serveMessages(of: membership, run, mode, generation) { isHandled = true }
             if membership.source.hasMessage { isLeft = true }
             if run.isStopRequested || isTerminating.load(ordering: .acquiring) || (isHandled && run.returnsAfterSource) {
@@ -100,19 +102,24 @@ extension RunLoop {
         return isHandled
     }
 
-    /// The next port of the mode that has messages. It stays in the list, where a nested run finds it.
-    private func nextMessaged(_ mode: ModeState, _ turns: inout Int) -> SourceMembership? {
+    /// The next port of the mode that has messages and no turn in this step yet. It stays in the list, where a nested run finds it.
+    private func nextMessaged(_ mode: ModeState, _ step: UInt64, _ turns: inout Int) -> SourceMembership? {
         shared.withLock { _ in
             if turns < 0 { turns = mode.messaged.count }
-            while turns > 0 && !mode.messaged.isEmpty {  // ends: one turn less
-                turns -= 1
+            if turns == 0 { return nil }
+            for _ in 0..<mode.messaged.count {
                 if mode.nextMessaged >= mode.messaged.count { mode.nextMessaged = 0 }
                 let membership = mode.messaged[mode.nextMessaged]
-                if membership.source.hasMessage {
-                    mode.nextMessaged += 1
-                    return membership
+                guard membership.source.hasMessage else {
+                    mode.forgetMessagesLocked(of: membership, at: mode.nextMessaged)
+                    continue
                 }
-                mode.forgetMessagesLocked(of: membership, at: mode.nextMessaged)
+                mode.nextMessaged += 1
+                // A handler may have changed the order of the list. Later than `step`: it had its turn in a run that was nested in this step.
+                if membership.messageStep >= step { continue }
+                membership.messageStep = step
+                turns -= 1
+                return membership
             }
             return nil
         }

@@ -211,6 +211,8 @@ extension RunLoop.Source {
             if let membership = state.membership(of: loop) { return membership }
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
+            // Taken out and put in again by its own handler it has had its turn.
+            if holdsMessages && loop.isCurrent { membership.messageStep = loop.owned.messageStep }
             state.add(membership)
             return membership
         }

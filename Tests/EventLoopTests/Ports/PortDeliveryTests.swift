@@ -200,6 +200,40 @@ import Testing
         }
     }
 
+    @Test func `a port whose handler removes it and adds it again has one turn in a pass, and others have theirs`() throws {
+        try inManualTime { loop, _, trace in
+            let first = loop.addPort(trace, prefix: "a") { port, message in
+                loop.remove(port)
+                loop.add(port)
+                if message.id < 3 { try! port.send(message.id + 1) }
+            }
+            let second = loop.addPort(trace, prefix: "b")
+            try first.send(1)
+            try second.send(1)
+            for said in ["a1 b1", "a2", "a3"] {
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.take() == said)
+            }
+        }
+    }
+
+    @Test func `a port has one turn in a pass, also when another one leaves meanwhile`() throws {
+        try inManualTime { loop, _, trace in
+            let other = Slot<RunLoop.Port?>(nil)
+            let first = loop.addPort(trace, prefix: "a") { port, message in
+                loop.remove(other.value!)
+                if message.id < 2 { try! port.send(message.id + 1) }
+            }
+            other.value = loop.addPort(trace, prefix: "b")
+            try first.send(1)
+            try other.value!.send(1)
+            for said in ["a1", "a2"] {
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.take() == said)
+            }
+        }
+    }
+
     @Test func `a port in several modes hands out each message once, adding twice is adding once`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(forMode: .first, trace)

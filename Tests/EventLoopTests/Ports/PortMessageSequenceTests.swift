@@ -112,6 +112,30 @@ extension RunLoop {
         #expect(seen.sorted() == Array(1...count))
     }
 
+    @Test func `two loops after one message: the one that is too late goes on waiting`() async throws {
+        let count = 4_000 / UInt32(roundsDivisor)
+        let group = try RunLoopThreadGroup(count: 2)
+        defer { group.shutdown() }
+        let port = RunLoop.Port()
+        let seen = Counter()
+        async let readers: Void = withTaskGroup(of: Void.self) { tasks in
+            for loop in group.runLoops {
+                tasks.addTask { for await _ in loop.messages(of: port) { seen.increment() } }
+            }
+        }
+        let sender = plainThread {
+            for id in 1...count {
+                try port.send(Message(id: id))
+                // One at a time: both loops are woken for it.
+                spin("a message was left") { seen.value == Int(id) }
+            }
+            port.invalidate()
+        }
+        await readers
+        try sender.join()
+        #expect(seen.value == Int(count))
+    }
+
     @Test func `a cancelled task loses no message, however it races`() async throws {
         try await withLoopThread { thread in
             let port = RunLoop.Port(capacity: 4)

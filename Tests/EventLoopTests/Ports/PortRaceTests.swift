@@ -118,6 +118,11 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         second.loop.add(port)
         try port.send(2)
         waitForSleep(of: second.loop)
+        // It stays asleep: a loop that looks again and again is on its way to sleep each time.
+        let passes = second.loop.statistics.passes
+        for _ in 0..<1_000 { breathe() }
+        waitForSleep(of: second.loop)
+        #expect(second.loop.statistics.passes - passes <= 2)
         #expect(trace.description == "1 on first")
         leave.open()
         spin("the second loop was not told") { trace.list.count == 2 }
