@@ -36,6 +36,9 @@ ASAN_SETTINGS := detect_leaks=0
 endif
 LSAN_SETTINGS := suppressions=$(CURDIR)/Scripts/lsan.supp:print_suppressions=0
 
+# The sanitizers write into files: their reports would stand somewhere between the lines of a thousand tests.
+fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
+
 .PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke format lint ci clean dependencies
 
 help:
@@ -48,11 +51,15 @@ test: dependencies
 	$(SWIFT) test
 
 test-tsan: dependencies
-	TSAN_OPTIONS="$(TSAN_SETTINGS):$$TSAN_OPTIONS" $(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH)
+	rm -f $(TSAN_SCRATCH)/report.*
+	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(CURDIR)/$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
+		$(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
-	ASAN_OPTIONS="$(ASAN_SETTINGS):$$ASAN_OPTIONS" LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
-		$(SWIFT) test --sanitize=address --scratch-path $(ASAN_SCRATCH)
+	rm -f $(ASAN_SCRATCH)/report.*
+	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(CURDIR)/$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
+		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
+		$(SWIFT) test --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
 
 build: dependencies
 	$(SWIFT) build
