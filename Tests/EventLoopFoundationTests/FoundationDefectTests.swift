@@ -34,7 +34,7 @@ import Testing
 
     @Test func `12-9: a block performed on a sleeping loop is performed at once, and the run that waits for it returns`() throws {
         let isReady = Gate()
-        let published = Slot<RunLoop?>(nil)
+        let published = Box<RunLoop?>(nil)
         let performed = Box(false)
         let thread = joinableThread { loop in
             let alive = loop.keepAlive()

@@ -10,7 +10,6 @@
 import Dispatch
 import EventLoop
 import EventLoopTestSupport
-import Synchronization
 import XCTest
 
 #if canImport(Glibc)
@@ -239,7 +238,7 @@ final class MainRunLoopTests: XCTestCase {
 
     func testANestedRunFromAMainQueueBlockDoesNotSpinWhileBlocksWait() {
         let loop = loop
-        let passes = Mutex<UInt64>(0)
+        let passes = Locked<UInt64>(0)
         DispatchQueue.main.async {
             let alive = loop.keepAlive()
             let before = loop.statistics.passes
@@ -391,8 +390,8 @@ final class MainRunLoopTests: XCTestCase {
 
 /// Says whether something goes on.
 private final class Flag: Sendable {
-    private let value: Mutex<Bool>
-    init(_ value: Bool) { self.value = Mutex(value) }
+    private let value: Locked<Bool>
+    init(_ value: Bool) { self.value = Locked(value) }
     var isSet: Bool { value.withLock { $0 } }
     func clear() { value.withLock { $0 = false } }
 }

@@ -2,7 +2,6 @@
 // threads that it shares among tests.
 
 public import EventLoop
-import Synchronization
 
 #if canImport(Glibc)
 import Glibc
@@ -29,8 +28,8 @@ public func plainThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R)
 }
 
 public final class JoinableThread<R: Sendable>: Sendable {
-    private let result = Mutex<Result<R, any Error>?>(nil)
-    private let thread = Mutex<UInt?>(nil)
+    private let result = Locked<Result<R, any Error>?>(nil)
+    private let thread = Locked<UInt?>(nil)
 
     init(_ body: @escaping @Sendable () throws -> R) {
         let start = ThreadStart { [self] in

@@ -154,18 +154,9 @@ public final class Counter: Sendable {
 }
 
 /// A value that a closure needs and that is made after it.
-public final class Slot<Value: Sendable>: Sendable {
-    private let content: Mutex<Value>
-    public init(_ value: Value) { content = Mutex(value) }
-    public var value: Value {
-        get { content.withLock { $0 } }
-        set { content.withLock { $0 = newValue } }
-    }
-}
-
 public final class WeakReference<Object: AnyObject & Sendable>: Sendable {
     private struct Holder { weak var object: Object? }
-    private let holder = Mutex(Holder())
+    private let holder = Locked(Holder())
     public init(_ object: Object? = nil) { value = object }
     public var value: Object? {
         get { holder.withLock { $0.object } }
@@ -235,7 +226,7 @@ public final class RunningLoop: Sendable {
 
     /// `setup` comes first on the new thread; `init` returns after it.
     public init(mode: RunLoop.Mode = .default, setup: @escaping @Sendable (RunLoop) -> Void = { _ in }) {
-        let published = Slot<(RunLoop, UInt)?>(nil)
+        let published = Box<(RunLoop, UInt)?>(nil)
         let ready = Gate()
         thread = joinableThread { loop in
             loop.addIdleSource(forMode: mode)

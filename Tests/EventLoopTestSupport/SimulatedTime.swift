@@ -61,57 +61,6 @@ public func currentThreadID() -> UInt {
     #endif
 }
 
-/// A value that handlers change, on whatever thread.
-///
-/// The lock is the system's and not `Synchronization.Mutex`, which ThreadSanitizer cannot see into.
-public final class Box<Value: Sendable>: @unchecked Sendable {
-    // SAFETY: `storage` is touched under `lock` only; `lock` does not move, and lives as long as the box.
-    private var storage: Value
-    private let lock = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-
-    public init(_ value: Value) {
-        storage = value
-        pthread_mutex_init(lock, nil)
-    }
-
-    deinit {
-        pthread_mutex_destroy(lock)
-        lock.deallocate()
-    }
-
-    public var value: Value {
-        get { locked { storage } }
-        set {
-            // The old value is let go of after the lock: its deinit may be a test's.
-            let old = locked {
-                defer { storage = newValue }
-                return storage
-            }
-            withExtendedLifetime(old) {}
-        }
-    }
-
-    @discardableResult
-    public func change<R: Sendable>(_ body: @Sendable (inout Value) -> R) -> R { locked { body(&storage) } }
-
-    private func locked<R>(_ body: () -> R) -> R {
-        pthread_mutex_lock(lock)
-        defer { pthread_mutex_unlock(lock) }
-        return body()
-    }
-}
-
-extension Box where Value == Int {
-    /// Counts up, and returns the new count.
-    @discardableResult
-    public func increment() -> Int {
-        change { count in
-            count += 1
-            return count
-        }
-    }
-}
-
 /// Tells when it is let go of, and on which thread.
 public final class Canary: Sendable {
     private let onRelease: @Sendable () -> Void

@@ -2,10 +2,9 @@
 // A afterWaiting, X exit; a test adds words of its own in between.
 
 public import EventLoop
-import Synchronization
 
 public final class Trace: Sendable, CustomStringConvertible {
-    private let entries = Mutex<[String]>([])
+    private let entries = Locked<[String]>([])
 
     public init() {}
 

@@ -83,7 +83,7 @@ private func unblockTestSignal() {
 
     @Test func `the same program gives the same trace a thousand times, with descriptors and signals beside the clock`() async throws {
         let test = try #require(Test.current)
-        let traces = Slot<Set<String>>([])
+        let traces = Box<Set<String>>([])
         try await catchingSignals {
             for _ in 0..<Self.times {
                 try await RunLoopTrait.runLoop(.manualTime(autoAdvance: true)).provideScope(for: test, testCase: nil) {
@@ -105,7 +105,7 @@ private func unblockTestSignal() {
 
     @Test func `the same tasks give the same trace a thousand times`() async throws {
         let test = try #require(Test.current)
-        let traces = Slot<Set<String>>([])
+        let traces = Box<Set<String>>([])
         for _ in 0..<Self.times {
             try await RunLoopTrait.runLoop(.manualTime(autoAdvance: true)).provideScope(for: test, testCase: nil) {
                 let (loop, clock, trace) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest, Trace())

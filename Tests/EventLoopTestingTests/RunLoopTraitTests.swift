@@ -148,7 +148,7 @@ import Darwin
     }
 
     @Test func `the loop has ended when the test is over, and the handlers are let go of`() async throws {
-        let loop = Slot<RunLoop?>(nil)
+        let loop = Box<RunLoop?>(nil)
         let released = Counter()
         try await scope(.runLoop) {
             loop.value = .ofTest
@@ -161,7 +161,7 @@ import Darwin
 
     @Test func `the loop has ended also when the test throws, and its error is the test's`() async throws {
         struct Expected: Error {}
-        let loop = Slot<RunLoop?>(nil)
+        let loop = Box<RunLoop?>(nil)
         await #expect(throws: Expected.self) {
             try await scope(.runLoop(mustBeLeftEmpty: true)) {
                 loop.value = .ofTest
@@ -173,7 +173,7 @@ import Darwin
     }
 
     @Test func `the loop has ended also when the test's task was cancelled`() async throws {
-        let loop = Slot<RunLoop?>(nil)
+        let loop = Box<RunLoop?>(nil)
         let test = try #require(Test.current)
         let task = Task {
             try await RunLoopTrait.scope(.runLoop, test) {
@@ -188,7 +188,7 @@ import Darwin
     }
 
     @Test func `what a test leaves is named when it must leave nothing`() async throws {
-        let messages = Slot<[String]>([])
+        let messages = Box<[String]>([])
         try await withKnownIssue {
             try await scope(.runLoop(.manualTime, mustBeLeftEmpty: true)) {
                 let loop = RunLoop.ofTest

@@ -5,7 +5,6 @@
 // stand for each loop's own constants.
 
 internal import EventLoopTestSupport
-internal import Synchronization
 
 /// By another name, since Foundation has a `Pipe` too.
 typealias PortPipe = Pipe
@@ -69,7 +68,7 @@ protocol Engine: Sendable {
 // SAFETY: the dictionary is behind the mutex; the items are objects that either run loop lets any thread use (of Core
 // Foundation's the Guide says so).
 final class NamedItems<Item>: @unchecked Sendable {
-    private let lock = Mutex(())
+    private let lock = Locked(())
     private var byName: [String: Item] = [:]
 
     subscript(name: String) -> Item {

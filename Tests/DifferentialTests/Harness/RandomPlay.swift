@@ -3,7 +3,7 @@
 //
 // What the two do differently on purpose is left out of the choices, with the section of semantics.md that says so.
 
-internal import Synchronization
+internal import EventLoopTestSupport
 
 final class RandomPlay: Sendable {
     /// What a play is made of; not everything can be together without CF's outcome depending on chance.
@@ -34,7 +34,7 @@ final class RandomPlay: Sendable {
     private static let modes = ["default", "m", "n"]
     private let stage: Stage
     private let cast: Cast
-    private let state: Mutex<State>
+    private let state: Locked<State>
     private var sources: [String] { cast.nestsInSources ? ["a"] : ["a", "b", "c", "d"] }
     private let observers = ["o", "p", "q"]
     private var timers: [String] { cast.timers ? ["t", "u", "v"] : [] }
@@ -42,7 +42,7 @@ final class RandomPlay: Sendable {
     init(_ stage: Stage, _ cast: Cast, seed: UInt64) {
         self.stage = stage
         self.cast = cast
-        state = Mutex(State(generator: SplitMix64(state: seed)))
+        state = Locked(State(generator: SplitMix64(state: seed)))
     }
 
     func perform() {

@@ -10,7 +10,6 @@
 //     mode:m          what a scenario asks for by itself: `note`, `ask…`
 
 internal import EventLoopTestSupport
-internal import Synchronization
 
 #if canImport(Glibc)
 internal import Glibc
@@ -29,10 +28,10 @@ final class Stage: Sendable {
 
     private final class Shared: Sendable {
         let trace = Trace()
-        let counts = Mutex<[String: Int]>([:])
-        let marked = Mutex(0.0)
-        let needsRescue = Mutex(false)
-        let helpers = Mutex<[JoinableThread<Void>]>([])
+        let counts = Locked<[String: Int]>([:])
+        let marked = Locked(0.0)
+        let needsRescue = Locked(false)
+        let helpers = Locked<[JoinableThread<Void>]>([])
     }
 
     init(_ engine: any Engine) {

@@ -83,7 +83,7 @@ private final class Target: Sendable {}
 
     @Test func `without a delay that repeats itself lets everything else happen`() throws {
         try inManualTime { loop, clock, trace in
-            let again = Slot<(@Sendable () -> Void)?>(nil)
+            let again = Box<(@Sendable () -> Void)?>(nil)
             let rounds = Counter()
             again.value = {
                 guard rounds.increment() < 20 else { return loop.stop() }
@@ -179,7 +179,7 @@ private final class Target: Sendable {}
     @Test func `that another one of the same date cancels is not performed`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
-            let second = Slot<RunLoop.DelayedPerform?>(nil)
+            let second = Box<RunLoop.DelayedPerform?>(nil)
             loop.perform(after: .milliseconds(1)) {
                 trace.add("first")
                 second.value!.cancel()
@@ -195,7 +195,7 @@ private final class Target: Sendable {}
     func `cancelled from a callout of the pass it is due in is not performed:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
-            let token = Slot<RunLoop.DelayedPerform?>(nil)
+            let token = Box<RunLoop.DelayedPerform?>(nil)
             try callout.arrange(loop, clock, trace) { token.value!.cancel() }
             // After the callout's own timer, so that this one goes first.
             token.value = loop.perform(after: callout == .port ? .milliseconds(1) : .zero) { trace.add("delayed") }
@@ -207,8 +207,8 @@ private final class Target: Sendable {}
     }
 
     @Test func `cancelled from another thread is not performed, and a loop left with nothing finishes`() throws {
-        let published = Slot<RunLoop.DelayedPerform?>(nil)
-        let loopOf = Slot<RunLoop?>(nil)
+        let published = Box<RunLoop.DelayedPerform?>(nil)
+        let loopOf = Box<RunLoop?>(nil)
         let ready = Gate()
         let thread = joinableThread { loop in
             published.value = loop.perform(after: .seconds(1_000)) {}

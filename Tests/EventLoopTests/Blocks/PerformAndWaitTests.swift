@@ -79,7 +79,7 @@ private func performInNoMode(of loop: RunLoop) {
 
     /// Listing 3-14's loop runs until a flag is set, and looks at it after each source.
     @Test func `is a handled source, and wakes`() throws {
-        let published = Slot<RunLoop?>(nil)
+        let published = Box<RunLoop?>(nil)
         let ready = Gate()
         let thread = joinableThread { loop in
             loop.addIdleSource()
@@ -113,7 +113,7 @@ private func performInNoMode(of loop: RunLoop) {
 
     @Test func `waits for a run of one of its modes`() throws {
         let trace = Trace()
-        let (queued, published) = (Gate(), Slot<RunLoop?>(nil))
+        let (queued, published) = (Gate(), Box<RunLoop?>(nil))
         let ready = Gate()
         let thread = joinableThread { loop in
             for mode in [RunLoop.Mode.default, "right", "wrong"] { loop.addIdleSource(forMode: mode) }
@@ -189,7 +189,7 @@ private func performInNoMode(of loop: RunLoop) {
 
     @Test(arguments: [Duration.zero, .seconds(-1), .milliseconds(1)])
     func `with a timeout that passes first withdraws the body`(_ timeout: Duration) throws {
-        let (asked, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let (asked, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
         let trace = Trace()
         let thread = joinableThread { loop in
             loop.addIdleSource()
@@ -207,7 +207,7 @@ private func performInNoMode(of loop: RunLoop) {
     }
 
     @Test func `that was withdrawn keeps no mode from being empty`() throws {
-        let (asked, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+        let (asked, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
         let trace = Trace()
         let thread = joinableThread { loop in
             trace.observe(loop)
@@ -279,7 +279,7 @@ private func performInNoMode(of loop: RunLoop) {
     func `is released when the loop's thread ends first`(_ timeout: Duration?) throws {
         // Many times: the closure must be let go of before the waiter leaves, and both happen at once.
         for _ in 1...100 {
-            let (leave, published, ready) = (Gate(), Slot<RunLoop?>(nil), Gate())
+            let (leave, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
             let performed = Counter()
             let thread = joinableThread { loop in
                 published.value = loop

@@ -23,7 +23,7 @@ private final class HeldLoop: Sendable {
     private let thread: JoinableThread<[RunLoop.RunResult]>
 
     init(_ runs: @escaping @Sendable (RunLoop) -> [RunLoop.RunResult]) {
-        let (published, ready, go) = (Slot<RunLoop?>(nil), Gate(), go)
+        let (published, ready, go) = (Box<RunLoop?>(nil), Gate(), go)
         thread = joinableThread { loop in
             published.value = loop
             ready.open()

@@ -171,7 +171,7 @@ import Testing
 
     @Test func `that queues itself goes round without sleeping, and lets the rest happen`() throws {
         try inManualTime { loop, clock, trace in
-            let again = Slot<(@Sendable () -> Void)?>(nil)
+            let again = Box<(@Sendable () -> Void)?>(nil)
             let rounds = Counter()
             again.value = {
                 guard rounds.increment() < 20 else { return loop.stop() }

@@ -103,7 +103,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
     }
 
     @Test func `are on the thread that adds and removes`() throws {
-        let threads = Slot<[UInt]>([])
+        let threads = Box<[UInt]>([])
         let source = RunLoop.CustomSource(
             schedule: { _, _ in threads.value.append(currentThread()) },
             cancel: { _, _ in threads.value.append(currentThread()) },
@@ -203,7 +203,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
     func `another thread can use the loop and the source during a callout:`(_ way: String) throws {
         try onFreshThread { loop in
             let done = Counter()
-            let armed = Slot(false)
+            let armed = Box(false)
             let itself = WeakReference<RunLoop.CustomSource>()
             let callout: @Sendable (RunLoop, RunLoop.Mode) -> Void = { loop, _ in
                 guard armed.value else { return }
@@ -269,7 +269,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
 
     @Test func `the end of the thread cancels in every mode, on that thread`() throws {
         let trace = Trace()
-        let threads = Slot<Set<UInt>>([])
+        let threads = Box<Set<UInt>>([])
         let source = RunLoop.CustomSource(
             cancel: { loop, mode in
                 trace.add("-\(mode)")

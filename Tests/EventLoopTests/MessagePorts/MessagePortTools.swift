@@ -89,7 +89,7 @@ extension RunLoop.RemoteMessagePort {
 
 /// Has a thread of its own do what blocks: a test that waits on a thread of the pool for a task that needs one may wait for ever.
 func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
-    let handle = Slot<JoinableThread<R>?>(nil)
+    let handle = Box<JoinableThread<R>?>(nil)
     await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
         handle.value = plainThread {
             defer { continuation.resume() }

@@ -38,7 +38,7 @@ import Testing
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
-            let result = Slot<RunLoop.RunResult?>(nil)
+            let result = Box<RunLoop.RunResult?>(nil)
             try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: "empty", for: .seconds(1_000_000)) }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(result.value == .finished)
@@ -52,7 +52,7 @@ import Testing
     func `in the common modes is refused:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: .common)
-            let result = Slot<RunLoop.RunResult?>(nil)
+            let result = Box<RunLoop.RunResult?>(nil)
             try callout.arrange(loop, clock, Trace()) { result.value = loop.run(mode: .common, for: .seconds(1_000_000)) }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(result.value == .finished)
@@ -156,8 +156,8 @@ import Testing
     @Test func `may be deep`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
-            let depth = Slot(0)
-            let body = Slot<(@Sendable () -> Void)?>(nil)
+            let depth = Box(0)
+            let body = Box<(@Sendable () -> Void)?>(nil)
             body.value = {
                 depth.value = loop.runDepth
                 guard loop.runDepth < 40 else { return }

@@ -366,7 +366,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
 
     @Test func `releases its handler when it is invalidated`() throws {
         try inManualTime { loop, _, trace in
-            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let witness = Box<Witness?>(Witness { trace.add("released") })
             let observer = RunLoop.Observer(activities: .all) { [witness = witness.value!] _, _ in witness.testify() }
             witness.value = nil
             loop.add(observer)

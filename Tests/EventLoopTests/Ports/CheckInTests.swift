@@ -14,7 +14,7 @@ private typealias Message = RunLoop.PortMessage
     private static func launchThread(with main: RunLoop.Port, _ trace: Trace) -> JoinableThread<Int> {
         plainThread {
             let loop = RunLoop.current
-            let shouldExit = Slot(false)
+            let shouldExit = Box(false)
             let turns = Counter()
             let port = RunLoop.Port { port, message in
                 #expect(loop.isCurrent)
@@ -35,9 +35,9 @@ private typealias Message = RunLoop.PortMessage
     func `a worker checks in, talks, and goes home`(rounds: Int) throws {
         try onFreshThread { loop in
             let trace = Trace()
-            let isOver = Slot(false)
-            let distant = Slot<RunLoop.Port?>(nil)
-            let left = Slot(rounds)
+            let isOver = Box(false)
+            let distant = Box<RunLoop.Port?>(nil)
+            let left = Box(rounds)
             @Sendable func tell(_ worker: RunLoop.Port, _ port: RunLoop.Port) {
                 let isLast = left.value == 0
                 left.value -= 1

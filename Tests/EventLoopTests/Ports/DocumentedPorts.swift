@@ -55,7 +55,7 @@ func work(for office: RunLoop.Port) {
 }
 
 private func checkIn() -> UInt8 {
-    let total = Slot<UInt8>(0)
+    let total = Box<UInt8>(0)
     let office = Office(on: RunLoop.current, numbers: [20, 15, 7]) { total.value = $0 }
     let worker = plainThread { work(for: office.port) }
     _ = RunLoop.current.run(for: generously)

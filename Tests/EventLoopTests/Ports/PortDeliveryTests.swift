@@ -13,7 +13,7 @@ import Testing
     @Test func `a message arrives with its id, its components in order, and its reply port`() throws {
         try onFreshThread { loop in
             let (inside, reply) = (RunLoop.Port(), RunLoop.Port())
-            let seen = Slot<RunLoop.PortMessage?>(nil)
+            let seen = Box<RunLoop.PortMessage?>(nil)
             let port = RunLoop.Port { _, message in seen.value = message }
             loop.add(port)
             try port.send(RunLoop.PortMessage(id: 7, components: [.bytes([1, 2]), .port(inside), .bytes([])], replyPort: reply))
@@ -107,7 +107,7 @@ import Testing
 
     @Test func `a message from another thread wakes a sleeping loop`() throws {
         let trace = Trace()
-        let published = Slot<RunLoop.Port?>(nil)
+        let published = Box<RunLoop.Port?>(nil)
         let running = RunningLoop { loop in
             published.value = loop.addPort(trace) { _, _ in loop.stop() }
             trace.observe(loop)
@@ -190,7 +190,7 @@ import Testing
 
     @Test func `a port removed by an earlier port of the pass is not served`() throws {
         try inManualTime { loop, _, trace in
-            let other = Slot<RunLoop.Port?>(nil)
+            let other = Box<RunLoop.Port?>(nil)
             let first = loop.addPort(trace, prefix: "a") { _, _ in loop.remove(other.value!) }
             other.value = loop.addPort(trace, prefix: "b")
             try first.send(1)
@@ -219,7 +219,7 @@ import Testing
 
     @Test func `a port has one turn in a pass, also when another one leaves meanwhile`() throws {
         try inManualTime { loop, _, trace in
-            let other = Slot<RunLoop.Port?>(nil)
+            let other = Box<RunLoop.Port?>(nil)
             let first = loop.addPort(trace, prefix: "a") { port, message in
                 loop.remove(other.value!)
                 if message.id < 2 { try! port.send(message.id + 1) }
@@ -364,7 +364,7 @@ import Testing
 
     @Test func `loops that share a clock do not jump over a message from one to the other`() throws {
         let clock = RunLoop.ManualClock(autoAdvance: true)
-        let (trace, address) = (Trace(), Slot<RunLoop.Port?>(nil))
+        let (trace, address) = (Trace(), Box<RunLoop.Port?>(nil))
         let (receiverIsReady, senderIsReady) = (Gate(), Gate())
         let receiver = joinableThread { loop in
             loop.use(clock)

@@ -69,7 +69,7 @@ extension RunLoop {
             let loop = thread.runLoop
             let port = RunLoop.Port()
             try port.send(1)
-            let got = Slot<UInt32?>(nil)
+            let got = Box<UInt32?>(nil)
             let reader = Task {
                 for await message in loop.messages(of: port, mode: .first) {
                     got.value = message.id

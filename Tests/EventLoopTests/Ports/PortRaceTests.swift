@@ -39,7 +39,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     func `nothing of many senders is lost, and each one's order is kept`(capacity: Int) throws {
         let (senders, each) = (4, 5_000 / roundsDivisor)
         let book = Book(senders: senders)
-        let published = Slot<RunLoop.Port?>(nil)
+        let published = Box<RunLoop.Port?>(nil)
         let running = RunningLoop { loop in
             let port = RunLoop.Port(capacity: capacity) { _, message in
                 book.enter(message)
@@ -162,7 +162,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
 
     @Test func `two loops that send to one another go on for as long as they like`() throws {
         let rounds = 20_000 / roundsDivisor
-        let ports = Slot<[RunLoop.Port]>([])
+        let ports = Box<[RunLoop.Port]>([])
         func player() -> RunningLoop {
             RunningLoop { loop in
                 let port = RunLoop.Port(capacity: 1) { port, message in
@@ -203,7 +203,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     @Test func `a message to a loop that works wakes nobody, and a batch of them is one wake-up`() throws {
         let (entered, leave) = (Gate(), Gate())
         let count = Counter()
-        let published = Slot<RunLoop.Port?>(nil)
+        let published = Box<RunLoop.Port?>(nil)
         let running = RunningLoop { loop in
             let port = RunLoop.Port { _, message in
                 count.increment()
@@ -240,7 +240,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         let running = RunningLoop()
         let port = RunLoop.Port(capacity: 1) { _, _ in }
         running.loop.add(port)
-        let isOver = Slot(false)
+        let isOver = Box(false)
         let askers = (0..<2).map { _ in
             plainThread { while !isOver.value { _ = running.loop.debugDescription } }
         }

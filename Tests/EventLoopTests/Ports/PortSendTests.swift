@@ -108,7 +108,7 @@ private var farOff: RunLoop.Instant { .now + generously }
 
     @Test func `a handler that waits for the thread that waits for its room is not waited for`() throws {
         // The room is there from the call of the handler on, not from its end.
-        let (port, second) = (Slot<RunLoop.Port?>(nil), Gate())
+        let (port, second) = (Box<RunLoop.Port?>(nil), Gate())
         let trace = Trace()
         let running = RunningLoop { loop in
             port.value = loop.addPort(capacity: 1, trace) { _, message in
@@ -139,7 +139,7 @@ private var farOff: RunLoop.Instant { .now + generously }
     @Test func `invalidating drops what is queued, at once, and tells once`() throws {
         let trace = Trace()
         let port = RunLoop.Port { _, _ in trace.add("message") }
-        let inside = Slot<RunLoop.Port?>(RunLoop.Port())
+        let inside = Box<RunLoop.Port?>(RunLoop.Port())
         inside.value!.onInvalidation { trace.add("dropped") }
         port.onInvalidation { trace.add("end") }
         try port.send(Message(id: 1, components: [.port(inside.value!)]))
@@ -252,7 +252,7 @@ private var farOff: RunLoop.Instant { .now + generously }
     }
 
     @Test func `invalidating wakes a loop that nothing else keeps`() throws {
-        let published = Slot<RunLoop.Port?>(nil)
+        let published = Box<RunLoop.Port?>(nil)
         let thread = joinableThread { loop in
             let port = RunLoop.Port { _, _ in }
             loop.add(port)

@@ -19,7 +19,7 @@ import Darwin
             let duplicate = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 0)
             defer { close(duplicate) }
             var stale: RunLoop.DescriptorSource? = try readSource(old) { _ in trace.add("stranger") }
-            let ending = Slot(stale)
+            let ending = Box(stale)
             stale = nil
             loop.add(ending.value!)
             let later = try readSource(other) { _ in

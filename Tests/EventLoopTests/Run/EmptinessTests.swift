@@ -194,7 +194,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
             let token = loop.keepAlive()
             return { token.cancel() }
         case .releaseKeepAlive:
-            let token = Slot<RunLoop.KeepAlive?>(loop.keepAlive())
+            let token = Box<RunLoop.KeepAlive?>(loop.keepAlive())
             return { token.value = nil }
         }
     }
@@ -223,7 +223,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
     @Test(arguments: Emptying.allCases)
     func `from another thread ends the sleep`(_ way: Emptying) throws {
         let asleep = Gate()
-        let published = Slot<(RunLoop, @Sendable () -> Void)?>(nil)
+        let published = Box<(RunLoop, @Sendable () -> Void)?>(nil)
         let thread = joinableThread { loop in
             // The way out is the only reference to a token that is to be released.
             published.value = (loop, way.prepare(loop, far: .now + .seconds(1_000)))

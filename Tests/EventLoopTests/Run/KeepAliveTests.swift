@@ -79,7 +79,7 @@ import Testing
     }
 
     @Test func `one of two cancelled from another thread leaves the loop asleep or running`() throws {
-        let tokens = Slot<[RunLoop.KeepAlive]>([])
+        let tokens = Box<[RunLoop.KeepAlive]>([])
         let ready = Gate()
         let thread = joinableThread { loop in
             tokens.value = [loop.keepAlive(), loop.keepAlive()]

@@ -206,7 +206,7 @@ import Testing
     @Test(arguments: ["source", "timer", "observer"], ["remove", "invalidate"])
     func `a loop holds an item until it is taken away:`(_ kind: String, _ way: String) throws {
         try inManualTime { loop, clock, trace in
-            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let witness = Box<Witness?>(Witness { trace.add("released") })
             let taken = makeItem(kind, in: loop, witness.value!)
             witness.value = nil
             #expect(trace.take() == "")
@@ -218,7 +218,7 @@ import Testing
     @Test(arguments: ["source", "timer", "observer"])
     func `an item that is invalidated releases its handler, though somebody holds the item:`(_ kind: String) throws {
         try inManualTime { loop, clock, trace in
-            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let witness = Box<Witness?>(Witness { trace.add("released") })
             let source = RunLoop.CustomSource { [witness = witness.value!] in witness.testify() }
             let timer = RunLoop.Timer(fireAt: .distantFuture) { [witness = witness.value!] _ in witness.testify() }
             let observer = RunLoop.Observer(activities: .all) { [witness = witness.value!] _, _ in witness.testify() }
@@ -242,7 +242,7 @@ import Testing
 
     @Test func `an item that invalidates itself keeps its handler until the callout has returned`() throws {
         try inManualTime { loop, clock, trace in
-            let witness = Slot<Witness?>(Witness { trace.add("released") })
+            let witness = Box<Witness?>(Witness { trace.add("released") })
             loop.addSource(signaled: true) { [witness = witness.value!] source in
                 source.invalidate()
                 trace.add("still here")
@@ -257,9 +257,9 @@ import Testing
     /// Handlers may own what only the loop's thread may touch.
     @Test(arguments: ["source", "timer", "observer"])
     func `the handler of an item that another thread invalidates is released on the loop's:`(_ kind: String) throws {
-        let threads = Slot<[UInt]>([])
+        let threads = Box<[UInt]>([])
         let released = Gate()
-        let witness = Slot<Witness?>(
+        let witness = Box<Witness?>(
             Witness {
                 threads.value.append(currentThread())
                 released.open()

@@ -103,7 +103,7 @@ import Testing
     func `isWaiting is false in a callout:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
-            let seen = Slot<Bool?>(nil)
+            let seen = Box<Bool?>(nil)
             try callout.arrange(loop, clock, trace) { seen.value = loop.isWaiting }
             #expect(!loop.isWaiting)
             #expect(loop.run(for: .seconds(1)) == .timedOut)

@@ -306,7 +306,7 @@ import Testing
 
     @Test func `that is sticky and comes before the thread runs is not lost`() throws {
         let (asked, ready) = (Gate(), Gate())
-        let published = Slot<RunLoop?>(nil)
+        let published = Box<RunLoop?>(nil)
         let thread = joinableThread { loop in
             loop.addIdleSource()
             published.value = loop
@@ -322,7 +322,7 @@ import Testing
 
     @Test func `that is sticky is never lost, whenever it comes`() throws {
         let rounds = 300
-        let published = Slot<RunLoop?>(nil)
+        let published = Box<RunLoop?>(nil)
         let ready = Gate()
         let done = Counter()
         let thread = joinableThread { loop in
