@@ -13,11 +13,14 @@ extension RemoteConnection {
             let result = loop.run(mode, limit: timeout <= .zero ? .min : deadline.nanoseconds, returnsAfterSource: true)
             if let outcome = state.withLock({ _ in waiter.outcome }) { return try outcome.get() }
             // The loop ends, and runs no more: its thread has nothing else to do than to wait.
-            if loop.isOver || result == .finished { return try waitWithoutLoop(waiter, until: deadline).get() }
+            if loop.isOver || result == .finished {
+                return try waitWithoutLoop(waiter, until: .now.advanced(by: loop.now().duration(to: deadline))).get()
+            }
             if result == .timedOut || loop.now() >= deadline { return try giveUp(waiter, .replyTimedOut).get() }
         }
     }
 
+    /// In real time, whatever the clock of the loop: nothing moves a clock of tests for a loop that has ended.
     private func waitWithoutLoop(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) -> ReplyWaiter.Outcome {
         let gate = Gate()
         let isOver = state.withLock { _ in
@@ -33,6 +36,7 @@ extension RemoteConnection {
         id: Int32, data: [UInt8], descriptors: [Int32], deadline: RunLoop.Instant
     ) async throws(RunLoop.PortError) -> [UInt8]? {
         try check(data, descriptors)
+        if Task.isCancelled { throw .sendTimedOut }
         let waiter = ReplyWaiter(.task)
         switch state.withLock({ beginRequest(waiter, id, data, descriptors, gate: nil, &$0) }) {
         case .whole, .partly: break

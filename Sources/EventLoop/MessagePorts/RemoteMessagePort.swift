@@ -116,7 +116,8 @@ extension RunLoop {
 
         /// Sends a request and suspends until the reply has come.
         ///
-        /// `timeout` (real time) is for sending and waiting together. A task that is cancelled gives up at once, as if it had passed.
+        /// `timeout` (real time) is for sending and waiting together. A task that is cancelled gives up at once, as if it had passed; one that
+        /// was cancelled before sends nothing.
         ///
         /// - Throws: as the call that blocks.
         public func request(id: Int32, data: [UInt8] = [], timeout: Swift.Duration) async throws(PortError) -> [UInt8]? {

@@ -163,6 +163,31 @@ import Darwin
         try served.end()
     }
 
+    @Test func `a request whose loop has been told to end waits on in real time, though the loop's time stands still`() throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let outcome = Box<RunLoop.PortError?>(nil)
+        let waited = Box(Duration.zero)
+        let ended = EventLoopTestSupport.Gate()
+        let clock = RunLoop.ManualClock()
+        let thread = try RunLoopThread(name: "asks", setup: { $0.use(clock) })
+        thread.runLoop.perform {
+            defer { ended.open() }
+            thread.stop()
+            let start = ContinuousClock.now
+            do throws(RunLoop.PortError) {
+                _ = try remote.request(id: 1, sendTimeout: patience, replyTimeout: .milliseconds(50), replyMode: "replies")
+            } catch { outcome.value = error }
+            waited.value = ContinuousClock.now - start
+        }
+        ended.wait()
+        #expect(outcome.value == .replyTimedOut)
+        #expect(waited.value >= .milliseconds(49))
+        thread.join()
+        port.invalidate()
+    }
+
     @Test func `a request whose loop is told to end hears of the server's end`() throws {
         let (begun, ended) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         let name = freshName()
@@ -185,19 +210,20 @@ import Darwin
         thread.join()
     }
 
-    @Test func `a task that was cancelled before it asks gives up at once, and the connection goes on`() async throws {
-        let served = try ServedPort { _, _, data in data }
-        let quiet = freshName()
-        let port = try RunLoop.LocalMessagePort(name: quiet) { _, _, _ in nil }
-        let remotes = [try RunLoop.RemoteMessagePort(name: quiet), try RunLoop.RemoteMessagePort(name: served.name)]
+    @Test func `a task that was cancelled before it asks sends nothing, and the connection goes on`() async throws {
+        let heard = Box<[Int32]>([])
+        let served = try ServedPort { _, id, data in
+            heard.change { $0.append(id) }
+            return data
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let task = Task {
             withUnsafeCurrentTask { $0?.cancel() }
-            await #expect(throws: RunLoop.PortError.replyTimedOut) { try await remotes[0].request(id: 1, timeout: patience) }
-            _ = try? await remotes[1].request(id: 1, timeout: patience)
+            await #expect(throws: RunLoop.PortError.sendTimedOut) { try await remote.request(id: 1, timeout: patience) }
         }
         await task.value
-        #expect(try await remotes[1].request(id: 2, data: [5], timeout: patience) == [5])
-        port.invalidate()
+        #expect(try await remote.request(id: 2, data: [5], timeout: patience) == [5])
+        #expect(heard.value == [2])
         try served.end()
     }
 
