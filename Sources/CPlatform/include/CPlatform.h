@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "CPlatformSockets.h"
+#include "CPlatformPorts.h"
 
 // MARK: Threads
 

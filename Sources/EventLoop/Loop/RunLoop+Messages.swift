@@ -22,6 +22,18 @@ extension RunLoop.Port {
     public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now { outcome = queue.put(message, before: deadline) }
+        try finishSending(outcome)
+    }
+
+    /// Sends a message if there is room: the same, without a deadline, and without the clock that a default of now reads.
+    ///
+    /// - Throws: `.invalidPort`, `.sendTimedOut`.
+    public func send(_ message: RunLoop.PortMessage) throws(RunLoop.PortError) {
+        try finishSending(queue.put(message))
+    }
+
+    @inline(__always)
+    private func finishSending(_ outcome: PortQueue.Outcome) throws(RunLoop.PortError) {
         switch outcome {
         case .first: tellOfMessages()
         case .behind: break

@@ -13,7 +13,7 @@ enum W10MessagePort {
         [("one-core", Int32(0), "both on one processor"), ("two-cores", -1, "anywhere")].map { id, processor, place in
             Case(
                 "W10.\(id)", "round trip between two processes, \(place)", amount: .upTo(100_000),
-                goals: [Goal("libevent", ratio: 1.3)],
+                goals: [Goal("libevent", ratio: 1.3)], gated: id == "one-core" ? [.allocations, .systemCalls] : [],
                 contenders: [
                     Contender("eventloop") { messagePort(processor, $0) },
                     Contender("eventloop-async") { tasks(processor, $0) },

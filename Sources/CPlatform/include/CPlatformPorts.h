@@ -1,5 +1,5 @@
-#ifndef EVENTLOOP_CPLATFORM_SOCKETS_H
-#define EVENTLOOP_CPLATFORM_SOCKETS_H
+#ifndef EVENTLOOP_CPLATFORM_PORTS_H
+#define EVENTLOOP_CPLATFORM_PORTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
