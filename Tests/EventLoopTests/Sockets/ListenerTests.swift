@@ -76,7 +76,8 @@ import Darwin
     @Test func `each connection is a call, and a run that returns after a source accepts one`() throws {
         try onFreshThread { loop in
             let trace = Trace()
-            let source = try listener(trace)
+            let folder = SocketFolder()
+            let source = try listener(on: .unix(path: folder.file()), trace)
             loop.add(source)
             trace.observe(loop)
             let clients = (0..<4).map { _ in connectedClient(to: source.localAddress!) }
@@ -96,7 +97,8 @@ import Darwin
     @Test func `paused it accepts nothing and keeps its mode; the connections wait`() throws {
         try onFreshThread { loop in
             let trace = Trace()
-            let source = try listener(trace) { source in source.isAccepting = false }
+            let folder = SocketFolder()
+            let source = try listener(on: .unix(path: folder.file()), trace) { source in source.isAccepting = false }
             loop.add(source)
             #expect(source.isAccepting)
             let clients = (0..<3).map { _ in connectedClient(to: source.localAddress!) }

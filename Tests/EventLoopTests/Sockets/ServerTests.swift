@@ -77,7 +77,8 @@ private func setDescriptorLimit(_ count: UInt) {
         await #expect(processExitsWith: .success) {
             try onSimulatedTime { loop, clock in
                 let accepted = Box<[Int64]>([])
-                let source = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in
+                let folder = SocketFolder()
+                let source = try RunLoop.SocketSource(listeningOn: .unix(path: folder.file())) { _, descriptor, _ in
                     accepted.change { $0.append(clock.ms) }
                     close(descriptor)
                 }
@@ -108,7 +109,8 @@ private func setDescriptorLimit(_ count: UInt) {
         await #expect(processExitsWith: .success) {
             try onSimulatedTime { loop, clock in
                 let trace = Trace()
-                let source = try listener(trace)
+                let folder = SocketFolder()
+                let source = try listener(on: .unix(path: folder.file()), trace)
                 loop.add(source)
                 _ = loop.run(for: .zero)
                 let clients = (0..<2).map { _ in connectedClient(to: source.localAddress!) }

@@ -88,6 +88,8 @@ extension SocketAddress {
 }
 
 /// Connects to a socket that listens on this machine; the kernel does so at once, whether anybody accepts or not. The caller closes it.
+///
+/// A Unix connection stands in the listener's queue when this returns. One over TCP may take a moment longer: its last segment is on its way.
 func connectedClient(to address: SocketAddress) -> Int32 {
     var native = address.native
     let descriptor = cplatform_make_socket(&native)
