@@ -212,7 +212,9 @@ extension RunLoop.Source {
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
             // Taken out and put in again by its own handler it has had its turn.
-            if holdsMessages && loop.isCurrent { membership.messageStep = loop.owned.messageStep }
+            if holdsMessages && loop.isCurrent && servingLoop.load(ordering: .relaxed) == loop.id {
+                membership.messageStep = loop.owned.messageStep
+            }
             state.add(membership)
             return membership
         }

@@ -217,6 +217,24 @@ import Testing
         }
     }
 
+    @Test func `a port that another one's handler removes and adds again has its turn`() throws {
+        try inManualTime { loop, _, trace in
+            let other = Box<RunLoop.Port?>(nil)
+            let first = loop.addPort(trace, prefix: "a") { port, message in
+                loop.remove(other.value!)
+                loop.add(other.value!)
+                if message.id < 3 { try! port.send(message.id + 1) }
+            }
+            other.value = loop.addPort(trace, prefix: "b")
+            try first.send(1)
+            try other.value!.send(1)
+            for said in ["a1 b1", "a2", "a3"] {
+                #expect(loop.run(for: .zero) == .timedOut)
+                #expect(trace.take() == said)
+            }
+        }
+    }
+
     @Test func `a port has one turn in a pass, also when another one leaves meanwhile`() throws {
         try inManualTime { loop, _, trace in
             let other = Box<RunLoop.Port?>(nil)
