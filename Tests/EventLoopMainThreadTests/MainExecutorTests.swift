@@ -9,7 +9,7 @@ import XCTest
 // XCTest brings Foundation, which has a RunLoop of its own.
 private typealias RunLoop = EventLoop.RunLoop
 
-private let patience: Duration = .seconds(300)
+private let patience: Duration = .seconds(1_200)
 
 private actor MainLoopActor {
     private let loop = RunLoop.main

@@ -184,7 +184,7 @@ public final class Gate: Sendable {
     public func wait(_ location: SourceLocation = #_sourceLocation) {
         var entry = pollfd(fd: pipe.readEnd, events: Int16(POLLIN), revents: 0)
         var count: Int32
-        repeat { count = poll(&entry, 1, 300_000) } while count < 0 && errno == EINTR
+        repeat { count = poll(&entry, 1, 1_200_000) } while count < 0 && errno == EINTR
         #expect(count == 1, "nobody opened the gate", sourceLocation: location)
     }
 }

@@ -139,7 +139,7 @@ struct Peer {
     private static func crowd(_ name: String, _ count: Int) throws {
         var kept: [RunLoop.RemoteMessagePort] = []
         for number in 0..<count {
-            kept.append(try RunLoop.RemoteMessagePort(name: name, timeout: .seconds(300)))
+            kept.append(try RunLoop.RemoteMessagePort(name: name, timeout: .seconds(1_200)))
             if kept.count > 700 { kept.removeFirst(100) }
             if number == count / 2 { say("half") }
         }

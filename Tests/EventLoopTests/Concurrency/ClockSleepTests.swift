@@ -161,7 +161,7 @@ private struct Failure: Error, Equatable { let number: Int }
             let ledger = Ledger(on: thread.runLoop)
             let place = try await ledger.limited(by: thread.runLoop)
             #expect(place == "inside on the loop")
-            let note = try await thread.runLoop.withTimeout(.seconds(300)) { Note() }
+            let note = try await thread.runLoop.withTimeout(patience) { Note() }
             #expect(note.text == "from the body")
         }
     }
@@ -188,7 +188,7 @@ private struct Failure: Error, Equatable { let number: Int }
 extension Ledger {
     /// A body that changes the actor's state without a hop.
     fileprivate func limited(by loop: RunLoop) async throws -> String {
-        try await loop.withTimeout(.seconds(300)) {
+        try await loop.withTimeout(patience) {
             append("inside")
             assertIsolated()
             return entries.joined() + (loop.isCurrent ? " on the loop" : " elsewhere")

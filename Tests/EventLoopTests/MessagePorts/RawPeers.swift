@@ -12,7 +12,7 @@ final class RawClient: Sendable {
     let descriptor: Int32
 
     init(_ name: String) throws {
-        descriptor = try PortRegistration.find(try PortName(name), timeout: .seconds(300))
+        descriptor = try PortRegistration.find(try PortName(name), timeout: .seconds(1_200))
     }
 
     deinit { close(descriptor) }
@@ -38,7 +38,7 @@ final class RawClient: Sendable {
         var byte: UInt8 = 0
         while true {  // ends: the port closes, or says something, or nothing for very long
             var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&entry, 1, 300_000) == 0 { return false }
+            if poll(&entry, 1, 1_200_000) == 0 { return false }
             let count = recv(descriptor, &byte, 1, 0)
             if count > 0 { continue }
             return count == 0 || errno == ECONNRESET
@@ -97,7 +97,7 @@ final class RawServer: Sendable {
         (self.registration, self.listener) = (registration, listener)
         thread = plainThread {
             var entry = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
-            _ = poll(&entry, 1, 300_000)
+            _ = poll(&entry, 1, 1_200_000)
             let client = accept(listener, nil, nil)
             if client < 0 { return }
             defer { close(client) }

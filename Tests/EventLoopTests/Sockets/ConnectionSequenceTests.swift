@@ -81,7 +81,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
                 // Reset or at its end, and not left open.
                 var byte: UInt8 = 0
                 var entry = pollfd(fd: client, events: Int16(POLLIN), revents: 0)
-                #expect(poll(&entry, 1, 100_000) == 1)
+                #expect(poll(&entry, 1, 1_200_000) == 1)
                 #expect(read(client, &byte, 1) <= 0)
                 close(client)
             }
