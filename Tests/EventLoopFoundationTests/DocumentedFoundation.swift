@@ -20,6 +20,18 @@ func waitForFlag(_ flag: @Sendable () -> Bool, on loop: RunLoop) {
     while !flag() && Date() < limit && loop.run(mode: .default, before: limit) {}
 }
 
+@MainActor final class Display {
+    private(set) var ticks = 0
+
+    func tick() { ticks += 1 }
+}
+
+@MainActor func start(_ clock: Display) {
+    Timer.scheduledTimer(withTimeInterval: 1, repeats: true) { _ in
+        MainActor.assumeIsolated { clock.tick() }
+    }
+}
+
 func tolerances(of timer: Timer) -> (Duration, TimeInterval) {
     timer.tolerance = 0.1  // seconds
     timer.tolerance = .milliseconds(100)  // a Duration
