@@ -41,6 +41,20 @@ extension RemoteConnection {
         }
     }
 
+    /// Notes the waiter and sends what there is room for of its request; the engine sends the rest. When this throws, nobody waits.
+    func startRequest(
+        _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32]
+    ) throws(RunLoop.PortError) { /* DOES CALLOUT */
+        try check(data, descriptors)
+        switch state.withLock({ beginRequest(waiter, id, data, descriptors, gate: nil, &$0) }) {
+        case .whole, .partly: return
+        case .failed(let error): throw error
+        case .ended:
+            end(.becameInvalid)
+            throw .invalidPort
+        }
+    }
+
     func check(_ data: [UInt8], _ descriptors: [Int32]) throws(RunLoop.PortError) {
         if data.count > maximumLength { throw .messageTooLarge(data.count) }
         if descriptors.count > Frame.descriptorLimit { throw .messageTooLarge(descriptors.count) }
@@ -58,7 +72,9 @@ extension RemoteConnection {
         let sent = transmit(outlet, descriptors, gate: gate(), &state)
         switch sent {
         case .failed, .ended: return sent
-        case .partly(let unsent): waiter.unsent = unsent
+        case .partly(let unsent):
+            waiter.unsent = unsent
+            unsent.sender = waiter.kind
         case .whole: break
         }
         state.waiters[waiter.conversation] = waiter
@@ -137,6 +153,7 @@ extension RemoteConnection {
                 }
                 first.isOver = true
                 tidings.open(first.gate)
+                tidings.wake(first.sender)
                 state.unsent.removeFirst()
             }
             updateWatch(&state)

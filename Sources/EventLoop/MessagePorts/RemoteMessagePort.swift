@@ -80,7 +80,7 @@ extension RunLoop {
         /// Sends a request and waits for the reply: the handler's value, nil or not.
         ///
         /// Without `replyMode` the thread blocks. With one, the calling thread's loop runs in that mode again and again until the reply has come,
-        /// so that what else is in the mode is served meanwhile; a stop then ends an inner round only. Use a mode of your own to have nothing
+        /// also while there is no room, so that what else is in the mode is served meanwhile; a stop then ends an inner round only. Use a mode of your own to have nothing
         /// else served. A port that the same thread serves answers only if it is in `replyMode`. Times are real, except that `replyTimeout` goes
         /// by the loop's own clock when it runs; a `replyTimeout` of zero looks once.
         ///
@@ -110,8 +110,9 @@ extension RunLoop {
             // Before everything else of the mode, as CFMessagePort's.
             let source = CustomSource(order: -100, label: "reply") {}
             let waiter = ReplyWaiter(.loop(loop, source))
-            try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
-            return try connection.runUntilReply(waiter, source, loop, replyMode, replyTimeout)
+            try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
+            return try connection.runUntilReply(
+                waiter, source, loop, replyMode, sendDeadline: Self.deadline(sendTimeout), replyTimeout: replyTimeout)
         }
 
         /// Sends a request and suspends until the reply has come.

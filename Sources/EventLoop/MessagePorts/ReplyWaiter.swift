@@ -38,7 +38,9 @@ final class UnsentFrame: @unchecked Sendable {
     /// The sender's, who keeps them open until the frame has gone or is withdrawn.
     let descriptors: [Int32]
     /// Opened when the frame has gone, or will never go.
-    let gate: Gate?
+    @exclusivity(unchecked) var gate: Gate?
+    /// Who is to be told then beside the gate: one that runs its loop meanwhile.
+    @exclusivity(unchecked) var sender: ReplyWaiter.Kind?
     @exclusivity(unchecked) var isOver = false
     @exclusivity(unchecked) var failure: RunLoop.PortError?
 
@@ -64,8 +66,11 @@ struct Tidings {
             waiter.continuation = nil
             continuations.append((continuation, outcome))
         }
-        if case .loop(let loop, let source) = waiter.kind { sources.append((loop, source)) }
+        wake(waiter.kind)
     }
+
+    /// Under the lock. Has one that runs its loop look again.
+    mutating func wake(_ kind: ReplyWaiter.Kind?) { if case .loop(let loop, let source) = kind { sources.append((loop, source)) } }
 
     /// After the lock.
     consuming func tell() {

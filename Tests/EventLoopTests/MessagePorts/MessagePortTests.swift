@@ -107,6 +107,71 @@ import Testing
         }
     }
 
+    @Test func `a port of the same thread answers a message that the kernel has no room for`() throws {
+        let name = freshName()
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
+            loop.add(port, forMode: "replies")
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            let data = [UInt8](repeating: 5, count: 4 << 20)
+            #expect(
+                try remote.request(id: 1, data: data, sendTimeout: patience, replyTimeout: patience, replyMode: "replies") == data)
+            port.invalidate()
+        }
+    }
+
+    @Test func `two loops that ask each other for much at the same time both have their replies`() throws {
+        let names = [freshName(), freshName()]
+        let data = [UInt8](repeating: 5, count: 4 << 20)
+        let ready = [Gate(), Gate()]
+        let replies = [Box<[UInt8]?>(nil), Box<[UInt8]?>(nil)]
+        let ports = try names.map { try RunLoop.LocalMessagePort(name: $0) { _, _, data in data } }
+        let threads = try (0..<2).map { index in
+            try RunLoopThread(
+                name: "asks",
+                setup: { loop in
+                    loop.add(ports[index])
+                    loop.add(ports[index], forMode: "replies")
+                    loop.perform {
+                        let remote = try? RunLoop.RemoteMessagePort(name: names[1 - index])
+                        ready[index].open()
+                        ready[1 - index].wait()
+                        replies[index].value = try? remote?.request(
+                            id: 1, data: data, sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
+                    }
+                })
+        }
+        for thread in threads { try thread.runLoop.performAndWait {} }
+        for index in 0..<2 { #expect(replies[index].value == data) }
+        for port in ports { port.invalidate() }
+        for thread in threads {
+            thread.stop()
+            thread.join()
+        }
+    }
+
+    @Test func `a request that runs its loop is not sent when there is no room in time`() throws {
+        let name = freshName()
+        let heard = Box<[Int32]>([])
+        try onFreshThread { loop in
+            let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
+                heard.change { $0.append(id) }
+                return nil
+            }
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            let data = [UInt8](repeating: 5, count: 4 << 20)
+            for limit in [Duration.zero, .milliseconds(5)] {
+                #expect(throws: RunLoop.PortError.sendTimedOut) {
+                    try remote.request(id: 1, data: data, sendTimeout: limit, replyTimeout: patience, replyMode: "replies")
+                }
+            }
+            loop.add(port, forMode: "replies")
+            #expect(try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience, replyMode: "replies") == nil)
+            port.invalidate()
+        }
+        #expect(heard.value == [2])
+    }
+
     @Test func `a port of the same thread in another mode does not answer in time, and its late reply is dropped`() throws {
         let name = freshName()
         try onFreshThread { loop in
