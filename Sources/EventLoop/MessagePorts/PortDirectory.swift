@@ -34,6 +34,8 @@ final class PortDirectory: Sendable {
     /// Opens the directory and looks at it; with `making`, makes it when it is missing.
     init(_ candidate: Candidate, making: Bool) throws(Refusal) {
         path = candidate.path
+        // It would be another directory for a process that works elsewhere, and for this one after `chdir`.
+        if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is no absolute path", errno: EINVAL) }
         if candidate.parentIsOurs { try Self.checkParent(of: candidate.path) }
         if making && mkdir(path, 0o700) != 0 && errno != EEXIST {
             let code = errno

@@ -80,9 +80,9 @@ extension RunLoop {
         /// Sends a request and waits for the reply: the handler's value, nil or not.
         ///
         /// Without `replyMode` the thread blocks. With one, the calling thread's loop runs in that mode again and again until the reply has come,
-        /// also while there is no room, so that what else is in the mode is served meanwhile; a stop then ends an inner round only. Use a mode of your own to have nothing
-        /// else served. A port that the same thread serves answers only if it is in `replyMode`. Times are real, except that `replyTimeout` goes
-        /// by the loop's own clock when it runs; a `replyTimeout` of zero looks once.
+        /// also while there is no room, so that what else is in the mode is served meanwhile; a stop then ends an inner round only. Use a mode of
+        /// your own to have nothing else served. A port that the same thread serves answers only if it is in `replyMode`. Times are real, except
+        /// that `replyTimeout` goes by the loop's own clock when it runs; a `replyTimeout` of zero looks once.
         ///
         /// - Throws: `.sendTimedOut`, and then it will not arrive; `.replyTimedOut`, and a reply that comes later is dropped; `.becameInvalid`
         ///   when either end goes away meanwhile; `.invalidPort` when that was before; `.messageTooLarge` for the request or the reply;

@@ -60,6 +60,12 @@ import Testing
         }
     }
 
+    @Test(arguments: ["ports", "./ports", "../ports"])
+    func `a directory that is not named from the root is refused, and not made`(path: String) {
+        #expect(refusal(path, making: true) == "errno \(EINVAL)")
+        #expect(access(path, F_OK) != 0)
+    }
+
     @Test(arguments: [mode_t(0o701), 0o710, 0o770, 0o755, 0o777])
     func `a directory that others may enter is not trusted`(mode: mode_t) throws {
         inTemporaryDirectory { path in
