@@ -2,7 +2,7 @@
 
 extension RunLoop {
     /// A named set of sources, timers and observers (CFRunLoopMode). Names compare by value; any string is a name.
-    public struct Mode: RawRepresentable, Hashable, Sendable, ExpressibleByStringLiteral, CustomStringConvertible {
+    public struct Mode: RawRepresentable, Hashable, Sendable, ExpressibleByStringInterpolation, CustomStringConvertible {
         public let rawValue: String
         public init(rawValue: String) { self.rawValue = rawValue }
         public init(_ rawValue: String) { self.rawValue = rawValue }

@@ -16,6 +16,14 @@ import Testing
         }
     }
 
+    @Test func `a name may be put together where a mode is wanted`() throws {
+        try onFreshThread { loop in
+            let alive = loop.keepAlive(forMode: "client \(7)")
+            #expect(loop.modes.contains(RunLoop.Mode("client 7")))
+            alive.cancel()
+        }
+    }
+
     @Test(arguments: ItemKind.allCases)
     func `adding an item makes its mode`(_ kind: ItemKind) throws {
         try onFreshThread { loop in

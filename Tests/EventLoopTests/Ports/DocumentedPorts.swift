@@ -66,7 +66,7 @@ private func checkIn() -> UInt8 {
 // MARK: Room
 
 private func offer(_ frame: [UInt8], to port: RunLoop.Port) -> Bool {
-    do {
+    do throws(RunLoop.PortError) {
         try port.send(RunLoop.PortMessage(id: 1, components: [.bytes(frame)]))
         return true
     } catch .sendTimedOut {
