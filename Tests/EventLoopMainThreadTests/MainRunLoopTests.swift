@@ -348,10 +348,10 @@ final class MainRunLoopTests: XCTestCase {
             call("timer")
             timer.nextFire = .now
         }
-        let goesOn = Flag(true)
+        let goesOn = Box(true)
         @Sendable func queue() {
             DispatchQueue.main.async {
-                guard goesOn.isSet else { return }
+                guard goesOn.value else { return }
                 call("queue")
                 queue()
             }
@@ -360,7 +360,7 @@ final class MainRunLoopTests: XCTestCase {
         loop.add(timer)
         queue()
         runUntilStopped()
-        goesOn.clear()
+        goesOn.value = false
         source.invalidate()
         timer.invalidate()
         let words = trace.list
@@ -371,9 +371,9 @@ final class MainRunLoopTests: XCTestCase {
     func testABusyMainQueueDoesNotStarveLimitStopOrPerform() throws {
         let trace = Trace()
         let loop = loop
-        let goesOn = Flag(true)
+        let goesOn = Box(true)
         @Sendable func queue() {
-            DispatchQueue.main.async { if goesOn.isSet { queue() } }
+            DispatchQueue.main.async { if goesOn.value { queue() } }
         }
         queue()
         trace.add("\(loop.run(for: .milliseconds(10)))")
@@ -383,15 +383,7 @@ final class MainRunLoopTests: XCTestCase {
         }
         trace.add("\(loop.run(for: patience))")
         try other.join()
-        goesOn.clear()
+        goesOn.value = false
         XCTAssertEqual(trace.description, "timedOut perform stopped")
     }
-}
-
-/// Says whether something goes on.
-private final class Flag: Sendable {
-    private let value: Locked<Bool>
-    init(_ value: Bool) { self.value = Locked(value) }
-    var isSet: Bool { value.withLock { $0 } }
-    func clear() { value.withLock { $0 = false } }
 }

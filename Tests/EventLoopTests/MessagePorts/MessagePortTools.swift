@@ -23,33 +23,6 @@ let portDirectory: String = {
 // SAFETY: written once, before `atexit` is told; read when the process ends.
 nonisolated(unsafe) private var directoryToRemove = ""
 
-func makeTemporaryDirectory() -> String {
-    let text = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-    var template = Array("\(text)/ports-XXXXXX".utf8CString)
-    precondition(mkdtemp(&template) != nil, "mkdtemp: errno \(errno)")
-    return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-}
-
-/// Removes a directory that has only files in it.
-func removeFlatDirectory(_ path: String) {
-    for name in filesIn(path) { unlink(path + "/" + name) }
-    rmdir(path)
-}
-
-/// The names of the files in a directory, sorted.
-func filesIn(_ path: String) -> [String] {
-    guard let stream = opendir(path) else { return [] }
-    defer { closedir(stream) }
-    var names: [String] = []
-    while let entry = readdir(stream) {  // ends: the directory does
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        if name != "." && name != ".." { names.append(name) }
-    }
-    return names.sorted()
-}
-
 private let lastName = Atomic(0)
 
 /// A name that no other test has.

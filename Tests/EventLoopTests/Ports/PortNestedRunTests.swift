@@ -45,6 +45,35 @@ import Testing
         }
     }
 
+    @Test func `what a nested run leaves of another port is handed out before the outer one sleeps`() throws {
+        try inManualTime { loop, clock, trace in
+            let first = loop.addPort(trace, prefix: "a") { _, _ in
+                #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
+                trace.add("/a")
+            }
+            let second = loop.addPort(trace, prefix: "b") { _, _ in trace.add("@\(clock.ms)") }
+            try first.send(1)
+            try second.send(1, 2, 3)
+            #expect(loop.run(for: .milliseconds(5)) == .timedOut)
+            #expect(trace.take() == "a1 b1 @0 /a b2 @0 b3 @0")
+        }
+    }
+
+    @Test func `a port that a handler makes and sends to is served before the loop sleeps`() throws {
+        try inManualTime { loop, clock, trace in
+            let first = loop.addPort(trace, prefix: "a") { _, _ in
+                let made = loop.addPort(trace, prefix: "b") { port, message in
+                    trace.add("@\(clock.ms)")
+                    if message.id == 2 { port.invalidate() }
+                }
+                try! made.send(1, 2)
+            }
+            try first.send(1)
+            #expect(loop.run(for: .milliseconds(5)) == .timedOut)
+            #expect(trace.take() == "a1 b1 @0 b2 @0")
+        }
+    }
+
     @Test func `a nested run of another mode leaves the messages to the outer one`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource(forMode: .second)

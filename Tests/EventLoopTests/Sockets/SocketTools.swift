@@ -14,26 +14,10 @@ typealias SocketAddress = RunLoop.SocketAddress
 
 /// A folder of its own for Unix paths, removed with all that is in it.
 final class SocketFolder: Sendable {
-    let path: String
+    // A socket's address has room for about a hundred bytes.
+    let path = makeTemporaryDirectory(in: "/tmp")
 
-    init() {
-        var template = Array("/tmp/eventloop-XXXXXX".utf8CString)
-        precondition(mkdtemp(&template) != nil, "mkdtemp: errno \(errno)")
-        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-
-    deinit {
-        if let folder = opendir(path) {
-            while let entry = readdir(folder) {
-                let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                    $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-                }
-                if name != "." && name != ".." { unlink(path + "/" + name) }
-            }
-            closedir(folder)
-        }
-        rmdir(path)
-    }
+    deinit { removeFlatDirectory(path) }
 
     func file(_ name: String = "socket") -> String { path + "/" + name }
 }
