@@ -34,9 +34,11 @@ ASAN_SETTINGS := detect_leaks=1
 else
 ASAN_SETTINGS := detect_leaks=0
 endif
-LSAN_SETTINGS := suppressions=$(CURDIR)/Scripts/lsan.supp:print_suppressions=0
+LSAN_SETTINGS := suppressions=Scripts/lsan.supp:print_suppressions=0
 
-# The sanitizers write into files: their reports would stand somewhere between the lines of a thousand tests.
+# The sanitizers write into files: their reports would stand somewhere between the lines of a thousand tests. Their paths are relative,
+# because the sanitizers split their options at spaces and colons, and the checkout may lie in a folder that has either in its name.
+# The tests run in the checkout's folder.
 fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 
 .PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke format lint ci clean dependencies
@@ -52,12 +54,12 @@ test: dependencies
 
 test-tsan: dependencies
 	rm -f $(TSAN_SCRATCH)/report.*
-	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(CURDIR)/$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
+	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
 		$(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
 	rm -f $(ASAN_SCRATCH)/report.*
-	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(CURDIR)/$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
+	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
 		$(SWIFT) test --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
 
