@@ -148,6 +148,41 @@ internal import Testing
         }
     }
 
+    @Test func `a past date set in the callout reads back as it was set, and the grid starts at the present`() throws {
+        try both("t =stopped reads:-4 t =timedOut next:10") { s in
+            s.dueTimer("t", interval: 10_000) {
+                guard $0 == 1 else { return }
+                s.setNextFire("t", in: -4000)
+                s.stop()
+            }
+            s.run()
+            s.note("reads", Int((s.nextFire("t") / 1000).rounded()))
+            s.run(limit: 0)
+            s.note("next", Int((s.nextFire("t") / 1000).rounded()))
+        }
+    }
+
+    @Test func `a past date set outside the callout starts the grid at the present`() throws {
+        try both("reads:-4 t =timedOut next:10") { s in
+            s.timer("t", in: Stage.never, interval: 10_000)
+            s.setNextFire("t", in: -4000)
+            s.note("reads", Int((s.nextFire("t") / 1000).rounded()))
+            s.run(limit: 0)
+            s.note("next", Int((s.nextFire("t") / 1000).rounded()))
+        }
+    }
+
+    @Test func `a past date set before the timer is added starts the grid at the present`() throws {
+        try both("reads:-4 t =timedOut next:10") { s in
+            s.timer("t", in: Stage.never, interval: 10_000, modes: [])
+            s.setNextFire("t", in: -4000)
+            s.add("t")
+            s.note("reads", Int((s.nextFire("t") / 1000).rounded()))
+            s.run(limit: 0)
+            s.note("next", Int((s.nextFire("t") / 1000).rounded()))
+        }
+    }
+
     @Test func `a one-shot cannot be rescued by a date set in its callout`() throws {
         try both("E T S W A t X =finished t-valid:false") { s in
             s.observe()

@@ -13,9 +13,11 @@ extension RunLoop {
 
         let intervalNanoseconds: Int64  // 0: fires once
         let site: CreationSite
-        private let details: Details?
 
         // MARK: Touched by any thread
+
+        /// Made with the timer, or when a repeating timer is first given a date in the past.
+        private let details = AtomicLazyReference<Details>()
 
         let date: Atomic<Int64>
         let toleranceNanoseconds: Atomic<Int64>
@@ -43,6 +45,9 @@ extension RunLoop {
         private final class Details: Sendable {
             let label: String?
             let order: Int
+            /// A date in the past that was set, and the present that `date` got in its place.
+            let pastDate = Atomic<Int64>(0)
+            let presentForPast = Atomic<Int64>(.max)
             init(label: String?, order: Int) { (self.label, self.order) = (label, order) }
         }
 
@@ -55,7 +60,7 @@ extension RunLoop {
             self.date = Atomic(date)
             intervalNanoseconds = interval
             toleranceNanoseconds = Atomic(Self.honoured(tolerance, interval: interval))
-            details = label == nil && order == 0 ? nil : Details(label: label, order: order)
+            if label != nil || order != 0 { _ = details.storeIfNil(Details(label: label, order: order)) }
             self.isOnDemand = isOnDemand
             self.endsWithLoop = endsWithLoop
             self.site = site
@@ -84,9 +89,9 @@ extension RunLoop {
         /// The documented floor of NSTimer; anything shorter is a spin.
         static let shortestInterval: Int64 = 100_000
 
-        public var label: String? { details?.label }
+        public var label: String? { details.load()?.label }
         /// Ties on the grid of dates are broken by insertion, as in CFRunLoop; kept for those who read it back.
-        public var order: Int { details?.order ?? 0 }
+        public var order: Int { details.load()?.order ?? 0 }
         /// Nil when the timer fires once.
         public var interval: Swift.Duration? { intervalNanoseconds == 0 ? nil : .nanoseconds(intervalNanoseconds) }
         /// False once the timer was invalidated, or has fired its only shot. Thread-safe.
@@ -96,6 +101,23 @@ extension RunLoop {
 
         static func honoured(_ tolerance: Int64, interval: Int64) -> Int64 {
             max(0, interval == 0 ? tolerance : min(tolerance, interval / 2))
+        }
+
+        // MARK: Dates in the past
+
+        /// The date to file for one that was set: a repeating timer's grid starts at `present` if the date is earlier.
+        func dateToFile(_ set: Int64, present: Int64) -> Int64 {
+            if set >= present { return set }
+            let details = details.load() ?? details.storeIfNil(Details(label: nil, order: 0))
+            details.pastDate.store(set, ordering: .releasing)
+            details.presentForPast.store(present, ordering: .releasing)
+            return present
+        }
+
+        /// The date as it was set, for the one that was filed.
+        func dateAsSet(_ filed: Int64) -> Int64 {
+            guard repeats, let details = details.load(), details.presentForPast.load(ordering: .acquiring) == filed else { return filed }
+            return details.pastDate.load(ordering: .acquiring)
         }
 
         // MARK: Firing

@@ -44,7 +44,7 @@ extension RunLoop {
 
     private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
-        if owned.depth == 1 && takePendingStop() || isTerminating.load(ordering: .acquiring) { return .stopped }
+        if owned.depth == 1 && takePendingStop(for: name) || isTerminating.load(ordering: .acquiring) { return .stopped }
         guard let mode = modeToRun(name) else { return .finished }
         return mode._withUnsafeGuaranteedRef { isEmpty($0) ? .finished : runMode(run, $0, limit, returnsAfterSource) }
     }

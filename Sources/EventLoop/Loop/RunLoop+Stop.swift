@@ -90,6 +90,12 @@ extension RunLoop {
         return run.stopWord.exchange(StopWord.running, ordering: .sequentiallyConsistent) != StopWord.running
     }
 
+    /// Takes the stop that was kept for the next run, unless that run is refused: no loop runs in `.common`.
+    @inline(__always)
+    func takePendingStop(for name: Mode) -> Bool {
+        pendingStop.load(ordering: .sequentiallyConsistent) && name != .common && takePendingStop()
+    }
+
     func takePendingStop() -> Bool {
         pendingStop.load(ordering: .sequentiallyConsistent) && pendingStop.exchange(false, ordering: .sequentiallyConsistent)
     }

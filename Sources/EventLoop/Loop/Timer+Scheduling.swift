@@ -63,23 +63,29 @@ extension RunLoop.Timer {
 
     /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired.
     ///
-    /// Setting it moves the timer and starts a repeating timer's grid anew; in the past it means the next pass. Set in the timer's own
-    /// handler it stands, except that a timer which fires once is over with its callout. Reaches a sleeping loop at once. O(1) on the
-    /// owning thread for a later date, O(log n) for an earlier one. Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
+    /// Setting it moves the timer and starts a repeating timer's grid anew. A date in the past reads back as it was set, means the next
+    /// pass, and starts the grid at the present. Set in the timer's own handler the date stands, except that a timer which fires once is
+    /// over with its callout. Reaches a sleeping loop at once. O(1) on the owning thread for a later date, O(log n) for an earlier one.
+    /// Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
     public var nextFire: RunLoop.Instant {
-        get { isValid ? RunLoop.Instant(nanoseconds: date.load(ordering: .acquiring)) : .distantFuture }
+        get { isValid ? RunLoop.Instant(nanoseconds: dateAsSet(date.load(ordering: .acquiring))) : .distantFuture }
         set {
             guard isValid else { return }
             let place = TimerPlace(word: place.load(ordering: .acquiring))
-            guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else {
-                return setDate(newValue.nanoseconds)
-            }
+            let newDate = repeats ? dateToFile(newValue.nanoseconds, present: present(in: place.loopID)) : newValue.nanoseconds
+            guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else { return setDate(newDate) }
             // Nobody but this thread files the timer, and its own callout is the only one that wants to know. If another thread is just moving
             // it to another loop, that one is told when this loop lets go of it (`apply(.timerDied)`).
-            date.store(newValue.nanoseconds, ordering: .releasing)
+            date.store(newDate, ordering: .releasing)
             if isFiring { dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing) }
-            LoopLifetime.withCurrent { $0.reschedule(place, newValue.nanoseconds) }
+            LoopLifetime.withCurrent { $0.reschedule(place, newDate) }
         }
+    }
+
+    /// The present in the time of the loop that the timer is in; of the caller's loop if it is in none.
+    private func present(in loopID: UInt64) -> Int64 {
+        if loopID == 0 || loopID == LoopID.current { return RunLoop.callersNow().nanoseconds }
+        return (LoopRegistry.loop(loopID)?.timeForOthers() ?? RunLoop.callersNow()).nanoseconds
     }
 
     @inline(never)

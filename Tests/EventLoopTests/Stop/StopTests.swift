@@ -139,6 +139,20 @@ import Testing
         }
     }
 
+    @Test(arguments: [true, false])
+    func `that is sticky is left alone by a run in the common modes, which is refused:`(_ isEmpty: Bool) throws {
+        try inManualTime { loop, _, trace in
+            trace.observe(loop)
+            if !isEmpty { loop.addIdleSource() }
+            loop.stop(sticky: true)
+            #expect(loop.run(mode: .common, for: .seconds(1)) == .finished)
+            #expect(loop.run(mode: .common, until: .distantFuture) == .finished)
+            #expect(loop.run(for: .seconds(1)) == .stopped)
+            #expect(trace.take() == "")
+            #expect(loop.run(for: .seconds(1)) == (isEmpty ? .finished : .timedOut))
+        }
+    }
+
     @Test func `that is sticky ends run too`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)

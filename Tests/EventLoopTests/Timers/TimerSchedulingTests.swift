@@ -196,6 +196,48 @@ import Testing
         #expect(trace == "E T S W A tick@10 T S W A tick@10 T S W A tick@20 T S W A X -> timedOut")
     }
 
+    @Test func `a past date set in the callout starts the grid at the present`() throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let calls = Box(0)
+            loop.add(
+                RunLoop.Timer(fireAt: .ms(40), interval: .milliseconds(60)) { timer in
+                    trace.add("\(clock.ms)")
+                    guard calls.increment() == 1 else { return }
+                    clock.advance(by: .milliseconds(5))
+                    timer.nextFire = .ms(20)
+                    trace.add("reads \(timer.nextFire.nanoseconds / 1_000_000)")
+                    clock.advance(by: .milliseconds(3))
+                })
+            _ = loop.run(until: .ms(200))
+            return trace.description
+        }
+        #expect(trace == "40 reads 20 48 105 165")
+    }
+
+    /// Where the date is set: before the timer is in a loop, in its loop, and by another thread.
+    @Test(arguments: ["before it is added", "in its loop", "in two modes", "by another thread"])
+    func `a past date set outside the callout starts the grid at the present too:`(_ place: String) throws {
+        let trace = try onSimulatedTime { loop, clock in
+            let trace = Trace()
+            let timer = RunLoop.Timer(fireAt: .ms(500), interval: .milliseconds(60)) { _ in trace.add("\(clock.ms)") }
+            clock.advance(by: .milliseconds(30))
+            if place != "before it is added" { loop.add(timer) }
+            if place == "in two modes" { loop.add(timer, forMode: "other") }
+            if place == "by another thread" {
+                try plainThread { timer.nextFire = .ms(10) }.join()
+            } else {
+                timer.nextFire = .ms(10)
+            }
+            trace.add("reads \(timer.nextFire.nanoseconds / 1_000_000)")
+            if place == "before it is added" { loop.add(timer) }
+            clock.advance(by: .milliseconds(12))
+            _ = loop.run(until: .ms(160))
+            return trace.description
+        }
+        #expect(trace == "reads 10 42 90 150")
+    }
+
     @Test func `of several dates set in one callout the last counts`() throws {
         let trace = try redated(
             in: { timer in
