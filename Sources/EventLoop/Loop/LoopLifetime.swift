@@ -91,6 +91,7 @@ enum LoopLifetime {
             return cplatform_set_current_loop(0, nil)
         }
         loop.takeUnretainedValue().end()
+        loop._withUnsafeGuaranteedRef { $0.releaseLast() }
         cplatform_set_current_loop(0, nil)
         // From here on this thread passes none of the loop's isolation checks, so another one may.
         loop._withUnsafeGuaranteedRef { $0.handOverJobs() }

@@ -33,6 +33,10 @@ struct LoopShared: ~Copyable, Sendable {
     var lastWork: UInt64 = 0
     /// Tasks that sleep on a timer of this loop, to be told when it ends.
     var sleeps: [ObjectIdentifier: PerformRequest] = [:]
+    /// Values that the loop's thread must release: see `RunLoop.releaseOnThread`.
+    var released: ContiguousArray<any LoopReleased> = []
+    /// The loop's thread releases nothing more.
+    var releasesElsewhere = false
     /// Delayed performs by their targets.
     var delayed: [ObjectIdentifier: [RunLoop.DelayedPerform]] = [:]
 

@@ -2,16 +2,18 @@
 
 /// A value that only one loop's thread touches, carried into handlers; any other thread traps with a clear message.
 ///
-/// The value is let go of on the loop's thread, unless the loop has ended.
+/// The loop's thread releases the value, whichever thread drops the object. Once the loop has ended, the thread that drops the object does.
 public final class LoopBound<Value>: @unchecked Sendable {
     // SAFETY: `box` is opened on the thread of `loop` only, which every accessor checks; `deinit` sends it there.
     private let box: Box
     private let loop: RunLoop
 
-    private final class Box: @unchecked Sendable {
-        // SAFETY: as `LoopBound.box`.
-        var value: Value
+    private final class Box: LoopReleased, @unchecked Sendable {
+        // SAFETY: as `LoopBound.box`. Nil once the value has been released.
+        var value: Value?
         init(_ value: consuming sending Value) { self.value = value }
+
+        func release() { value = nil }
     }
 
     /// Hands `value` over to `loop`'s thread.
@@ -29,15 +31,15 @@ public final class LoopBound<Value>: @unchecked Sendable {
 
     deinit {
         if loop.belongsToParentProcess || loop.isIsolatingCaller { return }
-        let box = box
-        loop.perform { _ = box }
+        // The loop's thread empties the box. Sending the last reference to the box would not do: this thread holds one until it returns.
+        _ = loop.releaseOnThread(box)
     }
 
     /// On the loop's thread only.
     public var value: Value {
         get {
             preconditionIsolated("value")
-            return box.value
+            return box.value!  // it is emptied after the last accessor
         }
         set {
             preconditionIsolated("value")
@@ -48,7 +50,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     /// Changes the value in place. On the loop's thread only.
     public func withValue<R>(_ body: (inout Value) throws -> R) rethrows -> R {
         preconditionIsolated("withValue")
-        return try body(&box.value)
+        return try body(&box.value!)  // it is emptied after the last accessor
     }
 
     private func preconditionIsolated(_ member: StaticString) {

@@ -1,0 +1,130 @@
+// Rules proved here (semantics 13.12): while the thread of a loop can run code, it releases the values of LoopBound objects, whichever
+// thread drops the objects, also after stop() and while the loop ends. Once the thread has made its last callout, the thread that drops
+// the object releases the value.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct `LoopBound releases its value on the loop's thread` {
+    @Test func `a value dropped between stop and the end of the thread is released on the loop's thread`() throws {
+        let released = Box<[Bool]>([])
+        let (entered, mayGoOn) = (Gate(), Gate())
+        let thread = try RunLoopThread(name: "stopped")
+        let loop = thread.runLoop
+        loop.perform {
+            entered.open()
+            mayGoOn.wait()
+        }
+        entered.wait()
+        var bound: LoopBound<Canary>? = LoopBound(Canary(loop, released), to: loop)
+        thread.stop()
+        #expect(!loop.perform {}, "the loop accepts nothing more")
+        withExtendedLifetime(bound) {}
+        bound = nil
+        #expect(released.value == [])
+        mayGoOn.open()
+        #expect(thread.join(timeout: patience))
+        #expect(released.value == [true])
+    }
+
+    @Test func `a value dropped during teardown is released on the loop's thread`() throws {
+        let released = Box<[Bool]>([])
+        let (entered, mayGoOn) = (Gate(), Gate())
+        let thread = try RunLoopThread(
+            name: "teardown",
+            teardown: { _ in
+                entered.open()
+                mayGoOn.wait()
+            })
+        var bound: LoopBound<Canary>? = LoopBound(Canary(thread.runLoop, released), to: thread.runLoop)
+        thread.stop()
+        entered.wait()
+        withExtendedLifetime(bound) {}
+        bound = nil
+        #expect(released.value == [])
+        mayGoOn.open()
+        #expect(thread.join(timeout: patience))
+        #expect(released.value == [true])
+    }
+
+    @Test func `a value dropped while the loop makes its last callouts is released on the loop's thread`() throws {
+        let released = Box<[Bool]>([])
+        let (entered, mayGoOn) = (Gate(), Gate())
+        let thread = try RunLoopThread(name: "last callouts") { loop in
+            let source = RunLoop.CustomSource(
+                cancel: { _, _ in
+                    entered.open()
+                    mayGoOn.wait()
+                }, perform: {})
+            loop.add(source)
+        }
+        var bound: LoopBound<Canary>? = LoopBound(Canary(thread.runLoop, released), to: thread.runLoop)
+        thread.stop()
+        entered.wait()
+        withExtendedLifetime(bound) {}
+        bound = nil
+        #expect(released.value == [])
+        mayGoOn.open()
+        #expect(thread.join(timeout: patience))
+        #expect(released.value == [true])
+    }
+
+    @Test func `values dropped by other threads while the loop runs and ends are all released on its thread`() throws {
+        for _ in 0..<20 / roundsDivisor {
+            let released = Box<[Bool]>([])
+            let thread = try RunLoopThread(name: "many")
+            let loop = thread.runLoop
+            let droppers = (0..<2).map { _ in
+                plainThread { for _ in 0..<100 { _ = LoopBound(Canary(loop, released), to: loop) } }
+            }
+            for dropper in droppers { try dropper.join() }
+            thread.stop()
+            #expect(thread.join(timeout: patience))
+            #expect(released.value == Array(repeating: true, count: 200))
+        }
+    }
+
+    @Test func `a value that releases another one at the loop's end has both released on its thread`() throws {
+        let released = Box<[Bool]>([])
+        let (entered, mayGoOn) = (Gate(), Gate())
+        let thread = try RunLoopThread(
+            name: "chain",
+            teardown: { _ in
+                entered.open()
+                mayGoOn.wait()
+            })
+        let loop = thread.runLoop
+        var outer: LoopBound<Chain>? = LoopBound(Chain(loop, released, LoopBound(Canary(loop, released), to: loop)), to: loop)
+        thread.stop()
+        entered.wait()
+        withExtendedLifetime(outer) {}
+        outer = nil
+        mayGoOn.open()
+        #expect(thread.join(timeout: patience))
+        #expect(released.value == [true, true])
+    }
+}
+
+/// Notes whether its loop's thread releases it.
+private final class Canary {
+    private let loop: RunLoop
+    private let released: Box<[Bool]>
+
+    init(_ loop: RunLoop, _ released: Box<[Bool]>) { (self.loop, self.released) = (loop, released) }
+
+    deinit {
+        let isOnLoop = loop.isCurrent
+        released.change { $0.append(isOnLoop) }
+    }
+}
+
+/// The same, and holds another bound value.
+private final class Chain {
+    private let canary: Canary
+    private let inner: LoopBound<Canary>
+
+    init(_ loop: RunLoop, _ released: Box<[Bool]>, _ inner: LoopBound<Canary>) {
+        (canary, self.inner) = (Canary(loop, released), inner)
+    }
+}
