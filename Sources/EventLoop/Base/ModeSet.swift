@@ -1,6 +1,6 @@
 // Which modes of one loop an item is in, by the modes' indices. The first 64 take no memory of their own.
 
-struct ModeSet: Sendable, Equatable {
+struct ModeSet: Sendable {
     private var low: UInt64 = 0
     private var high: [UInt64] = []
 

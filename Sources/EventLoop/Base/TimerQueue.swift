@@ -1,6 +1,7 @@
 // The timers of one mode, as numbers: no clock, no thread, no callout. It answers what is due and how long one may sleep.
 
-/// A queue of dates with tolerances. The caller numbers its timers with slots and keeps one opaque `owner` for each.
+/// A queue of dates with tolerances. The caller numbers its timers with slots and keeps one opaque `owner` for each. Equal dates come out in
+/// the order in which they were set.
 ///
 /// A date that moves later leaves its entry where it is: the entry comes up at the old date and is filed anew then, so that an
 /// idle timeout that is pushed back at every request costs no heap work. An entry is therefore never later than its date.
@@ -26,7 +27,7 @@ struct TimerQueue: ~Copyable {
     init() { slots = .allocate(capacity: 0) }
     deinit { slots.deallocate() }
 
-    /// Whether no timer is filed; one that is firing is not.
+    /// Whether no timer is filed; one that is firing is not. A timer whose date was taken away may count as filed until its entry comes up.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty }
 
     /// Files a timer. A date of `Int64.max` is none: the timer waits for `reschedule`.
@@ -45,7 +46,8 @@ struct TimerQueue: ~Copyable {
         guard index < slotCapacity, slots[index].owner != nil else { return }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
-        let isLater = date >= slots[index].date
+        // The same date is not later: the entry would keep its old place among equal dates, unless something had it filed anew before.
+        let isLater = date > slots[index].date
         slots[index].date = date
         if slots[index].isFiled {
             if isLater { return }

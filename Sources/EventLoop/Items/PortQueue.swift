@@ -21,7 +21,8 @@ struct PortQueue: ~Copyable, Sendable {
     // verifier ("Global is external, but doesn't have external or weak linkage"). Private again when that compiles.
     struct Inbox: ~Copyable, Sendable {
         var messages = Fifo<RunLoop.PortMessage>()
-        /// `taken`, as a sender last saw it: the word belongs to the receiver, and is looked at only when there seems to be no room.
+        /// `taken`, as a sender last saw it, never greater than it is: the word belongs to the receiver, and is looked at only when there
+        /// seems to be no room.
         var takenSeen: UInt64 = 0
         var isClosed = false
         var senders: ContiguousArray<WaitingSender> = []
@@ -152,17 +153,25 @@ struct PortQueue: ~Copyable, Sendable {
     func putBack(_ batch: inout Fifo<RunLoop.PortMessage>) {
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
-        if inbox.pointee.isClosed { return }
-        batch.takeAll(from: &inbox.pointee.messages)
-        swap(&batch, &inbox.pointee.messages)
+        putBack(&batch, into: &inbox.pointee)
     }
 
-    /// Gives back one that had counted as handed out.
+    /// Gives back one that had counted as handed out. It takes up room again, also when senders have filled the queue meanwhile.
     func putBackHandedOut(_ message: RunLoop.PortMessage) {
         var batch = Fifo<RunLoop.PortMessage>()
         batch.append(message)
-        taken.subtract(1, ordering: .sequentiallyConsistent)
-        putBack(&batch)
+        let inbox = inbox.lockValue()
+        defer { self.inbox.unlock() }
+        let left = taken.subtract(1, ordering: .sequentiallyConsistent).newValue
+        // A sender that had seen the greater number would let one message too many in.
+        inbox.pointee.takenSeen = min(inbox.pointee.takenSeen, left)
+        putBack(&batch, into: &inbox.pointee)
+    }
+
+    private func putBack(_ batch: inout Fifo<RunLoop.PortMessage>, into inbox: inout Inbox) {
+        if inbox.isClosed { return }
+        batch.takeAll(from: &inbox.messages)
+        swap(&batch, &inbox.messages)
     }
 
     // MARK: The end

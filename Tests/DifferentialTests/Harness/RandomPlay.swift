@@ -42,7 +42,7 @@ final class RandomPlay: Sendable {
     init(_ stage: Stage, _ cast: Cast, seed: UInt64) {
         self.stage = stage
         self.cast = cast
-        state = Locked(State(generator: SplitMix64(state: seed)))
+        state = Locked(State(generator: SplitMix64(seed: seed)))
     }
 
     func perform() {
@@ -207,7 +207,7 @@ final class RandomPlay: Sendable {
 
     // MARK: Choices
 
-    private func draw(_ bound: Int) -> Int { state.withLock { Int($0.generator.next() % UInt64(bound)) } }
+    private func draw(_ bound: Int) -> Int { state.withLock { $0.generator.below(bound) } }
 
     private func spend() -> Bool {
         state.withLock { state in
@@ -239,17 +239,4 @@ final class RandomPlay: Sendable {
     }
 
     private func letTimersBeSeen() { if cast.timers { stage.work(0.15) } }
-}
-
-/// Vigna's SplitMix64.
-private struct SplitMix64: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
 }

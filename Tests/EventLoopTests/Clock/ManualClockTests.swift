@@ -226,7 +226,7 @@ import Testing
     func `timers that move and end one another fire as the model says`(seed: UInt64) throws {
         struct Move { let other: Int, by: Int64? }
         let count = 40
-        var random = SplitMix(state: seed)
+        var random = SplitMix64(seed: seed)
         let dates = (0..<count).map { Int64(random.next() % 1000) * 1000 + Int64($0) }  // no two alike, ever: see the moves
         let moves = (0..<count * 4).map { _ in
             Move(other: Int(random.next() % UInt64(count)), by: random.next() % 4 == 0 ? nil : Int64(random.next() % 500 + 1) * 1000)
@@ -278,16 +278,5 @@ import Testing
         }
         #expect(fired.count >= 40)
         #expect(fired == expected)
-    }
-}
-
-private struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
     }
 }

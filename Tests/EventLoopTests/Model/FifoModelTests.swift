@@ -1,0 +1,169 @@
+// Rules proved here, against arrays:
+// - Elements come out in the order in which they went in, whatever the memory does: growth, moving to the front, shrinking after a burst.
+// - Taking one out of the middle, taking over another queue, sorting and emptying do what an array does.
+// - Every element is released exactly once: when it comes out, or with the queue.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+/// Two queues with their arrays, and every operation on both.
+private struct FifoPair: ~Copyable {
+    private var queue = Fifo<CountedElement>()
+    private var other = Fifo<CountedElement>()
+    private var model: [Int] = []
+    private var otherModel: [Int] = []
+    private let alive = Box(0)
+    private var lastID = 0
+
+    var count: Int { model.count }
+
+    mutating func append() {
+        lastID += 1
+        queue.append(CountedElement(lastID, alive: alive))
+        model.append(lastID)
+    }
+
+    mutating func appendToOther() {
+        lastID += 1
+        other.append(CountedElement(lastID, alive: alive))
+        otherModel.append(lastID)
+    }
+
+    mutating func popFirst() throws {
+        if model.isEmpty { return }
+        try agree(queue.popFirst().id, model.removeFirst(), "popFirst")
+    }
+
+    /// At the end there is none, and nothing happens.
+    mutating func remove(at index: Int) throws {
+        let id = index < model.count ? model.remove(at: index) : -1
+        try agree(queue.remove { $0.id == id }?.id, id == -1 ? nil : id, "remove the element at \(index)")
+    }
+
+    mutating func takeAll() {
+        queue.takeAll(from: &other)
+        model += otherModel
+        otherModel = []
+    }
+
+    mutating func swapQueues() {
+        swap(&queue, &other)
+        swap(&model, &otherModel)
+    }
+
+    mutating func removeAll() throws {
+        try agree(queue.removeAll().map(\.id), model, "removeAll")
+        model = []
+    }
+
+    mutating func sort(descending: Bool) {
+        queue.sort { descending ? $0.id > $1.id : $0.id < $1.id }
+        model.sort { descending ? $0 > $1 : $0 < $1 }
+    }
+
+    func compare() throws {
+        try agree(queue.count, model.count, "count")
+        try agree(queue.isEmpty, model.isEmpty, "isEmpty")
+        try agree(queue.withFirst { $0.id }, model.first, "the first")
+        try agree(other.count, otherModel.count, "the other's count")
+        try agree(alive.value, model.count + otherModel.count, "elements alive")
+    }
+
+    mutating func drain() throws {
+        try removeAll()
+        swapQueues()
+        try removeAll()
+        try compare()
+    }
+}
+
+private struct FifoPlay: ModelPlay, ~Copyable {
+    private var pair = FifoPair()
+    /// The number that the queue grows or shrinks to.
+    private var aim = 0
+
+    init(_ random: inout SplitMix64) {}
+
+    mutating func step(_ random: inout SplitMix64) throws {
+        switch random.below(400) {
+        case 0: pair.takeAll()
+        case 1: pair.swapQueues()
+        case 2: try pair.removeAll()
+        case 3: pair.sort(descending: random.below(2) == 0)
+        case 4..<20: try pair.remove(at: random.below(pair.count + 1))
+        case 20..<60: pair.appendToOther()
+        default:
+            if pair.count == aim { aim = random.below(40) == 0 ? 700 : random.below(20) }
+            if pair.count <= aim { pair.append() } else { try pair.popFirst() }
+        }
+        try pair.compare()
+    }
+
+    mutating func finish() throws { try pair.drain() }
+}
+
+/// Short sequences, begun where the queue is about to grow, to move to the front, or to begin at the front again.
+private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
+    /// How many went in, and how many of them came out again. The first storage has room for sixteen.
+    static let starts = [(0, 0), (1, 1), (15, 0), (16, 0), (16, 8), (16, 9), (16, 15), (15, 14)]
+    static let operationCount = 8
+    private var pair = FifoPair()
+
+    init(start: Int) {
+        for _ in 0..<Self.starts[start].0 { pair.append() }
+        for _ in 0..<Self.starts[start].1 { try! pair.popFirst() }  // finish compares
+    }
+
+    mutating func perform(_ operation: Int) throws {
+        switch operation {
+        case 0: pair.append()
+        case 1: try pair.popFirst()
+        case 2: try pair.remove(at: 0)
+        case 3: try pair.remove(at: max(0, pair.count - 1))
+        case 4: pair.appendToOther()
+        case 5: pair.takeAll()
+        case 6: pair.swapQueues()
+        default: pair.sort(descending: true)
+        }
+        try pair.compare()
+    }
+
+    mutating func finish() throws { try pair.drain() }
+}
+
+@Suite struct FifoModelTests {
+    @Test func `random operations do what they do to arrays`() throws {
+        try playRandomly(FifoPlay.self, seeds: 0..<30, steps: 3_000)
+    }
+
+    @Test func `every short sequence does what it does to arrays, wherever the queue stands in its memory`() throws {
+        try playAllSequences(FifoAtTheEdge.self, length: 4, starts: FifoAtTheEdge.starts.count)
+    }
+
+    /// The memory of a burst is given back in steps, after 64 turns each that have used little of it.
+    @Test func `the order is kept while the memory of a burst is given back`() throws {
+        var pair = FifoPair()
+        for _ in 0..<5_000 { pair.append() }
+        try pair.removeAll()
+        for turn in 0..<400 {
+            for _ in 0...turn % 5 { pair.append() }
+            while pair.count > 0 { try pair.popFirst() }  // ends: one goes a turn
+            try pair.compare()
+        }
+        for _ in 0..<300 { pair.append() }
+        try pair.drain()
+    }
+
+    @Test func `what is left is released with the queue`() throws {
+        let alive = Box(0)
+        do {
+            var queue = Fifo<CountedElement>()
+            for id in 0..<20 { queue.append(CountedElement(id, alive: alive)) }
+            for _ in 0..<7 { _ = queue.popFirst() }
+            #expect(alive.value == 13)
+        }
+        #expect(alive.value == 0)
+    }
+}

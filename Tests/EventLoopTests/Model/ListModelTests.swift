@@ -1,0 +1,168 @@
+// Rules proved here, against arrays:
+// - A PlainList keeps what is appended and set, through every growth, and gives it back from its end.
+// - An ObjectList holds each of its objects once. When one leaves, the last takes its place, and is told so; nobody else moves.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+private struct PlainListPlay: ModelPlay, ~Copyable {
+    private var list = PlainList<UInt32>()
+    private var model: [UInt32] = []
+    private var growth = 6
+
+    init(_ random: inout SplitMix64) {}
+
+    mutating func step(_ random: inout SplitMix64) throws {
+        if random.below(50) == 0 { growth = random.pick([3, 5, 7]) }
+        let value = UInt32(truncatingIfNeeded: random.next())
+        if random.below(4) == 0, !model.isEmpty {
+            let index = random.below(model.count)
+            list[index] = value
+            model[index] = value
+        } else if random.below(10) < growth {
+            list.append(value)
+            model.append(value)
+        } else {
+            try agree(list.popLast(), model.popLast(), "popLast")
+        }
+        try agree(list.count, model.count, "count")
+        if model.isEmpty { return }
+        let index = random.below(model.count)
+        try agree(list[index], model[index], "the element at \(index)")
+    }
+
+    mutating func finish() throws {
+        while let expected = model.popLast() { try agree(list.popLast(), expected, "popLast") }  // ends: one goes a turn
+        try agree(list.popLast(), nil, "popLast of an empty list")
+    }
+}
+
+/// An object that knows its index, as the members of an ObjectList do.
+private final class Member {
+    let id: Int
+    var index: Int
+    private let alive: Box<Int>
+
+    init(_ id: Int, index: Int, alive: Box<Int>) {
+        (self.id, self.index, self.alive) = (id, index, alive)
+        alive.increment()
+    }
+
+    deinit { alive.change { $0 -= 1 } }
+}
+
+private struct ObjectListPair: ~Copyable {
+    private var list = ObjectList<Member>()
+    private var model: [Int] = []
+    private let alive = Box(0)
+    private var lastID = 0
+
+    var count: Int { model.count }
+
+    mutating func append() {
+        lastID += 1
+        list.append(Member(lastID, index: list.count, alive: alive))
+        model.append(lastID)
+    }
+
+    mutating func remove(at index: Int) throws {
+        if index >= model.count { return }
+        let member = list.reference(index).takeUnretainedValue()
+        try agree(list.contains(member, at: index), true, "contains, before")
+        var moved: [Int] = []
+        let held = list.remove(member, at: member.index) { other in
+            moved.append(other.id)
+            other.index = index
+        }
+        let last = model.removeLast()
+        let removed = index < model.count ? model[index] : last
+        if index < model.count { model[index] = last }
+        try agree(member.id, removed, "the object at \(index)")
+        try agree(moved, removed == last ? [] : [last], "who was moved")
+        try agree(list.contains(member, at: index), false, "contains, after")
+        held.release()
+    }
+
+    mutating func takeAll() throws {
+        try agree(list.takeAll().map(\.id), model, "takeAll")
+        model = []
+    }
+
+    func compare() throws {
+        var (ids, indices): ([Int], [Int]) = ([], [])
+        list.forEach {
+            ids.append($0.id)
+            indices.append($0.index)
+        }
+        try agree(ids, model, "forEach")
+        try agree(indices, Array(model.indices), "the indices that the objects know")
+        try agree(list.filter { $0.id % 3 == 0 }.map(\.id), model.filter { $0 % 3 == 0 }, "filter")
+        try agree(list.count, model.count, "count")
+        try agree(list.isEmpty, model.isEmpty, "isEmpty")
+        try agree(alive.value, model.count, "objects alive")
+    }
+}
+
+private struct ObjectListPlay: ModelPlay, ~Copyable {
+    private var pair = ObjectListPair()
+    private let limit: Int
+    init(_ random: inout SplitMix64) { limit = random.pick([1, 2, 9, 40]) }
+
+    mutating func step(_ random: inout SplitMix64) throws {
+        if random.below(150) == 0 {
+            try pair.takeAll()
+        } else if random.below(pair.count + 1) * 2 < limit {
+            pair.append()
+        } else {
+            try pair.remove(at: random.below(pair.count))
+        }
+        try pair.compare()
+    }
+
+    mutating func finish() throws { try pair.takeAll() }
+}
+
+private struct ShortObjectList: EnumerablePlay, ~Copyable {
+    static let operationCount = 5
+    private var pair = ObjectListPair()
+    init(start: Int) { for _ in 0..<start { pair.append() } }
+
+    mutating func perform(_ operation: Int) throws {
+        switch operation {
+        case 0: pair.append()
+        case 1: try pair.remove(at: 0)
+        case 2: try pair.remove(at: 1)
+        case 3: try pair.remove(at: max(0, pair.count - 1))
+        default: try pair.takeAll()
+        }
+        try pair.compare()
+    }
+
+    func finish() throws {}
+}
+
+@Suite struct ListModelTests {
+    @Test func `random changes of a plain list are those of an array`() throws {
+        try playRandomly(PlainListPlay.self, seeds: 0..<60, steps: 1_000)
+    }
+
+    @Test func `objects come and go as in an array whose last element fills the gap`() throws {
+        try playRandomly(ObjectListPlay.self, seeds: 0..<40, steps: 500)
+    }
+
+    @Test func `every short sequence of changes leaves the objects at the indices they know`() throws {
+        try playAllSequences(ShortObjectList.self, length: 5, starts: 3)
+    }
+
+    @Test func `what is left in a list of objects is released with it`() {
+        let alive = Box(0)
+        do {
+            var list = ObjectList<Member>()
+            for id in 0..<9 { list.append(Member(id, index: id, alive: alive)) }
+            #expect(alive.value == 9)
+        }
+        #expect(alive.value == 0)
+    }
+}

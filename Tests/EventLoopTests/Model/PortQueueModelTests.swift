@@ -1,0 +1,227 @@
+// Rules proved here, one operation at a time, against an array:
+// - Messages come out in the order in which they went in; those that are given back come first.
+// - The queue takes as many as its capacity: a message that a batch holds counts, one that was handed out does not.
+// - Threads that wait for room get it in the order in which they came, and nobody who comes later goes before them.
+// - A closed queue takes nothing, drops what it has, and sends away who waits.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+private typealias Message = RunLoop.PortMessage
+
+/// The queue with its receiver's batch, and what both should hold.
+private struct PortQueuePair: ~Copyable {
+    private let queue: PortQueue
+    private var batch = Fifo<Message>()
+    private let capacity: Int
+
+    private var queued: [UInt32] = []
+    private var batched: [UInt32] = []
+    private var sent: UInt64 = 0
+    private var handedOut: UInt64 = 0
+    private var isClosed = false
+    private var lastID: UInt32 = 0
+    /// The last message that was handed out, while it can still be given back.
+    private var lastHandedOut: Message?
+
+    init(capacity: Int) {
+        queue = PortQueue(capacity: capacity)
+        self.capacity = capacity
+    }
+
+    /// Sends without waiting, or with a date that has passed.
+    mutating func put(withDate: Bool) throws {
+        lastID += 1
+        let message = Message(id: lastID)
+        let outcome = withDate ? queue.put(message, before: .distantPast) : queue.put(message)
+        let expected: PortQueue.Outcome = isClosed ? .closed : sent - handedOut >= capacity ? .full : queued.isEmpty ? .first : .behind
+        try agree(outcome, expected, "put \(lastID)")
+        if expected == .first || expected == .behind {
+            queued.append(lastID)
+            sent += 1
+        }
+    }
+
+    mutating func takeAll() {
+        queue.takeAll(into: &batch)
+        batched += queued
+        queued = []
+    }
+
+    /// Takes one message past the batch, as a task's iterator does, and hands it out.
+    mutating func takeFirst() throws {
+        let message = queue.takeFirst()
+        try agree(message?.id, queued.first, "takeFirst")
+        guard let message else { return }
+        queued.removeFirst()
+        try handOut(message)
+    }
+
+    mutating func handOutFromBatch() throws {
+        if batched.isEmpty { return }
+        let message = batch.popFirst()
+        try agree(message.id, batched.removeFirst(), "the batch's first")
+        try handOut(message)
+    }
+
+    private mutating func handOut(_ message: Message) throws {
+        try agree(queue.noteHandedOut(), false, "a thread that waited found the queue empty")
+        handedOut += 1
+        lastHandedOut = message
+    }
+
+    mutating func putBack() {
+        queue.putBack(&batch)
+        if isClosed {
+            _ = batch.removeAll()
+        } else {
+            queued = batched + queued
+        }
+        batched = []
+    }
+
+    /// Gives back a message whose receiver went away; nobody else has taken one meanwhile.
+    mutating func putBackHandedOut() {
+        guard let message = lastHandedOut else { return }
+        lastHandedOut = nil
+        queue.putBackHandedOut(message)
+        handedOut -= 1
+        if !isClosed { queued.insert(message.id, at: 0) }
+    }
+
+    mutating func close() {
+        queue.close()
+        isClosed = true
+        queued = []
+    }
+
+    func compare() throws {
+        try agree(queue.count, Int(sent - handedOut), "count")
+        try agree(queue.lastNumber, sent, "lastNumber")
+        try agree(queue.senderCount, 0, "senderCount")
+        for number in [sent, handedOut, handedOut + 1] {
+            try agree(queue.holds(upTo: number), handedOut < number, "holds(upTo: \(number)), \(handedOut) handed out")
+        }
+        try agree(batch.count, batched.count, "the batch's count")
+    }
+
+    mutating func drain() throws {
+        putBack()
+        takeAll()
+        while !batched.isEmpty { try handOutFromBatch() }  // ends: one goes a turn
+        try compare()
+    }
+}
+
+private struct PortQueuePlay: ModelPlay, ~Copyable {
+    private var pair: PortQueuePair
+
+    init(_ random: inout SplitMix64) { pair = PortQueuePair(capacity: random.pick([1, 2, 3, 17, 40])) }
+
+    mutating func step(_ random: inout SplitMix64) throws {
+        switch random.below(200) {
+        case 0: if random.below(8) == 0 { pair.close() }
+        case 1..<100: try pair.put(withDate: false)
+        case 100: try pair.put(withDate: true)
+        case 101..<120: pair.takeAll()
+        case 120..<130: try pair.takeFirst()
+        case 130..<170: try pair.handOutFromBatch()
+        case 170..<185: pair.putBackHandedOut()
+        default: pair.putBack()
+        }
+        try pair.compare()
+    }
+
+    mutating func finish() throws { try pair.drain() }
+}
+
+private struct ShortPortQueue: EnumerablePlay, ~Copyable {
+    static let operationCount = 7
+    private var pair: PortQueuePair
+
+    init(start: Int) { pair = PortQueuePair(capacity: start + 1) }
+
+    mutating func perform(_ operation: Int) throws {
+        switch operation {
+        case 0: try pair.put(withDate: false)
+        case 1: pair.takeAll()
+        case 2: try pair.takeFirst()
+        case 3: try pair.handOutFromBatch()
+        case 4: pair.putBack()
+        case 5: pair.putBackHandedOut()
+        default: pair.close()
+        }
+        try pair.compare()
+    }
+
+    mutating func finish() throws { try pair.drain() }
+}
+
+@Suite struct PortQueueModelTests {
+    @Test func `random senders and receivers do what they do to an array`() throws {
+        try playRandomly(PortQueuePlay.self, seeds: 0..<60, steps: 800)
+    }
+
+    @Test func `every short sequence does what it does to an array`() throws {
+        try playAllSequences(ShortPortQueue.self, length: 6, starts: 2)
+    }
+
+    /// The senders' note of how much was handed out stayed too high: the message that was given back took up no room.
+    @Test func `a message that is given back takes up room again`() {
+        let queue = PortQueue(capacity: 3)
+        var batch = Fifo<Message>()
+        for id in 1...3 as ClosedRange<UInt32> { _ = queue.put(Message(id: id)) }
+        queue.takeAll(into: &batch)
+        let messages = batch.removeAll()
+        for _ in messages { _ = queue.noteHandedOut() }
+        // Looks at what was handed out, because there seems to be no room.
+        #expect(queue.put(Message(id: 4)) == .first)
+        queue.putBackHandedOut(messages[2])
+        #expect(queue.put(Message(id: 5)) == .behind)
+        #expect(queue.put(Message(id: 6)) == .full)
+        #expect(queue.count == 3)
+    }
+
+    /// The senders are threads, but one thing happens at a time: each waits in the queue before the next step is taken.
+    @Test(arguments: 0..<12 as Range<UInt64>)
+    func `threads that wait for room get it in their order`(seed: UInt64) throws {
+        var random = SplitMix64(seed: seed)
+        let capacity = random.pick([1, 2, 5])
+        let queue = SharedQueue(PortQueue(capacity: capacity))
+        var (expected, waiting): ([UInt32], [(id: UInt32, thread: JoinableThread<PortQueue.Outcome>)]) = ([], [])
+        for id in 1...80 as ClosedRange<UInt32> {
+            if random.below(2) == 0 || expected.isEmpty {
+                if expected.count == capacity || !waiting.isEmpty {
+                    #expect(queue.queue.put(Message(id: 1_000)) == .full, "seed \(seed)")
+                    if waiting.count == 4 { continue }
+                    waiting.append((id, plainThread { queue.queue.put(Message(id: id), before: .distantFuture) }))
+                    let count = waiting.count
+                    try waitUntil { queue.queue.senderCount == count }
+                } else {
+                    #expect(queue.queue.put(Message(id: id)) == (expected.isEmpty ? .first : .behind), "seed \(seed)")
+                    expected.append(id)
+                }
+            } else {
+                let message = queue.queue.takeFirst()
+                #expect(message?.id == expected.removeFirst(), "seed \(seed)")
+                let foundItEmpty = !waiting.isEmpty && expected.isEmpty
+                #expect(queue.queue.noteHandedOut() == foundItEmpty, "seed \(seed)")
+                if waiting.isEmpty { continue }
+                let (id, thread) = waiting.removeFirst()
+                #expect(try thread.join() == (foundItEmpty ? .first : .behind), "seed \(seed)")
+                expected.append(id)
+            }
+            #expect(queue.queue.count == expected.count && queue.queue.senderCount == waiting.count, "seed \(seed)")
+        }
+        queue.queue.close()
+        for (_, thread) in waiting { #expect(try thread.join() == .closed, "seed \(seed)") }
+        #expect(queue.queue.senderCount == 0)
+    }
+}
+
+private final class SharedQueue: Sendable {
+    let queue: PortQueue
+    init(_ queue: consuming PortQueue) { self.queue = queue }
+}
