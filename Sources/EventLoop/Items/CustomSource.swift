@@ -13,7 +13,7 @@ extension RunLoop {
         // SAFETY: constants and atomics; `handlers` says its own.
 
         public let order: Int
-        let signaled = Atomic<Bool>(false)
+        let signalWord = SignalWord()
         /// When the pending signal was given. The processor's clock: a count that all threads share would be fought for.
         private let signaledAt = Atomic<UInt64>(0)
 
@@ -54,7 +54,7 @@ extension RunLoop {
         }
 
         /// Whether a signal is pending. Thread-safe.
-        public var isSignaled: Bool { signaled.load(ordering: .acquiring) }
+        public var isSignaled: Bool { signalWord.isPending }
 
         /// By order, then by the time of the first pending signal.
         func goesBefore(_ other: CustomSource) -> Bool {
@@ -75,7 +75,7 @@ extension RunLoop {
             handlers.with { $0.cancel?(loop, mode) }
         }
 
-        override func didInvalidate() { signaled.store(false, ordering: .sequentiallyConsistent) }
+        override func didInvalidate() { signalWord.take() }
 
         override func releaseHandlers() { handlers.clear() }
 

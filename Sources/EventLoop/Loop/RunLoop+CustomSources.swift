@@ -8,13 +8,18 @@ extension RunLoop.CustomSource {
     /// Signals before the perform are one; a signal given while the source is being performed is a new one. On an invalid source
     /// nothing happens. Thread-safe. See `CFRunLoopSourceSignal`.
     public func signal() {
-        guard isValid, !signaled.exchange(true, ordering: .sequentiallyConsistent) else { return }
-        if !isValid { return signaled.store(false, ordering: .sequentiallyConsistent) }
+        guard isValid, let claim = signalWord.claim() else { return }
+        if !isValid {
+            signalWord.take()
+            return
+        }
         stampSignal()
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         state.withLock { state in
             state.forEachMembership { $0.loop.noteSignal($0) }
         }
+        // Not before: whoever finds the signal enqueued relies on it, and may wake the loop at once.
+        signalWord.noteEnqueued(claim)
     }
 }
 
@@ -98,7 +103,7 @@ extension RunLoop {
         // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
         guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
         defer { source.endServing(on: membership) }
-        guard source.signaled.exchange(false, ordering: .sequentiallyConsistent) else { return false }
+        guard source.signalWord.take() else { return false }
         counters.sourcesHandled.increment()
         membership.callsInProgress += 1
         callOutToCustomSource(source)

@@ -36,7 +36,10 @@ extension RunLoop {
     /// when it works. In a forked child it does nothing. See `CFRunLoopWakeUp`.
     public func wakeUp() {
         if belongsToParentProcess { return }
-        notify(.wake)
+        // A write also if the bit is set: the pass that takes it must see what the caller has written before. The other bits speak of what is
+        // under the lock, which orders it.
+        attention.bitwiseOr(Attention.wake.rawValue, ordering: .sequentiallyConsistent)
+        wakeIfAsleep()
     }
 
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.

@@ -1,0 +1,74 @@
+// Rules proved here (semantics 1.10, 3.4; SignalWord.swift; Tests/Models/signal.pml has every interleaving):
+// - A signal followed by a wake-up is performed, also if another thread has given the same signal and not yet enqueued it.
+// - A thread that enqueues late concerns the signal that it gave, and no later one.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+@Suite struct SignalRaceTests {
+    @Test func `a signal reaches the loop although the thread that gave it first has not enqueued it`() throws {
+        try onFreshThread { loop in
+            let performed = Box(0)
+            let source = RunLoop.CustomSource { performed.increment() }
+            loop.add(source)
+            // The first half of `signal()` on a thread that is preempted for long.
+            let claim = source.signalWord.claim()
+            source.signal()
+            #expect(loop.run(until: .distantPast) == .timedOut)
+            #expect(performed.value == 1)
+            // The second half.
+            source.signalWord.noteEnqueued(claim!)  // no signal was pending
+            #expect(!source.isSignaled)
+            #expect(loop.run(until: .distantPast) == .timedOut)
+            #expect(performed.value == 1)
+        }
+    }
+
+    @Test func `a thread that enqueues late does not mark the next signal as enqueued`() throws {
+        try onFreshThread { loop in
+            let performed = Box(0)
+            let source = RunLoop.CustomSource { performed.increment() }
+            loop.add(source)
+            let late = source.signalWord.claim()
+            source.signal()
+            #expect(loop.run(until: .distantPast) == .timedOut)
+            // The next signal, by a thread that is preempted as well.
+            let isClaimed = source.signalWord.claim() != nil
+            #expect(isClaimed)
+            source.signalWord.noteEnqueued(late!)  // no signal was pending
+            source.signal()
+            #expect(loop.run(until: .distantPast) == .timedOut)
+            #expect(performed.value == 2)
+        }
+    }
+
+    /// One of the two signals and wakes nobody, the other one signals and wakes the loop. What it wakes the loop for must be there.
+    @Test func `no wake-up of two signallers is lost`() throws {
+        let performed = Box(0)
+        let source = RunLoop.CustomSource { performed.increment() }
+        let running = RunningLoop { $0.add(source) }
+        let loop = running.loop
+        let rounds = 3_000 / roundsDivisor
+        let round = Box(0)
+        let other = plainThread {
+            for next in 1...rounds {
+                try waitUntil { round.value >= next }
+                source.signal()
+            }
+        }
+        for next in 1...rounds {
+            try waitUntilAsleep(loop)
+            let before = performed.value
+            round.value = next
+            source.signal()
+            loop.wakeUp()
+            try waitUntil { performed.value > before }
+        }
+        try other.join()
+        try running.end()
+        // Each round has one or two: signals before the perform are one.
+        #expect(performed.value >= rounds && performed.value <= 2 * rounds)
+    }
+}
