@@ -4,6 +4,7 @@
 // same error; what is handed out must be within bounds, and writing a frame that was read must give its bytes again.
 
 private let maximumLength = 4_096
+private let longest = max(maximumLength, Frame.refusalLength)
 
 private struct Reading: Equatable {
     var frames: [Frame] = []
@@ -29,7 +30,7 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
                     break
                 }
                 precondition(promised, "a frame came that hasNext did not know of")
-                precondition(frame.body.count <= maximumLength && frame.descriptorCount <= Frame.descriptorLimit)
+                precondition(frame.body.count <= longest && frame.descriptorCount <= Frame.descriptorLimit)
                 reading.frames.append(frame)
                 reading.givenUp.append(isGivenUp)
             }
@@ -39,7 +40,7 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
         } catch {
             preconditionFailure("another error")
         }
-        precondition(decoder.heldBytes <= Frame.headerSize + maximumLength + Frame.sealSize, "more is kept than one frame")
+        precondition(decoder.heldBytes <= Frame.headerSize + longest + Frame.sealSize, "more is kept than one frame")
     }
     reading.rest = decoder.heldBytes
     return reading

@@ -88,16 +88,27 @@ static int close_keeping_errno(int descriptor) {
     return -1;
 }
 
-int cplatform_listen_at(const char *path, int backlog) {
+int cplatform_listen_in(int directory, const char *file, const char *path, int backlog) {
     struct sockaddr_un address;
+    struct stat status;
     if (address_of(path, &address) < 0) return -1;
     int listener = make_socket();
     if (listener < 0) return -1;
+    // Linux makes the file with the socket's mode, so that it is never wider than this. Other systems refuse, and the mode is the umask's until
+    // the next step, in a directory that is the owner's only.
+    (void)!fchmod(listener, S_IRUSR | S_IWUSR);
     if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) return close_keeping_errno(listener);
-    // The mode is the umask's until here, in a directory that is the owner's only.
-    if (chmod(path, S_IRUSR | S_IWUSR) < 0 || listen(listener, backlog) < 0 || fcntl(listener, F_SETFL, O_NONBLOCK) < 0) {
+    // A path is resolved anew by every call: it may have led into another directory than the one that is held open.
+    if (fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(status.st_mode)) {
+        close(listener);
+        errno = ESTALE;
+        return -1;
+    }
+    bool has_mode = (status.st_mode & 07777) == (S_IRUSR | S_IWUSR);
+    if ((!has_mode && fchmodat(directory, file, S_IRUSR | S_IWUSR, AT_SYMLINK_NOFOLLOW) < 0) || listen(listener, backlog) < 0
+        || fcntl(listener, F_SETFL, O_NONBLOCK) < 0) {
         int saved = errno;
-        unlink(path);
+        unlinkat(directory, file, 0);
         close(listener);
         errno = saved;
         return -1;
@@ -136,7 +147,7 @@ int cplatform_connect_to(const char *path, int64_t milliseconds) {
 int cplatform_accept_client(int listener) {
     for (;;) {  // ends: a client that has gone is taken off the queue
         int descriptor = take_connection(listener);
-        if (descriptor >= 0 || (errno != EINTR && errno != ECONNABORTED)) return descriptor;
+        if (descriptor >= 0 || (errno != EINTR && cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_LOST)) return descriptor;
     }
 }
 
@@ -267,10 +278,16 @@ bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {
 
 // MARK: Files
 
-int cplatform_open_directory(const char *path) { return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }
+static int or_working_directory(int directory) { return directory < 0 ? AT_FDCWD : directory; }
 
-int cplatform_open_lock_file(const char *path) {
-    return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+int cplatform_make_directory(int parent, const char *path) { return mkdirat(or_working_directory(parent), path, S_IRWXU); }
+
+int cplatform_open_directory(int parent, const char *path) {
+    return openat(or_working_directory(parent), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+int cplatform_open_lock_file(int directory, const char *file) {
+    return openat(directory, file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }
 
 void cplatform_unlock_file(int descriptor) { flock(descriptor, LOCK_UN); }

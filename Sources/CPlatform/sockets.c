@@ -102,7 +102,7 @@ bool cplatform_make_unix(struct cplatform_address *address, const char *path, ui
     bool is_abstract = length > 0 && path[0] == 0;
     if (length == 0 || (is_abstract && (!HAS_ABSTRACT_NAMES || length == 1))) return false;
     // A path ends with a zero, an abstract name with the address.
-    if (length + (is_abstract ? 0 : 1) > sizeof(local.sun_path)) return false;
+    if (length > sizeof(local.sun_path) - (is_abstract ? 0 : 1)) return false;
     if (!is_abstract && memchr(path, 0, length)) return false;
     memcpy(local.sun_path, path, length);
     memcpy(address->bytes, &local, sizeof(local));
@@ -211,10 +211,12 @@ int cplatform_accept_failure(int code) {
         return CPLATFORM_ACCEPT_NOTHING;
     case EMFILE: case ENFILE: case ENOBUFS: case ENOMEM:
         return CPLATFORM_ACCEPT_EXHAUSTED;
-    // accept(2): "Linux accept() passes already-pending network errors on the new socket as an error code ...". They are the connection's, which
-    // is gone; and a firewall's refusal (EPERM) as well.
+    // accept(2): "Linux accept() (and accept4()) passes already-pending network errors on the new socket as an error code [...]. For reliable
+    // operation the application should detect the network errors defined for the protocol after accept() and treat them like EAGAIN by retrying.
+    // [...] these are ENETDOWN, EPROTO, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, and ENETUNREACH." They are the connection's,
+    // which is gone; and a firewall's refusal (EPERM) as well.
     case ECONNABORTED: case EPROTO: case ENETDOWN: case ENOPROTOOPT: case EHOSTDOWN: case EHOSTUNREACH: case ENETUNREACH: case EPERM:
-    case ECONNRESET: case ETIMEDOUT:
+    case ECONNRESET: case ETIMEDOUT: case EOPNOTSUPP:
 #if defined(ENONET)
     case ENONET:
 #endif

@@ -11,8 +11,9 @@
 
 // How many bytes of a path a socket's address holds, without the NUL.
 int cplatform_socket_path_limit(void);
-// Binds and listens; the file is the owner's only. EADDRINUSE when there is a file of that name.
-int cplatform_listen_at(const char *path, int backlog);
+// Binds and listens; the file is the owner's only. `path` is a path of `file` in `directory`: ESTALE when it led elsewhere. EADDRINUSE when
+// there is a file of that name.
+int cplatform_listen_in(int directory, const char *file, const char *path, int backlog);
 // Waits up to `milliseconds` for room in the listener's queue: EAGAIN when there was none. Negative waits for ever, 0 tries once.
 // The connection is a blocking one; all calls here but `cplatform_receive` with `waiting` ask not to wait.
 int cplatform_connect_to(const char *path, int64_t milliseconds);
@@ -45,14 +46,17 @@ void cplatform_shutdown(int descriptor);
 
 // MARK: Files
 
-// Opens a directory that must not be a symbolic link.
-int cplatform_open_directory(const char *path);
+// Both: `path` begins at `parent`, or at the root or the working directory when that is negative.
+// Makes a directory for the owner only.
+int cplatform_make_directory(int parent, const char *path);
+// Opens a directory that must not be a symbolic link. A slash or a dot at the end would have the kernel follow one.
+int cplatform_open_directory(int parent, const char *path);
 // Takes the lock of an open file, if nobody else has it: EWOULDBLOCK.
 int cplatform_try_lock_file(int descriptor);
 // Lets go of the lock, also for those who have copies of the descriptor.
 void cplatform_unlock_file(int descriptor);
 // Opens a file for its lock, making it for the owner only; not through a symbolic link.
-int cplatform_open_lock_file(const char *path);
+int cplatform_open_lock_file(int directory, const char *file);
 
 // MARK: A set of descriptors that is watched as one
 

@@ -38,6 +38,7 @@ struct Frame: Sendable, Equatable {
     static let mark: UInt8 = 0xE7
     static let version: UInt8 = 1
     static let descriptorLimit = 64
+    static let refusalLength = 8
     static let whole: UInt8 = 1
     static let givenUp: UInt8 = 0
 
@@ -160,10 +161,11 @@ struct FrameDecoder: Sendable {
             kind: kind, descriptorCount: Int(buffer[seen + 3]), length: Int(number(at: 4, as: UInt32.self)),
             conversation: number(at: 8, as: UInt64.self), id: Int32(bitPattern: number(at: 16, as: UInt32.self)))
         if read.descriptorCount > Frame.descriptorLimit { throw fail(.tooManyDescriptors(read.descriptorCount)) }
-        if read.length > maximumLength { throw fail(.tooLong(read.length)) }
         switch kind {
-        case .emptyReply where read.length != 0, .refusal where read.length != 8: throw fail(.badLength(read.length))
-        default: break
+        // A refusal says that something was longer than the limit, however small that is.
+        case .emptyReply where read.length != 0, .refusal where read.length != Frame.refusalLength: throw fail(.badLength(read.length))
+        case .refusal: break
+        default: if read.length > maximumLength { throw fail(.tooLong(read.length)) }
         }
         header = read
         return read

@@ -25,32 +25,28 @@ final class PortDirectory: Sendable {
     private let identity: FileIdentity
 
     enum Refusal: Error {
-        case missing
+        /// Nobody has made it. If it is to be inside a directory of the user's own, `hasPlace` says whether that one is there.
+        case missing(hasPlace: Bool)
         /// Another user's, open to others, or not a directory.
         case untrusted(String)
         case system(operation: String, errno: Int32)
     }
 
-    /// Opens the directory and looks at it; with `making`, makes it when it is missing.
+    /// Opens the directory and looks at it; with `making`, makes it when it is missing. What is done in it later goes through its descriptor,
+    /// whatever its path leads to by then.
     init(_ candidate: Candidate, making: Bool) throws(Refusal) {
-        path = candidate.path
+        path = Self.withoutEnd(candidate.path)
         // It would be another directory for a process that works elsewhere, and for this one after `chdir`.
         if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is no absolute path", errno: EINVAL) }
-        if candidate.parentIsOurs { try Self.checkParent(of: candidate.path) }
-        if making && mkdir(path, 0o700) != 0 && errno != EEXIST {
+        let parent = candidate.parentIsOurs ? try Self.openParent(of: path) : -1
+        defer { if parent >= 0 { close(parent) } }
+        let name = candidate.parentIsOurs ? Self.lastPart(of: path) : path
+        if making && cplatform_make_directory(parent, name) != 0 && errno != EEXIST {
             let code = errno
-            throw code == ENOENT ? .missing : .system(operation: "making the directory \(path)", errno: code)
+            throw code == ENOENT ? .missing(hasPlace: false) : .system(operation: "making the directory \(path)", errno: code)
         }
-        let descriptor = cplatform_open_directory(path)
-        if descriptor < 0 {
-            let code = errno
-            switch code {
-            case ENOENT: throw .missing
-            case ELOOP, ENOTDIR: throw .untrusted("\(path) is not a directory, or a symbolic link to one")
-            case EACCES: throw .untrusted("\(path) belongs to another user")
-            default: throw .system(operation: "opening the directory \(path)", errno: code)
-            }
-        }
+        let descriptor = cplatform_open_directory(parent, name)
+        if descriptor < 0 { throw Self.refusal(path, errno, hasPlace: true) }
         var status = stat()
         let isKnown = fstat(descriptor, &status) == 0
         self.descriptor = descriptor
@@ -72,25 +68,65 @@ final class PortDirectory: Sendable {
         (identity.device, identity.inode) < (other.identity.device, other.identity.inode)
     }
 
-    /// A directory of ours in a directory of another user's would be that user's to exchange.
-    private static func checkParent(of path: String) throws(Refusal) {
-        let parent = String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)])
+    /// Opens the directory around one of ours, which must be this user's too: another user's could exchange what is in it.
+    private static func openParent(of path: String) throws(Refusal) -> Int32 {
+        let parent = withoutEnd(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]))
+        let descriptor = cplatform_open_directory(-1, parent)
+        if descriptor < 0 { throw refusal(parent, errno, hasPlace: false) }
         var status = stat()
-        if stat(parent, &status) != 0 { throw .missing }
-        if status.st_uid != geteuid() || status.st_mode & 0o022 != 0 { throw .untrusted("\(parent) is not this user's own") }
+        if fstat(descriptor, &status) != 0 || status.st_uid != geteuid() || status.st_mode & 0o022 != 0 {
+            close(descriptor)
+            throw .untrusted("\(parent) is not this user's own")
+        }
+        return descriptor
     }
 
-    /// The path of a file in it, for `open`, `unlink` and `stat`.
+    private static func refusal(_ path: String, _ code: Int32, hasPlace: Bool) -> Refusal {
+        switch code {
+        case ENOENT: .missing(hasPlace: hasPlace)
+        case ELOOP, ENOTDIR: .untrusted("\(path) is not a directory, or a symbolic link to one")
+        case EACCES: .untrusted("\(path) belongs to another user")
+        default: .system(operation: "opening the directory \(path)", errno: code)
+        }
+    }
+
+    /// The path without slashes and dots at its end: with them the kernel follows a symbolic link that it would refuse.
+    private static func withoutEnd(_ path: String) -> String {
+        var path = Substring(path)
+        while path.hasSuffix("/") || path.hasSuffix("/.") { path.removeLast() }  // ends: it gets shorter
+        return path.isEmpty ? "/" : String(path)
+    }
+
+    private static func lastPart(of path: String) -> String { String(path[(path.lastIndex(of: "/") ?? path.startIndex)...].dropFirst()) }
+
+    // MARK: Files
+
+    /// The path of a file in it, for messages.
     func path(of file: String) -> String { path + "/" + file }
 
-    /// The same for a socket's address, which has little room: where the path is too long, by way of the open descriptor.
+    /// The path of a file in it, for a socket's address: by way of the open descriptor, so that nobody can exchange the directory, and so
+    /// that a long path has room. Without /proc, and on other systems, it is the path itself; who binds then looks where the file is.
     func socketPath(of file: String) -> String {
-        let whole = path(of: file)
         #if os(Linux)
-        if whole.utf8.count > cplatform_socket_path_limit() { return "/proc/self/fd/\(descriptor)/\(file)" }
+        let directory = "/proc/self/fd/\(descriptor)"
+        if access(directory, F_OK) == 0 { return directory + "/" + file }
         #endif
-        return whole
+        return path(of: file)
     }
+
+    /// The file of that name, not what a symbolic link points to; nil when there is none.
+    func status(of file: String) -> stat? {
+        var status = stat()
+        return fstatat(descriptor, file, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
+    }
+
+    func identity(of file: String) -> FileIdentity? { status(of: file).map { FileIdentity($0) } }
+
+    /// Binds a socket in it and listens. Negative with errno.
+    func listen(at file: String, backlog: Int32) -> Int32 { cplatform_listen_in(descriptor, file, socketPath(of: file), backlog) }
+
+    /// Zero, or the errno.
+    func remove(_ file: String) -> Int32 { unlinkat(descriptor, file, 0) == 0 ? 0 : errno }
 
     // MARK: The lock
 
@@ -110,12 +146,12 @@ final class PortDirectory: Sendable {
         let deadline = RunLoop.Instant.now.advanced(by: Self.lockPatience)
         while true {  // ends: with the lock, an error, or the deadline
             let file = path(of: Self.lockName)
-            let descriptor = cplatform_open_lock_file(file)
+            let descriptor = cplatform_open_lock_file(self.descriptor, Self.lockName)
             if descriptor < 0 { throw .system(operation: "opening the lock \(file)", errno: errno) }
             if cplatform_try_lock_file(descriptor) == 0 {
                 let lock = Lock(descriptor)
                 // Somebody may tidy the directory: a lock on a file that has gone is nobody's.
-                if let held = FileIdentity(of: descriptor), held == FileIdentity(atPath: file) { return lock }
+                if let held = FileIdentity(of: descriptor), held == identity(of: Self.lockName) { return lock }
             } else {
                 let code = errno
                 close(descriptor)
@@ -124,15 +160,6 @@ final class PortDirectory: Sendable {
             }
             if RunLoop.Instant.now > deadline { throw .system(operation: "waiting for the lock \(file)", errno: ETIMEDOUT) }
         }
-    }
-}
-
-extension FileIdentity {
-    /// The file of that name, not what a symbolic link points to; nil when there is none.
-    init?(atPath path: String) {
-        var status = stat()
-        if lstat(path, &status) != 0 { return nil }
-        self.init(status)
     }
 }
 

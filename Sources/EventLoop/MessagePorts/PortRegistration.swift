@@ -21,7 +21,7 @@ final class PortRegistration: Sendable {
     private init(_ directory: PortDirectory, _ file: String) {
         self.directory = directory
         self.file = file
-        identity = FileIdentity(atPath: directory.path(of: file))
+        identity = directory.identity(of: file)
     }
 
     /// Takes the name, under the locks of all directories in which it might be.
@@ -45,12 +45,9 @@ final class PortRegistration: Sendable {
         defer { withExtendedLifetime(locks) {} }
         let file = name.fileName
         for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
-        if unlink(home.path(of: file)) != 0 && errno != ENOENT {
-            throw .system(operation: "removing what is left of \(home.path(of: file))", errno: errno)
-        }
-        let path = home.socketPath(of: file)
-        let listener = cplatform_listen_at(path, backlog)
-        if listener < 0 { throw .system(operation: "listening on \(path)", errno: errno) }
+        try removeStale(file, in: home)
+        let listener = home.listen(at: file, backlog: backlog)
+        if listener < 0 { throw .system(operation: "listening on \(home.path(of: file))", errno: errno) }
         return (PortRegistration(home, file), listener)
     }
 
@@ -58,13 +55,22 @@ final class PortRegistration: Sendable {
     func withdraw() {
         // Without the lock somebody may be taking the name over at this moment; then the file stays, and the next one finds it stale.
         guard let lock = try? directory.lock() else { return }
-        let path = directory.path(of: file)
-        if let identity, FileIdentity(atPath: path) == identity { unlink(path) }
+        if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
         withExtendedLifetime(lock) {}
     }
 
+    /// Removes the socket of a port that has died. Any other file refuses connections as well, and is somebody's.
+    private static func removeStale(_ file: String, in home: PortDirectory) throws(RunLoop.PortError) {
+        guard let status = home.status(of: file) else { return }
+        if status.st_mode & mode_t(S_IFMT) != mode_t(S_IFSOCK) {
+            throw .system(operation: "taking the name: \(home.path(of: file)) is no socket", errno: EEXIST)
+        }
+        let code = home.remove(file)
+        if code != 0 && code != ENOENT { throw .system(operation: "removing what is left of \(home.path(of: file))", errno: code) }
+    }
+
     private static func openHome(_ candidates: [PortDirectory.Candidate]) throws(RunLoop.PortError) -> PortDirectory {
-        var refusal = PortDirectory.Refusal.missing
+        var refusal = PortDirectory.Refusal.missing(hasPlace: false)
         var last = ""
         for candidate in candidates {
             do { return try PortDirectory(candidate, making: true) } catch {
@@ -80,8 +86,7 @@ final class PortRegistration: Sendable {
     }
 
     private static func isLive(_ file: String, in directory: PortDirectory) throws(RunLoop.PortError) -> Bool {
-        let path = directory.socketPath(of: file)
-        let connection = cplatform_connect_to(path, 0)
+        let connection = cplatform_connect_to(directory.socketPath(of: file), 0)
         if connection >= 0 {
             close(connection)
             return true
@@ -90,21 +95,27 @@ final class PortRegistration: Sendable {
         case ENOENT, ECONNREFUSED: return false
         // Its queue is full, so it has one.
         case EAGAIN: return true
-        case let code: throw .system(operation: "asking who has \(path)", errno: code)
+        case let code: throw .system(operation: "asking who has \(directory.path(of: file))", errno: code)
         }
     }
 
     /// A connection to the port that has the name.
-    static func find(_ name: PortName, timeout: Duration) throws(RunLoop.PortError) -> Int32 {
-        var isRefused = false
+    static func find(
+        _ name: PortName, timeout: Duration, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates
+    ) throws(RunLoop.PortError) -> Int32 {
+        var (isRefused, hasPlace) = (false, false)
         let deadline = RunLoop.Instant.now.advanced(by: timeout)
-        for candidate in PortDirectory.candidates {
+        for candidate in candidates {
             let directory: PortDirectory
             do { directory = try PortDirectory(candidate, making: false) } catch {
-                if case .untrusted = error { isRefused = true }
-                if case .system(let operation, let code) = error { throw .system(operation: operation, errno: code) }
+                switch error {
+                case .missing(let isThere): hasPlace = hasPlace || isThere
+                case .untrusted: isRefused = true
+                case .system(let operation, let code): throw .system(operation: operation, errno: code)
+                }
                 continue
             }
+            hasPlace = true
             let left = max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds)
             let path = directory.socketPath(of: name.fileName)
             let connection = cplatform_connect_to(path, min(left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1), 1 << 40))
@@ -113,14 +124,15 @@ final class PortRegistration: Sendable {
                 case ENOENT, ECONNREFUSED: continue
                 case EAGAIN: throw .sendTimedOut
                 case EACCES: throw .notPermitted
-                case let code: throw .system(operation: "connecting to \(path)", errno: code)
+                case let code: throw .system(operation: "connecting to \(directory.path(of: name.fileName))", errno: code)
                 }
             }
             if PortPeer(of: connection)?.isOurUser == true { return connection }
             close(connection)
             throw .notPermitted
         }
-        throw isRefused ? .notPermitted : .notFound
+        // What others have made where ours would be is not ours, and says nothing of names, as long as there is a place for ours.
+        throw isRefused && !hasPlace ? .notPermitted : .notFound
     }
 }
 

@@ -56,17 +56,26 @@ extension RemoteConnection {
             switch receive(until: deadline, waitingInRead: mayWaitInRead) {
             case .received:
                 if let error = deliver() { end(error) }
+                if let outcome = state.withLock({ _ in waiter.outcome }) {
+                    stopReading()
+                    return outcome
+                }
+                // Other replies may come for ever.
+                if RunLoop.Instant.now >= deadline { return giveUpReading(waiter) }
             case .wouldBlock:
                 // A signal may have ended the wait, which is not the deadline.
-                if RunLoop.Instant.now < deadline { break }
-                let outcome = giveUp(waiter, .replyTimedOut)
-                stopReading()
-                return outcome
+                if RunLoop.Instant.now >= deadline { return giveUpReading(waiter) }
             case .ended: end(.becameInvalid)
             case .failed(let error): end(error)
             }
             mayWaitInRead = false
         }
+    }
+
+    private func giveUpReading(_ waiter: ReplyWaiter) -> ReplyWaiter.Outcome {
+        let outcome = giveUp(waiter, .replyTimedOut)
+        stopReading()
+        return outcome
     }
 
     /// Reads when there is something to read, and waits for that until the deadline.

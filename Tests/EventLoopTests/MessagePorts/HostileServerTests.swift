@@ -11,7 +11,9 @@ import Testing
 @testable import EventLoop
 
 @Suite struct HostileServerTests {
-    private func ask(_ remote: RunLoop.RemoteMessagePort, _ way: TwoProcessTests.Way, _ id: Int32 = 1) async throws -> [UInt8]? {
+    private func ask(
+        _ remote: RunLoop.RemoteMessagePort, _ way: TwoProcessTests.Way, _ id: Int32 = 1
+    ) async throws -> [UInt8]? {
         switch way {
         case .thread: try await elsewhere { try remote.request(id: id, sendTimeout: patience, replyTimeout: patience) }
         case .loop:
@@ -81,6 +83,20 @@ import Testing
         #expect(remote.isValid)
         remote.invalidate()
         try server.end()
+    }
+
+    @Test(arguments: 0..<9, TwoProcessTests.Way.allCases)
+    func `a reply that is too large for any limit is refused in words`(limit: Int, way: TwoProcessTests.Way) async throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name, maximumMessageSize: limit) { _, _, _ in [UInt8](repeating: 1, count: 100) }
+        let running = RunningLoop { $0.add(port) }
+        let remote = try RunLoop.RemoteMessagePort(name: name, maximumMessageSize: limit)
+        var error: RunLoop.PortError?
+        do { _ = try await ask(remote, way) } catch let found as RunLoop.PortError { error = found }
+        #expect(error == .messageTooLarge(100))
+        #expect(remote.isValid)
+        port.invalidate()
+        _ = try await elsewhere { try running.end() }
     }
 
     @Test func `late replies and false ones do not keep the engine from reading what is still to come`() async throws {

@@ -192,7 +192,7 @@ import Testing
             do {
                 let lock = try directory.lock()
                 // What fork does to it, dup does too: one open file for both.
-                let identity = FileIdentity(atPath: path + "/ports/.lock")
+                let identity = directory.identity(of: ".lock")
                 let descriptor = try #require((0..<10_000).first { FileIdentity(of: $0) == identity })
                 copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
                 withExtendedLifetime(lock) {}

@@ -73,6 +73,35 @@ import Darwin
         try running.end()
     }
 
+    @Test func `a reply's time is over though replies of others are still there to be read`() throws {
+        var ends: [Int32] = [-1, -1]
+        #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
+        defer { close(ends[1]) }
+        let engine = try PortEngine.shared()
+        let connection = try RemoteConnection(ends[0], engine: engine, maximumLength: 1 << 16)
+        // The engine takes over what the thread leaves; not before it has been counted.
+        let (begun, counted) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
+        engine.runLoop.perform {
+            begun.open()
+            counted.wait()
+        }
+        begun.wait()
+        let waiter = ReplyWaiter(.thread)
+        try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
+        connection.state.withLock { $0.reader = .thread }
+        // More than one read takes.
+        var reply = FrameOutlet(.reply, conversation: 1_000, id: 1, body: [UInt8](repeating: 1, count: 50_000))
+        for _ in 0..<3 {
+            reply.offset = 0
+            #expect(reply.send(to: ends[1]) == 0)
+        }
+        #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.readUntilReply(waiter, .distantPast).get() }
+        var left = Int32(0)
+        #expect(ioctl(ends[0], UInt(FIONREAD), &left) == 0 && left > 0)
+        counted.open()
+        connection.end(.becameInvalid)
+    }
+
     @Test func `a late reply is read by the engine, and then nothing is left to read`() throws {
         let (release, heard) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         let served = try ServedPort { _, id, _ in

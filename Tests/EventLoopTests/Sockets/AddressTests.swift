@@ -114,12 +114,21 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         }
     }
 
+    @Test(arguments: [UInt32(107), 108, 109, .max - 1, .max])
+    func `a path that is too long for an address is refused, however long it is said to be`(length: UInt32) {
+        var address = cplatform_address()
+        let path = [CChar](repeating: 65, count: 109)
+        #expect(cplatform_make_unix(&address, path, length) == (length == 107))
+    }
+
     @Test func `which failures of accept are the connection's, and which the listener's`() {
-        for code in [ECONNABORTED, EPROTO, EPERM, ENETDOWN, EHOSTUNREACH, ECONNRESET] {
+        for code in [
+            ECONNABORTED, EPROTO, EPERM, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, EOPNOTSUPP, ECONNRESET,
+        ] {
             #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_LOST)
         }
         for code in [EMFILE, ENFILE, ENOBUFS, ENOMEM] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_EXHAUSTED) }
-        for code in [EBADF, EINVAL, ENOTSOCK, EOPNOTSUPP] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_BROKEN) }
+        for code in [EBADF, EINVAL, ENOTSOCK] { #expect(cplatform_accept_failure(code) == CPLATFORM_ACCEPT_BROKEN) }
         #expect(cplatform_accept_failure(EAGAIN) == CPLATFORM_ACCEPT_NOTHING)
     }
 }

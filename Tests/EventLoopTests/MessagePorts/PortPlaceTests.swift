@@ -1,0 +1,120 @@
+// Rules proved here:
+//  - A directory is opened once and then used through its descriptor: what its path leads to later does not matter. Neither a trailing slash nor
+//    a dot lets a symbolic link through, and XDG_RUNTIME_DIR is no symbolic link either.
+//  - A directory of another user's at the fallback place is not ours, and says nothing about names in ours.
+//  - Only a socket is ever removed to take a name over.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@testable import EventLoop
+
+@Suite struct PortPlaceTests {
+    private typealias Candidate = PortDirectory.Candidate
+
+    private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {
+        let path = makeTemporaryDirectory()
+        defer {
+            for name in ["ports", "moved", "runtime/eventloop-ports", "runtime"] { removeFlatDirectory(path + "/" + name) }
+            removeFlatDirectory(path)
+        }
+        try body(path)
+    }
+
+    private func isTrusted(_ path: String, parentIsOurs: Bool = false) -> Bool {
+        (try? PortDirectory(Candidate(path: path, parentIsOurs: parentIsOurs), making: true)) != nil
+    }
+
+    @Test(arguments: ["", "/", "//", "/.", "/./", "/.//./"])
+    func `a symbolic link is not trusted, however its name ends`(end: String) {
+        inTemporaryDirectory { path in
+            #expect(mkdir(path + "/ports", 0o700) == 0 && symlink(path + "/ports", path + "/link") == 0)
+            #expect(!isTrusted(path + "/link" + end))
+            #expect(isTrusted(path + "/ports" + end))
+        }
+    }
+
+    @Test(arguments: ["", "/", "/."])
+    func `XDG_RUNTIME_DIR may not be a symbolic link`(end: String) {
+        inTemporaryDirectory { path in
+            #expect(mkdir(path + "/runtime", 0o700) == 0 && symlink(path + "/runtime", path + "/link") == 0)
+            #expect(!isTrusted(path + "/link\(end)/eventloop-ports", parentIsOurs: true))
+            #expect(filesIn(path + "/runtime") == [])
+            #expect(isTrusted(path + "/runtime\(end)/eventloop-ports", parentIsOurs: true))
+        }
+    }
+
+    @Test func `a directory that was opened is used, whatever its path leads to later`() throws {
+        try inTemporaryDirectory { path in
+            let directory = try PortDirectory(Candidate(path: path + "/ports", parentIsOurs: false), making: true)
+            #expect(rename(path + "/ports", path + "/moved") == 0 && mkdir(path + "/ports", 0o700) == 0)
+            withExtendedLifetime(try directory.lock()) {}
+            #expect(filesIn(path + "/moved") == [".lock"] && filesIn(path + "/ports") == [])
+        }
+    }
+
+    @Test func `the socket of a port is its owner's only, whatever the umask`() async {
+        // In a process of its own: the umask is the process's.
+        await #expect(processExitsWith: .success) {
+            _ = umask(0)
+            let name = freshName()
+            let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+            var status = stat()
+            let path = portDirectory + "/" + (try PortName(name).fileName)
+            let isRight = lstat(path, &status) == 0 && status.st_mode & 0o7777 == 0o600
+            port.invalidate()
+            exit(isRight ? 0 : 1)
+        }
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "only root can make a directory of somebody else's"))
+    func `another user's directory at the fallback place does not change what is said of a name`() throws {
+        try inTemporaryDirectory { path in
+            let candidates = [
+                Candidate(path: path + "/runtime/eventloop-ports", parentIsOurs: true),
+                Candidate(path: path + "/ports", parentIsOurs: false),
+            ]
+            #expect(
+                mkdir(path + "/runtime", 0o700) == 0 && mkdir(path + "/ports", 0o700) == 0 && chown(path + "/ports", 12_345, 12_345) == 0)
+            let name = try PortName("nobody")
+            // Nobody has made the directory yet, but it is the user's to make.
+            #expect(throws: RunLoop.PortError.notFound) { try PortRegistration.find(name, timeout: .zero, in: candidates) }
+            let (registration, listener) = try PortRegistration.take(try PortName("somebody"), backlog: 1, in: candidates)
+            #expect(throws: RunLoop.PortError.notFound) { try PortRegistration.find(name, timeout: .zero, in: candidates) }
+            registration.withdraw()
+            close(listener)
+            #expect(rmdir(path + "/none") != 0)
+            let noPlace = [Candidate(path: path + "/none/eventloop-ports", parentIsOurs: true), candidates[1]]
+            #expect(throws: RunLoop.PortError.notPermitted) { try PortRegistration.find(name, timeout: .zero, in: noPlace) }
+        }
+    }
+
+    @Test func `a file that is no socket keeps its name, and is not removed`() throws {
+        let name = freshName()
+        let path = portDirectory + "/" + (try PortName(name).fileName)
+        for make in [{ close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0o600)) }, { symlink("/nowhere", path) }, { mkfifo(path, 0o600) }] {
+            #expect(make() == 0)
+            do throws(RunLoop.PortError) {
+                let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+                port.invalidate()
+                Issue.record("the name was taken")
+            } catch {
+                guard case .system(let operation, EEXIST) = error, operation.contains("no socket") else {
+                    Issue.record("\(error)")
+                    continue
+                }
+            }
+            var status = stat()
+            #expect(lstat(path, &status) == 0)
+            #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
+            unlink(path)
+        }
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        port.invalidate()
+    }
+}
+
+#endif
