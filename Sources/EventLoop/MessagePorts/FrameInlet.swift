@@ -132,6 +132,7 @@ struct FrameOutlet: Sendable {
         self.body = body
     }
 
+    var conversation: UInt64 { UInt64(littleEndian: header.words.1) }
     var size: Int { Frame.headerSize + body.count + Frame.sealSize }
     var isSent: Bool { offset == size }
     var unsentBytes: Int { size - offset }

@@ -42,7 +42,7 @@ extension RemoteConnection {
         }
         let gate = Gate()
         waiter.gate = gate
-        state.followers.append(waiter)
+        waiter.followerTicket = state.followers.append(waiter)
         return .wait(gate)
     }
 
@@ -112,8 +112,7 @@ extension RemoteConnection {
         if state.isReadByEngine {
             // The others are told by it.
             state.reader = .engine
-        } else if let next = state.followers.first {
-            state.followers.removeFirst()
+        } else if let next = state.followers.removeFirst() {
             state.reader = .thread
             next.mustRead = true
             tidings.open(next.gate)
@@ -200,7 +199,7 @@ extension RemoteConnection {
     func removeWaiter(_ waiter: ReplyWaiter, _ state: inout State) -> Bool {
         guard state.waiters.removeValue(forKey: waiter.conversation) != nil else { return false }
         if !waiter.isThread { state.passiveWaiters -= 1 }
-        if waiter.gate != nil { state.followers.removeAll { $0 === waiter } }
+        if let ticket = waiter.followerTicket { state.followers.remove(ticket) }
         return true
     }
 

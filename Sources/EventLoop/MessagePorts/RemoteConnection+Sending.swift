@@ -102,7 +102,7 @@ extension RemoteConnection {
             }
         }
         let unsent = UnsentFrame(outlet, descriptors: descriptors, gate: gate())
-        state.unsent.append(unsent)
+        unsent.ticket = state.unsent.append(unsent)
         updateWatch(&state)
         return .partly(unsent)
     }
@@ -130,7 +130,7 @@ extension RemoteConnection {
     /// read. Under the lock.
     func withdraw(_ unsent: UnsentFrame, _ state: inout State) {
         if unsent.outlet.offset == 0 {
-            state.unsent.removeAll { $0 === unsent }
+            state.unsent.remove(unsent.ticket)
             updateWatch(&state)
         } else {
             unsent.outlet.seal = Frame.givenUp
@@ -147,14 +147,14 @@ extension RemoteConnection {
                 if code != 0 {
                     guard first.outlet.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
                     first.failure = .system(operation: "sendmsg", errno: code)
-                    if let waiter = state.waiters.values.first(where: { $0.unsent === first }), removeWaiter(waiter, &state) {
+                    if let waiter = state.waiters[first.outlet.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
                         tidings.finish(waiter, .failure(.system(operation: "sendmsg", errno: code)))
                     }
                 }
                 first.isOver = true
                 tidings.open(first.gate)
                 tidings.wake(first.sender)
-                state.unsent.removeFirst()
+                state.unsent.remove(first.ticket)
             }
             updateWatch(&state)
             return false

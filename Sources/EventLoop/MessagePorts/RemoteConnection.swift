@@ -53,9 +53,9 @@ final class RemoteConnection: @unchecked Sendable {
         /// How many replies are still to come that nobody wants any more. They must be read, or the server could not go on.
         var unwantedReplies = 0
         /// Threads that wait for another one to read, in the order in which they came.
-        var followers: [ReplyWaiter] = []
+        var followers = RevocableQueue<ReplyWaiter>()
         /// What there was no room for.
-        var unsent: [UnsentFrame] = []
+        var unsent = RevocableQueue<UnsentFrame>()
         /// What the set watches for; nil when the connection is not in it.
         var watched: Readiness?
         var onInvalidation: [@Sendable () -> Void] = []
@@ -132,11 +132,11 @@ final class RemoteConnection: @unchecked Sendable {
             forgetWatch(&state)
             state.isInvalid = true
             for waiter in state.waiters.values { tidings.finish(waiter, .failure(error)) }
-            for unsent in state.unsent {
+            for unsent in state.unsent.removeAll() {
                 (unsent.isOver, unsent.failure) = (true, error)
                 tidings.open(unsent.gate)
             }
-            (state.waiters, state.unsent, state.followers) = ([:], [], [])
+            (state.waiters, state.followers) = ([:], RevocableQueue())
             (state.passiveWaiters, state.unwantedReplies) = (0, 0)
             defer { state.onInvalidation = [] }
             return state.onInvalidation

@@ -20,6 +20,8 @@ final class ReplyWaiter: @unchecked Sendable {
     @exclusivity(unchecked) var outcome: Outcome?
     /// For a thread that waits while another one reads, or while its message waits to be sent.
     @exclusivity(unchecked) var gate: Gate?
+    /// Its place among those that wait for another thread to read.
+    @exclusivity(unchecked) var followerTicket: RevocableQueue<ReplyWaiter>.Ticket?
     /// The one who read has gone: this thread is to read from now on.
     @exclusivity(unchecked) var mustRead = false
     @exclusivity(unchecked) var continuation: CheckedContinuation<Outcome, Never>?
@@ -35,6 +37,8 @@ final class ReplyWaiter: @unchecked Sendable {
 final class UnsentFrame: @unchecked Sendable {
     // SAFETY: guarded by the lock of the connection's state.
     @exclusivity(unchecked) var outlet: FrameOutlet
+    /// Its place among those that wait for room.
+    @exclusivity(unchecked) var ticket: RevocableQueue<UnsentFrame>.Ticket = 0
     /// The sender's, who keeps them open until the frame has gone or is withdrawn.
     let descriptors: [Int32]
     /// Opened when the frame has gone, or will never go.

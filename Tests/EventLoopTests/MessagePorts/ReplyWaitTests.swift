@@ -26,7 +26,7 @@ import Darwin
             try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
             connection.state.withLock { state in
                 (state.reader, state.unwantedReplies) = (.thread, 0)
-                state.followers = [waiter]
+                waiter.followerTicket = state.followers.append(waiter)
             }
             waiter.gate = EventLoop.Gate()
             // Its time has passed; before it can say so, the other one goes.
@@ -100,6 +100,31 @@ import Darwin
         #expect(ioctl(ends[0], UInt(FIONREAD), &left) == 0 && left > 0)
         counted.open()
         connection.end(.becameInvalid)
+    }
+
+    @Test func `what it takes to give up requests that were not sent grows with their number, and not faster`() throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
+        let connection = try RemoteConnection(
+            PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 1 << 20)
+        // Nobody serves the port: this fills the connection, and what follows waits.
+        let first = ReplyWaiter(.task)
+        try connection.startRequest(first, id: 1, data: [UInt8](repeating: 0, count: 1 << 20), descriptors: [])
+        let before = connection.state.withLock { $0.unsent.testsOnlySteps }
+        let count = 10_000
+        let waiters = try (0..<count).map { _ in
+            let waiter = ReplyWaiter(.task)
+            try connection.startRequest(waiter, id: 1, data: [], descriptors: [])
+            return waiter
+        }
+        // In the worst order for one that looks from the front, then in the other.
+        for waiter in waiters.suffix(count / 2).reversed() + waiters.prefix(count / 2) {
+            #expect(connection.giveUp(waiter, .replyTimedOut) == .failure(.sendTimedOut))
+        }
+        let (steps, left) = connection.state.withLock { ($0.unsent.testsOnlySteps - before, $0.unsent.count) }
+        #expect(steps <= 3 * count && left == 1, "\(steps) steps for \(count) requests")
+        connection.end(.becameInvalid)
+        port.invalidate()
     }
 
     @Test func `a late reply is read by the engine, and then nothing is left to read`() throws {
