@@ -188,36 +188,76 @@ private struct ShortPortQueue: EnumerablePlay, ~Copyable {
     @Test(arguments: 0..<12 as Range<UInt64>)
     func `threads that wait for room get it in their order`(seed: UInt64) throws {
         var random = SplitMix64(seed: seed)
-        let capacity = random.pick([1, 2, 5])
-        let queue = SharedQueue(PortQueue(capacity: capacity))
-        var (expected, waiting): ([UInt32], [(id: UInt32, thread: JoinableThread<PortQueue.Outcome>)]) = ([], [])
+        let play = WaitingPlay(capacity: random.pick([1, 2, 5]))
+        defer { play.end() }
         for id in 1...80 as ClosedRange<UInt32> {
-            if random.below(2) == 0 || expected.isEmpty {
-                if expected.count == capacity || !waiting.isEmpty {
-                    #expect(queue.queue.put(Message(id: 1_000)) == .full, "seed \(seed)")
-                    if waiting.count == 4 { continue }
-                    waiting.append((id, plainThread { queue.queue.put(Message(id: id), before: .distantFuture) }))
-                    let count = waiting.count
-                    try waitUntil { queue.queue.senderCount == count }
-                } else {
-                    #expect(queue.queue.put(Message(id: id)) == (expected.isEmpty ? .first : .behind), "seed \(seed)")
-                    expected.append(id)
-                }
-            } else {
-                let message = queue.queue.takeFirst()
-                #expect(message?.id == expected.removeFirst(), "seed \(seed)")
-                let foundItEmpty = !waiting.isEmpty && expected.isEmpty
-                #expect(queue.queue.noteHandedOut() == foundItEmpty, "seed \(seed)")
-                if waiting.isEmpty { continue }
-                let (id, thread) = waiting.removeFirst()
-                #expect(try thread.join() == (foundItEmpty ? .first : .behind), "seed \(seed)")
-                expected.append(id)
+            do { if random.below(2) == 0 { try play.send(id) } else { try play.receive() } } catch {
+                throw Divergence("seed \(seed), step \(id): \(error)")
             }
-            #expect(queue.queue.count == expected.count && queue.queue.senderCount == waiting.count, "seed \(seed)")
         }
-        queue.queue.close()
-        for (_, thread) in waiting { #expect(try thread.join() == .closed, "seed \(seed)") }
-        #expect(queue.queue.senderCount == 0)
+    }
+}
+
+/// A queue, and threads that wait for room in it.
+private final class WaitingPlay {
+    private let shared: SharedQueue
+    private let capacity: Int
+    private var threads: [JoinableThread<Void>] = []
+    /// The ends of the waits, in their order: "12 behind".
+    private let ends = Box<[String]>([])
+    private var expectedEnds: [String] = []
+    private var queued: [UInt32] = []
+    private var waiting: [UInt32] = []
+
+    init(capacity: Int) {
+        shared = SharedQueue(PortQueue(capacity: capacity))
+        self.capacity = capacity
+    }
+
+    /// Sends; if there is no room, a thread waits for it.
+    func send(_ id: UInt32) throws {
+        if queued.count < capacity {
+            try agree(shared.queue.put(Message(id: id)), queued.isEmpty ? .first : .behind, "put \(id)")
+            queued.append(id)
+            return
+        }
+        try agree(shared.queue.put(Message(id: 1_000)), .full, "put without waiting")
+        if waiting.count == 4 { return }
+        threads.append(
+            plainThread { [shared, ends] in
+                let outcome = shared.queue.put(Message(id: id), before: .distantFuture)
+                ends.change { $0.append("\(id) \(outcome)") }
+            })
+        waiting.append(id)
+        try waitUntil { shared.queue.senderCount == waiting.count }
+    }
+
+    /// Hands one message out; the thread that has waited longest gets its room.
+    func receive() throws {
+        let message = shared.queue.takeFirst()
+        try agree(message?.id, queued.first, "takeFirst")
+        if message == nil { return }
+        queued.removeFirst()
+        let foundItEmpty = !waiting.isEmpty && queued.isEmpty
+        try agree(shared.queue.noteHandedOut(), foundItEmpty, "a thread that waited found the queue empty")
+        if !waiting.isEmpty {
+            let id = waiting.removeFirst()
+            queued.append(id)
+            expectedEnds.append("\(id) \(foundItEmpty ? "first" : "behind")")
+            try waitUntil { ends.value.count == expectedEnds.count }
+            try agree(ends.value, expectedEnds, "the ends of the waits")
+        }
+        try agree(shared.queue.count, queued.count, "count")
+        try agree(shared.queue.senderCount, waiting.count, "senderCount")
+    }
+
+    /// Closes the queue, which ends every wait.
+    func end() {
+        let waited = ends.value.count
+        shared.queue.close()
+        for thread in threads { #expect(throws: Never.self) { try thread.join() } }
+        #expect(ends.value.dropFirst(waited).allSatisfy { $0.hasSuffix("closed") })
+        #expect(ends.value.count == threads.count && shared.queue.senderCount == 0)
     }
 }
 
