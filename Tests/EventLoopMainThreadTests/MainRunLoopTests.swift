@@ -10,6 +10,7 @@
 import Dispatch
 import EventLoop
 import EventLoopTestSupport
+import Testing
 import XCTest
 
 #if canImport(Glibc)
@@ -95,7 +96,7 @@ final class MainRunLoopTests: XCTestCase {
     func testABlockFromAnotherThreadEndsTheWait() throws {
         let loop = loop
         let other = plainThread {
-            while !loop.isWaiting { sched_yield() }
+            try waitUntilAsleep(loop)
             DispatchQueue.main.async { loop.stop() }
         }
         runUntilStopped()

@@ -1,7 +1,10 @@
 // A thread of its own for every test: `RunLoop.current` is per thread, and Swift Testing runs tests on pool
 // threads that it shares among tests.
+//
+// Whoever waits for such a thread does so with a bound: a loop that hangs is a failed test, and its thread is left behind.
 
 public import EventLoop
+public import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -13,25 +16,33 @@ import Darwin
 ///
 /// The calling thread blocks meanwhile. What `body` throws comes out here.
 @discardableResult
-public func onFreshThread<R: Sendable>(_ body: @escaping @Sendable (RunLoop) throws -> R) throws -> R {
-    try joinableThread(body).join()
+public func onFreshThread<R: Sendable>(
+    _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable (RunLoop) throws -> R
+) throws -> R {
+    try joinableThread(location, body).join(location)
 }
 
 /// Starts `body` on a new thread with a loop of its own; `join()` waits for the thread's end and returns the result.
-public func joinableThread<R: Sendable>(_ body: @escaping @Sendable (RunLoop) throws -> R) -> JoinableThread<R> {
-    JoinableThread { try body(RunLoop.current) }
+public func joinableThread<R: Sendable>(
+    _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable (RunLoop) throws -> R
+) -> JoinableThread<R> {
+    JoinableThread(location) { try body(RunLoop.current) }
 }
 
 /// A plain thread without a loop (until it asks for one).
-public func plainThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R) -> JoinableThread<R> {
-    JoinableThread(body)
+public func plainThread<R: Sendable>(
+    _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable () throws -> R
+) -> JoinableThread<R> {
+    JoinableThread(location, body)
 }
 
 public final class JoinableThread<R: Sendable>: Sendable {
     private let result = Locked<Result<R, any Error>?>(nil)
     private let thread = Locked<UInt?>(nil)
+    private let start: SourceLocation
 
-    init(_ body: @escaping @Sendable () throws -> R) {
+    init(_ location: SourceLocation, _ body: @escaping @Sendable () throws -> R) {
+        start = location
         let start = ThreadStart { [self] in
             let outcome = Result { try body() }
             result.withLock { $0 = outcome }
@@ -39,15 +50,21 @@ public final class JoinableThread<R: Sendable>: Sendable {
         thread.withLock { $0 = start.launch() }
     }
 
-    /// Waits until the thread has ended, its exit handlers included.
+    /// Waits until the thread has ended, its exit handlers included. Throws what the body threw, and `WaitedTooLong` if the thread does not end.
     @discardableResult
-    public func join() throws -> R {
+    public func join(within bound: Duration = patienceForThreads, _ location: SourceLocation = #_sourceLocation) throws -> R {
         let handle = thread.withLock { handle in
             defer { handle = nil }
             return handle
         }
-        if let handle { joinThread(handle) }
-        return try result.withLock { $0! }.get()
+        if let handle {
+            guard joinThread(handle, within: bound, hasReturned: { result.withLock { $0 != nil } }) else {
+                let body = result.withLock { $0 == nil } ? "its body has not returned" : "its body has returned, its exit handlers have not"
+                let what = "the end of the thread that was started in \(start.fileID):\(start.line); \(body)"
+                throw WaitedTooLong(for: what, bound: bound, location)
+            }
+        }
+        return try result.withLock { $0! }.get()  // the thread has ended, or was joined before
     }
 }
 
@@ -79,10 +96,24 @@ private final class ThreadStart: Sendable {
     }
 }
 
-private func joinThread(_ handle: UInt) {
-    #if canImport(Glibc)
-    pthread_join(pthread_t(handle), nil)
-    #else
-    pthread_join(pthread_t(bitPattern: handle)!, nil)
-    #endif
+#if canImport(Glibc)
+// Glibc's overlay does not show it.
+@_silgen_name("pthread_timedjoin_np")
+private func systemTimedJoin(_ thread: pthread_t, _ result: UnsafeMutableRawPointer?, _ deadline: UnsafePointer<timespec>) -> Int32
+
+/// False when the thread has not ended in time; it is left alone then.
+private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
+    var deadline = timespec()
+    // The C library knows no other clock here. One that is set forwards meanwhile makes the bound shorter, which is long enough for that.
+    clock_gettime(CLOCK_REALTIME, &deadline)
+    deadline.tv_sec += Int(bound.components.seconds)
+    return systemTimedJoin(pthread_t(handle), nil, &deadline) == 0
 }
+#else
+/// False when the body has not returned in time. What comes after it has no bound on this system.
+private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
+    do { try waitUntil("", within: bound, hasReturned) } catch { return false }
+    pthread_join(pthread_t(bitPattern: handle)!, nil)
+    return true
+}
+#endif

@@ -11,15 +11,13 @@ import Glibc
 import Darwin
 #endif
 
-/// Longer than any correct run takes: a test between threads whose run reaches this limit has failed.
-public let generously = Duration.seconds(1_200)
-
 /// Runs `body` on a fresh thread, in a time of its own that jumps to the loop's next deadline whenever nothing is ready.
 @discardableResult
 public func inManualTime<R: Sendable>(
+    _ location: SourceLocation = #_sourceLocation,
     _ body: @escaping @Sendable (_ loop: RunLoop, _ clock: RunLoop.ManualClock, _ trace: Trace) throws -> R
 ) throws -> R {
-    try onFreshThread { loop in
+    try onFreshThread(location) { loop in
         let clock = RunLoop.ManualClock(autoAdvance: true)
         loop.use(clock)
         return try body(loop, clock, Trace())
@@ -181,33 +179,21 @@ public final class Gate: Sendable {
     public init() {}
     public func open() { pipe.write() }
 
+    /// Records an issue if nobody opens it in time.
     public func wait(_ location: SourceLocation = #_sourceLocation) {
-        var entry = pollfd(fd: pipe.readEnd, events: Int16(POLLIN), revents: 0)
-        var count: Int32
-        repeat { count = poll(&entry, 1, 1_200_000) } while count < 0 && errno == EINTR
-        #expect(count == 1, "nobody opened the gate", sourceLocation: location)
-    }
-}
-
-/// Returns when the owner of `loop` waits for an event.
-public func waitForSleep(of loop: RunLoop, _ location: SourceLocation = #_sourceLocation) {
-    spin("the loop never went to sleep", location) { loop.isWaiting }
-}
-
-/// For what cannot be waited for: tries again until `condition` holds.
-public func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, until condition: () -> Bool) {
-    let deadline = ContinuousClock.now + generously
-    while !condition() {  // ends: by the deadline
-        guard ContinuousClock.now < deadline else {
-            Issue.record(complaint, sourceLocation: location)
-            return
+        do { try waitUntilReadable(pipe.readEnd, "somebody opens the gate", location) } catch {
+            Issue.record(error, sourceLocation: location)
         }
-        breathe()
+    }
+
+    /// The same for a task, which must not block a thread of the pool that somebody may need.
+    public func waitInTask(_ location: SourceLocation = #_sourceLocation) async throws {
+        try await suspendUntil("somebody opens the gate", location) {
+            var entry = pollfd(fd: pipe.readEnd, events: Int16(POLLIN), revents: 0)
+            return poll(&entry, 1, 0) == 1
+        }
     }
 }
-
-/// Lets other threads run.
-public func breathe() { sched_yield() }
 
 public func currentThread() -> UInt {
     #if canImport(Glibc)
@@ -242,13 +228,13 @@ public final class RunningLoop: Sendable {
 
     /// Ends the run and the thread; returns the run's result.
     @discardableResult
-    public func end() throws -> RunLoop.RunResult {
+    public func end(_ location: SourceLocation = #_sourceLocation) throws -> RunLoop.RunResult {
         let loop = loop
         loop.perform(inModes: [mode]) { loop.stop() }
-        return try thread.join()
+        return try thread.join(location)
     }
 
     /// Waits for the thread to end by itself.
     @discardableResult
-    public func join() throws -> RunLoop.RunResult { try thread.join() }
+    public func join(_ location: SourceLocation = #_sourceLocation) throws -> RunLoop.RunResult { try thread.join(location) }
 }

@@ -1,7 +1,7 @@
-// What the golden traces of timers, descriptors and threads share: a loop on simulated time, and the moment
-// at which another thread may be sure that a loop sleeps.
+// What the golden traces of timers, descriptors and threads share: a loop on simulated time, and which thread is which.
 
 public import EventLoop
+public import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -13,9 +13,9 @@ import Darwin
 /// whenever the loop has nothing ready.
 @discardableResult
 public func onSimulatedTime<R: Sendable>(
-    _ body: @escaping @Sendable (RunLoop, RunLoop.ManualClock) throws -> R
+    _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable (RunLoop, RunLoop.ManualClock) throws -> R
 ) throws -> R {
-    try onFreshThread { loop in
+    try onFreshThread(location) { loop in
         let clock = RunLoop.ManualClock(autoAdvance: true)
         loop.use(clock)
         return try body(loop, clock)
@@ -29,27 +29,6 @@ extension RunLoop.Instant {
 extension RunLoop.ManualClock {
     /// The time in whole milliseconds, for traces: `tick@10`.
     public var ms: Int64 { now.nanoseconds / 1_000_000 }
-}
-
-/// A wait for another thread's move took longer than any machine needs.
-public struct OtherThreadDidNotMove: Error {}
-
-/// Limit of every wait for another thread, and of every run that such a thread ends: short enough that a lost wake-up is a failed test and
-/// not a hung one, and longer than the whole suite takes under a sanitizer, because a test that awaits stands in line with all others
-/// for the two threads of the pool.
-public let patience: Duration = .seconds(1_200)
-
-/// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
-public func waitUntilAsleep(_ loop: RunLoop) throws {
-    try waitUntil { loop.isWaiting }
-}
-
-public func waitUntil(_ condition: () -> Bool) throws {
-    let start = ContinuousClock.now
-    while !condition() {  // ends: with the condition, or by throwing
-        guard start.duration(to: .now) < patience else { throw OtherThreadDidNotMove() }
-        sched_yield()
-    }
 }
 
 /// Which thread this is, as a value to compare with another: `pthread_t` is opaque, and not Sendable everywhere.

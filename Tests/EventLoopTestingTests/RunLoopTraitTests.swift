@@ -110,7 +110,7 @@ import Darwin
         let loop = RunLoop.ofTest
         async let slept: Void = loop.clock.sleep(for: .seconds(3600))
         // The sleep is a timer when there is one to see.
-        while loop.nextTimerFire() == nil { await Task.yield() }  // ends: the sleep is on its way
+        try await suspendUntil("the sleep is a timer") { loop.nextTimerFire() != nil }
         clock.advance(by: .seconds(3600))
         try await slept
         #expect(clock.ms == 3_600_000)
@@ -181,7 +181,7 @@ import Darwin
                 try await RunLoop.ofTest.clock.sleep(until: .distantFuture)
             }
         }
-        while loop.value == nil { await Task.yield() }  // ends: the task is on its way
+        try await suspendUntil("the task has begun") { loop.value != nil }
         task.cancel()
         await #expect(throws: CancellationError.self) { try await task.value }
         #expect(loop.value?.isValid == false)

@@ -10,6 +10,7 @@
 //     mode:m          what a scenario asks for by itself: `note`, `ask…`
 
 internal import EventLoopTestSupport
+internal import Testing
 
 #if canImport(Glibc)
 internal import Glibc
@@ -264,11 +265,7 @@ final class Stage: Sendable {
     /// Runs `body` on a thread of its own once this loop sleeps. To be called on the loop's thread, before its run.
     func whenWaiting(_ body: @escaping @Sendable () -> Void) {
         let helper = plainThread { [self] in
-            let deadline = elapsed + 5000
-            while !engine.isWaiting {  // ends: at the deadline
-                guard elapsed < deadline else { return note("never-waiting") }
-                usleep(100)
-            }
+            do { try EventLoopTestSupport.waitUntil("the loop sleeps") { engine.isWaiting } } catch { return note("never-waiting") }
             body()
         }
         shared.helpers.withLock { $0.append(helper) }

@@ -4,7 +4,6 @@
 //  - Limits and delays go by it; the waits of callers (performAndWait, join) are in real time.
 //  - The same program gives the same trace, always.
 
-import Dispatch
 import EventLoop
 import EventLoopTestSupport
 import Testing
@@ -170,21 +169,21 @@ import Testing
     }
 
     @Test func `the timeout of performAndWait is real time, whatever the loop's clock`() throws {
-        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "manual", setup: { loop in loop.use(RunLoop.ManualClock()) })
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         thread.runLoop.perform {
-            entered.signal()
+            entered.open()
             gate.wait()
         }
         entered.wait()
         let start = ContinuousClock.now
         #expect(throws: PerformTimedOut.self) { try thread.runLoop.performAndWait(timeout: .milliseconds(10)) {} }
         #expect(start.duration(to: .now) >= .milliseconds(10))
-        gate.signal()
+        gate.open()
     }
 
     // MARK: Determinism

@@ -6,6 +6,7 @@
 
 #if os(Linux)
 
+import EventLoopTestSupport
 import Glibc
 import Testing
 
@@ -77,14 +78,9 @@ private func probe(_ what: String) throws -> Answer {
     let code = posix_spawn(&child, program, &actions, nil, &arguments, &environment)
     close(output[1])
     try #require(code == 0, "\(program): errno \(code)")
-    var said = ""
-    var buffer = [UInt8](repeating: 0, count: 4096)
-    while true {  // ends: with the child's end of the pipe
-        let count = read(output[0], &buffer, buffer.count)
-        if count > 0 { said += String(decoding: buffer[..<count], as: UTF8.self) } else if count == 0 || errno != EINTR { break }
-    }
-    var status: Int32 = 0
-    while waitpid(child, &status, 0) < 0 && errno == EINTR {}
+    defer { kill(child, SIGKILL) }
+    let said = try readToEnd(output[0], "the program \(what) ends")
+    let status = waitForEnd(of: child) ?? 0
     // WIFEXITED and WEXITSTATUS are macros; a signal's number stands in the low bits.
     return Answer(said: said.split(separator: "\n").map(String.init), status: status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F)
 }

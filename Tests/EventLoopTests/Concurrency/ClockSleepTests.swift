@@ -18,15 +18,8 @@ func withManualThread<R>(
 
 extension RunLoop {
     /// Suspends until the loop holds `count` timers in its default mode.
-    func untilItHolds(timers count: Int, _ location: SourceLocation = #_sourceLocation) async {
-        let deadline = ContinuousClock.now + generously
-        while timerCount != count {  // ends: by the deadline
-            guard ContinuousClock.now < deadline else {
-                Issue.record("the loop holds \(timerCount) timers\n\(debugDescription)", sourceLocation: location)
-                return
-            }
-            await Task.yield()
-        }
+    func untilItHolds(timers count: Int, _ location: SourceLocation = #_sourceLocation) async throws {
+        try await suspendUntil("the loop holds \(count) timers", location) { timerCount == count }
     }
 
     var timerCount: Int { debugDescription.split(separator: "\n").filter { $0.contains("    timer,") }.count }
@@ -44,14 +37,14 @@ private struct Failure: Error, Equatable { let number: Int }
                 try await loop.clock.sleep(until: .ms(10))
                 trace.add("awake at \(clock.ms)")
             }
-            await loop.untilItHolds(timers: 1)
+            try await loop.untilItHolds(timers: 1)
             clock.advance(by: .milliseconds(9))
             // A pass of the loop between the two.
             try await loop.performAsync {}
             trace.add("still asleep at \(clock.ms)")
             clock.advance(by: .milliseconds(1))
             try await sleeper.value
-            await loop.untilItHolds(timers: 0)
+            try await loop.untilItHolds(timers: 0)
             #expect(trace.list == ["still asleep at 9", "awake at 10"])
             #expect(loop.statistics.timersFired == 1)
         }
@@ -61,7 +54,7 @@ private struct Failure: Error, Equatable { let number: Int }
         try await withManualThread { loop, clock in
             for _ in 0..<100 / roundsDivisor {
                 let sleeper = Task { try await loop.clock.sleep(until: .ms(10)) }
-                await loop.untilItHolds(timers: 1)
+                try await loop.untilItHolds(timers: 1)
                 sleeper.cancel()
                 await #expect(throws: CancellationError.self) { try await sleeper.value }
                 #expect(loop.timerCount == 0)
@@ -89,7 +82,7 @@ private struct Failure: Error, Equatable { let number: Int }
     @Test func `a sleep on a loop that ends throws RunLoopEnded`() async throws {
         let thread = try RunLoopThread(name: "short")
         let sleeper = Task { try await thread.runLoop.clock.sleep(for: .seconds(3600)) }
-        await thread.runLoop.untilItHolds(timers: 1)
+        try await thread.runLoop.untilItHolds(timers: 1)
         thread.stop()
         await #expect(throws: RunLoopEnded.self) { try await sleeper.value }
         await #expect(throws: RunLoopEnded.self) { try await thread.runLoop.clock.sleep(for: .zero) }
@@ -119,7 +112,7 @@ private struct Failure: Error, Equatable { let number: Int }
                     try await loop.clock.sleep(until: .ms(20))
                 }
             }
-            await loop.untilItHolds(timers: 2)
+            try await loop.untilItHolds(timers: 2)
             clock.advance(by: .milliseconds(10))
             await #expect(throws: TaskTimedOut.self) { try await limited.value }
             #expect(trace.list == ["body has ended", "returned"])
@@ -136,7 +129,7 @@ private struct Failure: Error, Equatable { let number: Int }
                     return Task.isCancelled ? "rescued" : "not cancelled"
                 }
             }
-            await loop.untilItHolds(timers: 2)
+            try await loop.untilItHolds(timers: 2)
             clock.advance(by: .milliseconds(10))
             let rescued = try await limited.value
             #expect(rescued == "rescued")
@@ -148,7 +141,7 @@ private struct Failure: Error, Equatable { let number: Int }
             let limited = Task {
                 try await loop.withTimeout(.seconds(1)) { try await loop.clock.sleep(until: .distantFuture) }
             }
-            await loop.untilItHolds(timers: 2)
+            try await loop.untilItHolds(timers: 2)
             limited.cancel()
             await #expect(throws: CancellationError.self) { try await limited.value }
             #expect(loop.timerCount == 0)
@@ -172,7 +165,7 @@ private struct Failure: Error, Equatable { let number: Int }
         let limited = Task {
             try await thread.runLoop.withTimeout(.seconds(3600)) { try await other.runLoop.clock.sleep(for: .seconds(3600)) }
         }
-        await thread.runLoop.untilItHolds(timers: 1)
+        try await thread.runLoop.untilItHolds(timers: 1)
         thread.stop()
         await #expect(throws: RunLoopEnded.self) { try await limited.value }
     }

@@ -70,7 +70,7 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
 
         let timer = meter.count(every: .milliseconds(1))
         thread.runLoop.add(timer)
-        while await meter.add(0) < 5 {}
+        try await suspendUntil("the timer has counted twice") { await meter.add(0) >= 5 }
         timer.invalidate()
         thread.stop()
         #expect(total == 3)

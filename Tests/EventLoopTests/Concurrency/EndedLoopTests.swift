@@ -14,19 +14,19 @@ import Testing
             let trace = Trace()
             let thread = try RunLoopThread(name: "last batch", teardown: { _ in trace.add("teardown") })
             let loop = thread.runLoop
-            let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+            let (entered, gate) = (Gate(), Gate())
             loop.perform {
-                entered.signal()
+                entered.open()
                 gate.wait()
             }
-            await wait(for: entered)
+            try await entered.waitInTask()
             let tasks = (1...3).map { number in
                 Task(executorPreference: loop) { trace.add("job\(number) \(loop.isCurrent)") }
             }
             thread.stop()
-            gate.signal()
+            gate.open()
             for task in tasks { await task.value }
-            thread.join()
+            #expect(thread.join(timeout: patience))
             #expect(trace.list == ["job1 true", "job2 true", "job3 true", "teardown"])
         }
     }
@@ -36,7 +36,7 @@ import Testing
         let ledger = Ledger(on: thread.runLoop)
         #expect(await ledger.isOnLoop())
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         #expect(await !ledger.isOnLoop())
         await ledger.append("afterwards")
         let seen = await ledger.run { isolated in
@@ -76,7 +76,7 @@ import Testing
             for number in 0..<100 { Task(executorPreference: loop) { await ledger.run { $0.note(number) } } }
             return ledger
         }
-        while await ledger.numbers[0].count < 100 { await Task.yield() }
+        try await suspendUntil("the jobs have run") { await ledger.numbers[0].count == 100 }
         #expect(await ledger.numbers[0] == Array(0..<100))
     }
 
@@ -87,7 +87,7 @@ import Testing
         let ledger = Ledger(on: loop)
         let bound = Box<LoopBound<Canary>?>(LoopBound(Canary { released.increment() }, to: loop))
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         await ledger.run { _ in _ = bound.value?.value }
         #expect(released.value == 0)
         await ledger.run { _ in bound.value = nil }
@@ -107,7 +107,7 @@ import Testing
                     thread.stop()
                 }
             }
-            thread.join()
+            #expect(thread.join(timeout: patience))
             #expect(await ledger.numbers == Array(repeating: Array(0..<50), count: 4))
         }
     }
@@ -122,14 +122,4 @@ import Testing
 
 extension Ledger {
     func note(_ number: Int, from sender: Int = 0) { numbers[sender].append(number) }
-}
-
-/// Waits without blocking a thread that tasks may need.
-private func wait(for semaphore: DispatchSemaphore) async {
-    await withCheckedContinuation { continuation in
-        DispatchQueue.global().async {
-            semaphore.wait()
-            continuation.resume()
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopTestSupport
+import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -58,7 +59,7 @@ func withLoopThread<R>(
     do {
         let result = try await body(thread)
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         return result
     } catch {
         thread.stop()

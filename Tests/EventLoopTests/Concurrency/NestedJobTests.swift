@@ -59,9 +59,8 @@ extension RunLoop {
                 }
                 // One more job behind them.
                 try await Task(executorPreference: loop) { try await Task.sleep(for: .zero) }.value
-                var numbers = await ledger.numbers[0]
-                while numbers.count < 50 { numbers = await ledger.numbers[0] }
-                #expect(numbers == Array(0..<50))
+                try await suspendUntil("50 numbers arrive") { await ledger.numbers[0].count >= 50 }
+                #expect(await ledger.numbers[0] == Array(0..<50))
             }
         }
     }

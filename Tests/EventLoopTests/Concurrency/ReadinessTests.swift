@@ -81,11 +81,11 @@ extension RunLoop {
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
         let reader = Task { for try await _ in loop.readiness(of: pipe.readEnd) {} }
-        while loop.sourceCount == 0 { await Task.yield() }
+        try await suspendUntil("the loop holds the source") { loop.sourceCount > 0 }
         try waitUntilAsleep(loop)
         thread.stop()
         await #expect(throws: RunLoopEnded.self) { try await reader.value }
-        thread.join()
+        #expect(thread.join(timeout: patience))
         var late = loop.readiness(of: pipe.readEnd).makeAsyncIterator()
         do {
             _ = try await late.next()

@@ -138,7 +138,7 @@ import Darwin
         let survivor = try RunLoopThread(name: "survivor")
         defer {
             survivor.stop()
-            survivor.join()
+            #expect(survivor.join(timeout: patience))
         }
         let ending = try RunLoopThread(name: "ending")
         let source = try readSource(pipe) { _ in
@@ -149,7 +149,7 @@ import Darwin
         ending.runLoop.add(source)
         try ending.runLoop.performAndWait {}
         ending.stop()
-        ending.join()
+        #expect(ending.join(timeout: patience))
         pipe.write()
         try waitUntil { calls.value == 1 }
         #expect(source.isValid)

@@ -24,7 +24,7 @@ import Testing
             },
             teardown: { _ in trace.add("teardown") })
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         #expect(trace.list.first == "teardown")
         #expect(trace.list.dropFirst().first?.hasPrefix("told here true") == true, "\(trace)")
         #expect(trace.list.count == 2)
@@ -68,7 +68,7 @@ import Testing
         let survivor = try RunLoopThread(name: "survivor")
         defer {
             survivor.stop()
-            survivor.join()
+            #expect(survivor.join(timeout: patience))
         }
         let pipe = Pipe()
         let read = Box(false)
@@ -165,7 +165,7 @@ import Testing
         for source in sources { source.invalidate() }
         try waitUntil { released.value.count == 2 }
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         #expect(released.value == [owner, owner])
     }
 

@@ -128,7 +128,7 @@ import Testing
         let thread = try RunLoopThread(name: "counted")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         let before = thread.runLoop.statistics.sourcesHandled
         for _ in 0..<100 { try thread.runLoop.performAndWait {} }

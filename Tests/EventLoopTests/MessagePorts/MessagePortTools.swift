@@ -2,6 +2,7 @@
 
 import EventLoopTestSupport
 import Synchronization
+import Testing
 
 @testable import EventLoop
 

@@ -62,9 +62,13 @@ final class PeerProcess: @unchecked Sendable {
                 defer { unread.removeSubrange(...end) }
                 return String(unread[..<end])
             }
-            var buffer = [UInt8](repeating: 0, count: 4096)
-            let count = read(output, &buffer, buffer.count)
-            if count > 0 { unread += String(decoding: buffer[..<count], as: UTF8.self) } else if count == 0 || errno != EINTR { return nil }
+            do {
+                guard let piece = try readPiece(output, "a line of the peer's") else { return nil }
+                unread += String(decoding: piece, as: UTF8.self)
+            } catch {
+                Issue.record(error)
+                return nil
+            }
         }
     }
 
@@ -88,8 +92,7 @@ final class PeerProcess: @unchecked Sendable {
 
     /// The exit code, or 128 and the signal.
     func wait() -> Int32 {
-        var status: Int32 = 0
-        while waitpid(process, &status, 0) < 0 && errno == EINTR {}
+        let status = waitForEnd(of: process) ?? 0
         process = 0
         return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
     }
@@ -106,11 +109,5 @@ final class PeerProcess: @unchecked Sendable {
         getenv(name).map { "\(name)=\(String(cString: $0))" }
     }
 }
-
-// Glibc's overlay does not show it. In two steps, a process that another test starts between them would keep the ends open.
-@_silgen_name("pipe2") private func systemPipe2(_ ends: UnsafeMutablePointer<Int32>, _ flags: Int32) -> Int32
-
-/// False with errno set.
-func closeOnExecPipe(_ ends: inout [Int32]) -> Bool { systemPipe2(&ends, O_CLOEXEC) == 0 }
 
 #endif

@@ -53,9 +53,12 @@ import Testing
             let honest = try RawClient(name)
             sendRaw(honest.descriptor, rawFrame(1, descriptors: 1, length: 0, body: [1]), pipe.writeEnd)
             let came = Box(0)
-            while !server.serve({ _, passed in
-                came.value = passed.count; return nil
-            }) {}  // ends: it has been sent
+            try waitUntil("the honest client's message") {
+                server.serve { _, passed in
+                    came.value = passed.count
+                    return nil
+                }
+            }
             #expect(came.value == 1 && !honest.isClosedNow)
         }
     }
@@ -129,7 +132,7 @@ import Testing
             }
             #expect(served && first.isClosedNow)
             crowd.value.last!.send(rawFrame(length: 0, body: [1]))
-            while !server.serve({ _, _ in [3] }) {}  // ends: it has been sent
+            try waitUntil("the last client's message") { server.serve { _, _ in [3] } }
             crowd.value = []
         }
     }

@@ -3,6 +3,7 @@
 #if os(Linux)
 
 import EventLoopTestSupport
+import Testing
 import Glibc
 
 @testable import EventLoop
@@ -12,7 +13,8 @@ final class RawClient: Sendable {
     let descriptor: Int32
 
     init(_ name: String) throws {
-        descriptor = try PortRegistration.find(try PortName(name), timeout: .seconds(1_200))
+        descriptor = try PortRegistration.find(try PortName(name), timeout: patience)
+        boundTransfers(descriptor)
     }
 
     deinit { close(descriptor) }
@@ -37,12 +39,18 @@ final class RawClient: Sendable {
     func isClosedByPort() -> Bool {
         var byte: UInt8 = 0
         while true {  // ends: the port closes, or says something, or nothing for very long
-            var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&entry, 1, 1_200_000) == 0 { return false }
             let count = recv(descriptor, &byte, 1, 0)
             if count > 0 { continue }
             return count == 0 || errno == ECONNRESET
         }
+    }
+}
+
+/// Gives every blocking call on a socket the bound of a wait: then it fails with EAGAIN.
+func boundTransfers(_ descriptor: Int32) {
+    var bound = timeval(tv_sec: Int(patience.components.seconds), tv_usec: 0)
+    for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+        precondition(setsockopt(descriptor, SOL_SOCKET, option, &bound, socklen_t(MemoryLayout<timeval>.size)) == 0, "errno \(errno)")
     }
 }
 
@@ -96,11 +104,11 @@ final class RawServer: Sendable {
         let (registration, listener) = try PortRegistration.take(try PortName(name), backlog: 8)
         (self.registration, self.listener) = (registration, listener)
         thread = plainThread {
-            var entry = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
-            _ = poll(&entry, 1, 1_200_000)
+            try waitUntilReadable(listener, "a client of the raw server")
             let client = accept(listener, nil, nil)
             if client < 0 { return }
             defer { close(client) }
+            boundTransfers(client)
             var decoder = FrameDecoder(maximumLength: 1 << 20)
             var buffer = [UInt8](repeating: 0, count: 4_096)
             while case let count = recv(client, &buffer, buffer.count, 0), count > 0 {  // ends: with the connection

@@ -60,9 +60,9 @@ import Darwin
             return try connection.awaitReply(waiter, .now.advanced(by: patience))
         }
         let leader = plainThread { try ask(1) }
-        while connection.state.withLock({ $0.reader != .thread }) { sched_yield() }
+        try waitUntil("a thread reads the connection") { connection.state.withLock { $0.reader == .thread } }
         let follower = plainThread { try ask(2) }
-        while connection.state.withLock({ $0.followers.count != 1 }) { sched_yield() }
+        try waitUntil("a thread waits for the other") { connection.state.withLock { $0.followers.count == 1 } }
         // Nobody is answered before this, and the second not before the first has gone.
         let running = RunningLoop { $0.add(port) }
         #expect(try leader.join() == [1])
@@ -213,7 +213,7 @@ import Darwin
         release.open()
         ended.wait()
         #expect(reply.value == [7])
-        thread.join()
+        #expect(thread.join(timeout: patience))
         try served.end()
     }
 
@@ -238,7 +238,7 @@ import Darwin
         ended.wait()
         #expect(outcome.value == .replyTimedOut)
         #expect(waited.value >= .milliseconds(49))
-        thread.join()
+        #expect(thread.join(timeout: patience))
         port.invalidate()
     }
 
@@ -261,7 +261,7 @@ import Darwin
         port.invalidate()
         ended.wait()
         #expect(outcome.value == .becameInvalid)
-        thread.join()
+        #expect(thread.join(timeout: patience))
     }
 
     @Test func `a task that was cancelled before it asks sends nothing, and the connection goes on`() async throws {

@@ -76,7 +76,7 @@ extension RunLoop {
                     break
                 }
             }
-            while loop.readerCount == 0 { await Task.yield() }
+            try await suspendUntil("a task reads the port") { loop.readerCount > 0 }
             for _ in 0..<20 { try await loop.performAsync {} }
             #expect(got.value == nil)
             try await loop.performAsync { _ = runNested(loop, .first) }
@@ -163,7 +163,7 @@ extension RunLoop {
             let loop = thread.runLoop
             let port = RunLoop.Port()
             let reader = Task { for await _ in loop.messages(of: port) {} }
-            while loop.readerCount == 0 { await Task.yield() }
+            try await suspendUntil("a task reads the port") { loop.readerCount > 0 }
             port.invalidate()
             await reader.value
             var late = loop.messages(of: port).makeAsyncIterator()
@@ -178,10 +178,10 @@ extension RunLoop {
         let loop = thread.runLoop
         let port = RunLoop.Port()
         let reader = Task { for await _ in loop.messages(of: port) {} }
-        while loop.readerCount == 0 { await Task.yield() }
+        try await suspendUntil("a task reads the port") { loop.readerCount > 0 }
         thread.stop()
         await reader.value
-        thread.join()
+        #expect(thread.join(timeout: patience))
         #expect(port.isValid)
         try port.send(1)
         var late = loop.messages(of: port).makeAsyncIterator()

@@ -15,9 +15,10 @@ import Darwin
         try await withLoopThread { thread in
             let status = try await thread.runLoop.exitStatus(of: spawn("exit 4"))
             #expect(status == .exited(4))
-            let sleeper = spawnSleeper()
+            let child = Child.untilKilled()
+            let sleeper = child.pid
             async let killed = thread.runLoop.exitStatus(of: sleeper)
-            kill(sleeper, SIGTERM)
+            child.kill(SIGTERM)
             #expect(try await killed == .signaled(signal: SIGTERM, coreDumped: false))
             await #expect(throws: RunLoop.SourceError.badProcess(sleeper)) { try await thread.runLoop.exitStatus(of: sleeper) }
         }
@@ -37,20 +38,20 @@ import Darwin
     }
 
     @Test func `cancelled, or with its loop gone, the wait ends and the child lives`() async throws {
-        let child = spawnSleeper()
+        let child = Child.untilKilled()
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
-        let cancelled = Task { try await loop.exitStatus(of: child) }
-        while !loop.debugDescription.contains("a task waits") { await Task.yield() }
+        let cancelled = Task { try await loop.exitStatus(of: child.pid) }
+        try await suspendUntil("a task waits for the child") { loop.debugDescription.contains("a task waits") }
         cancelled.cancel()
         await #expect(throws: CancellationError.self) { try await cancelled.value }
-        let left = Task { try await loop.exitStatus(of: child) }
-        while !loop.debugDescription.contains("a task waits") { await Task.yield() }
+        let left = Task { try await loop.exitStatus(of: child.pid) }
+        try await suspendUntil("a task waits for the child") { loop.debugDescription.contains("a task waits") }
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         await #expect(throws: RunLoopEnded.self) { try await left.value }
-        await #expect(throws: RunLoopEnded.self) { try await loop.exitStatus(of: child) }
-        kill(child, SIGKILL)
-        #expect(wait(for: child) == SIGKILL)
+        await #expect(throws: RunLoopEnded.self) { try await loop.exitStatus(of: child.pid) }
+        child.kill()
+        #expect(waitForEnd(of: child.pid) == SIGKILL)
     }
 }

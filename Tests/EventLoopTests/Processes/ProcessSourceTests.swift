@@ -65,8 +65,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             try onFreshThread { loop in
                 let trace = Trace()
                 let child = spawn("exit 5")
-                var info = siginfo_t()
-                while waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT) != 0 {}
+                try waitUntilEnded(child)
                 let source = try watch(child, trace)
                 let alive = loop.keepAlive()
                 let other = RunLoop.Mode("other")
@@ -91,16 +90,15 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             way.choose()
             try onFreshThread { loop in
                 let trace = Trace()
-                let (mine, other) = (spawnSleeper(), spawn("exit 2"))
+                let (mine, other) = (Child.untilKilled(), spawn("exit 2"))
                 // The watched child lives; the other has ended, and its SIGCHLD has come or comes.
-                var info = siginfo_t()
-                while waitid(P_PID, id_t(other), &info, WEXITED | WNOWAIT) != 0 {}
-                loop.add(try watch(mine, trace))
+                try waitUntilEnded(other)
+                loop.add(try watch(mine.pid, trace))
                 #expect(loop.run(for: .zero) == .timedOut)
-                kill(mine, SIGKILL)
+                mine.kill()
                 #expect(loop.run(for: patience) == .finished)
                 #expect(trace.description == "killed 9")
-                #expect(wait(for: other) == 2 << 8)
+                #expect(waitForEnd(of: other) == 2 << 8)
             }
         }
     }
@@ -113,7 +111,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
                 let seen = Box<[Int32: Int32]>([:])
                 var expected: [Int32: Int32] = [:]
                 for number in 0..<100 as Range<Int32> {
-                    let child = spawn("/bin/sh", ["-c", "exit \(number)"])
+                    let child = spawn("exit \(number)")
                     expected[child] = number
                     loop.add(
                         try RunLoop.ProcessSource(pid: child) { source, status in
@@ -133,14 +131,14 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             way.choose()
             try onFreshThread { loop in
                 let trace = Trace()
-                let child = spawnSleeper()
-                let source = try watch(child, trace)
+                let child = Child.untilKilled()
+                let source = try watch(child.pid, trace)
                 loop.add(source)
                 _ = loop.run(for: .zero)
                 source.invalidate()
-                kill(child, SIGKILL)
+                child.kill()
                 #expect(loop.run(for: .zero) == .finished)
-                #expect(wait(for: child) == SIGKILL)
+                #expect(waitForEnd(of: child.pid) == SIGKILL)
                 #expect(trace.description == "")
             }
         }
@@ -161,7 +159,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
                 try waitUntil { ended.value }
                 for thread in threads {
                     thread.stop()
-                    thread.join()
+                    #expect(thread.join(timeout: patience))
                 }
                 #expect(trace.description == "exited(9)")
             }
@@ -173,7 +171,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             let buried = spawn("exit 0")
-            wait(for: buried)
+            waitForEnd(of: buried)
             for pid in [1, 0, -1, getpid(), Int32.max, buried] {
                 #expect(throws: RunLoop.SourceError.badProcess(pid)) { try RunLoop.ProcessSource(pid: pid) { _, _ in } }
             }
@@ -186,14 +184,14 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             way.choose()
             try onFreshThread { loop in
                 let trace = Trace()
-                let child = spawnSleeper()
-                let source = try watch(child, trace)
+                let child = Child.untilKilled()
+                let source = try watch(child.pid, trace)
                 loop.add(source)
                 _ = loop.run(for: .zero)
-                kill(child, SIGKILL)
-                #expect(wait(for: child) == SIGKILL)
+                child.kill()
+                #expect(waitForEnd(of: child.pid) == SIGKILL)
                 #expect(loop.run(for: patience) == .finished)
-                #expect(source.failure == .badProcess(child) && !source.isValid)
+                #expect(source.failure == .badProcess(child.pid) && !source.isValid)
                 #expect(trace.description == "")
             }
         }
@@ -206,18 +204,17 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             let descriptor = cplatform_child_descriptor(child)
             // A kernel without such descriptors.
             if descriptor < 0 { return }
-            wait(for: child)
+            waitForEnd(of: child)
             // As if the number had gone round: it is another child's, which has ended, or lives.
-            let (ended, alive) = (spawn("exit 2"), spawnSleeper())
-            var info = siginfo_t()
-            while waitid(P_PID, id_t(ended), &info, WEXITED | WNOWAIT) != 0 {}
-            for child in [ended, alive] {
+            let (ended, alive) = (spawn("exit 2"), Child.untilKilled())
+            try waitUntilEnded(ended)
+            for child in [ended, alive.pid] {
                 var exit = cplatform_exit()
                 #expect(cplatform_child_status(child, descriptor, true, &exit) == -1 && errno == ECHILD)
             }
-            #expect(wait(for: ended) == 2 << 8)
-            kill(alive, SIGKILL)
-            wait(for: alive)
+            #expect(waitForEnd(of: ended) == 2 << 8)
+            alive.kill()
+            waitForEnd(of: alive.pid)
         }
     }
     #endif
@@ -227,14 +224,14 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
-                let child = spawnSleeper()
+                let child = Child.untilKilled()
                 let before = lowestFreeDescriptor()
-                for _ in 0..<100 { _ = try watch(child, Trace()) }
+                for _ in 0..<100 { _ = try watch(child.pid, Trace()) }
                 // The test's own process opens one now and then.
                 #expect(lowestFreeDescriptor() < before + 20)
                 #expect(installedHandler(of: SIGCHLD) == 0)
-                kill(child, SIGKILL)
-                wait(for: child)
+                child.kill()
+                waitForEnd(of: child.pid)
             }
         }
     }

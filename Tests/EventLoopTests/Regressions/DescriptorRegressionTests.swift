@@ -167,7 +167,7 @@ import Darwin
             let second = try RunLoopThread(name: "second")
             defer {
                 second.stop()
-                second.join()
+                #expect(second.join(timeout: patience))
             }
             let (inside, most, calls, joins) = (Box(0), Box(0), Box(0), Once())
             let pipe = Pipe()

@@ -52,7 +52,7 @@ import Darwin
             let other = try RunLoopThread(name: "running", setup: { $0.use(clock) })
             defer {
                 other.stop()
-                other.join()
+                #expect(other.join(timeout: patience))
             }
             return try body(loop, other.runLoop, clock)
         }

@@ -45,7 +45,7 @@ import Darwin
         let thread = try RunLoopThread(name: "dates")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         for _ in 0..<300 {
             let fired = Gate()
@@ -69,7 +69,7 @@ import Darwin
         defer {
             for thread in threads {
                 thread.stop()
-                thread.join()
+                #expect(thread.join(timeout: patience))
             }
         }
         let (from, to) = (threads[0].runLoop, threads[1].runLoop)

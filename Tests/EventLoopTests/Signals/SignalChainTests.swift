@@ -191,7 +191,7 @@ import Darwin
                 loop.add(try countingSource(SIGCHLD, told))
                 let child = spawn("exit 3")
                 #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
-                #expect(wait(for: child) == nil)
+                #expect(waitForEnd(of: child) == nil)
                 #expect(told.value == 1)
             }
         }
@@ -232,7 +232,7 @@ import Darwin
             raiseHere(SIGUSR1)
             try waitUntil { told.value == 1 }
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
     }
 }

@@ -52,7 +52,7 @@ import Darwin
             }
             precondition(result == .stopped && told.value == sent, "\(result), told \(told.value)")
             isOver.value = true
-            group.wait()
+            precondition(group.wait(timeout: .now() + .seconds(600)) == .success, "the busy threads of Dispatch do not end")
             withExtendedLifetime((dispatchSource, heardByDispatch)) {}
             // Without the leak detector's look at the end: a signal source leaves a block of Dispatch's own behind.
             _exit(EXIT_SUCCESS)

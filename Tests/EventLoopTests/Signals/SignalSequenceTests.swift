@@ -65,9 +65,9 @@ import Darwin
         let loop = thread.runLoop
         await #expect(throws: RunLoop.SourceError.badSignal(SIGKILL)) { for try await _ in loop.signals(SIGKILL) {} }
         let waiting = Task { for try await _ in loop.signals(testSignal(26)) {} }
-        while !loop.debugDescription.contains("signals for a task") { await Task.yield() }
+        try await suspendUntil("the task watches the signal") { loop.debugDescription.contains("signals for a task") }
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         await #expect(throws: RunLoopEnded.self) { try await waiting.value }
         await #expect(throws: RunLoopEnded.self) { for try await _ in loop.signals(testSignal(26)) {} }
     }

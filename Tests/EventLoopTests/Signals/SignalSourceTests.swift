@@ -54,7 +54,7 @@ import Darwin
             }
         }.join()
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
     }
 
     @Test func `every source is told, in one loop and in others, each with its own count`() throws {
@@ -73,7 +73,7 @@ import Darwin
         }.join()
         for thread in threads {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         #expect(counts[0].value == 3)
         withExtendedLifetime(sources) {}
@@ -126,7 +126,7 @@ import Darwin
         source.invalidate()
         for thread in threads {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         #expect(told.value == sent && calls.value <= sent)
     }
@@ -198,7 +198,7 @@ import Darwin
                 while children.value == 0 || others.value == 0 {  // ends: both come, or the limit does
                     guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
                 }
-                #expect(wait(for: child) == 0)
+                #expect(waitForEnd(of: child) == 0)
                 return [children.value, others.value]
             }
             #expect(results == [1, 1])

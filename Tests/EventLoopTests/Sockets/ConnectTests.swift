@@ -214,7 +214,7 @@ private func connection(
             try waitUntil { ended.value }
             for thread in threads {
                 thread.stop()
-                thread.join()
+                #expect(thread.join(timeout: patience))
             }
             #expect(trace.description == (round % 4 == 0 ? "nobody" : "connected"))
         }

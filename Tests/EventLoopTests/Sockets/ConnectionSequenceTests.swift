@@ -100,7 +100,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         let server = Task { for try await _ in connections {} }
         await Task.yield()
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         await #expect(throws: RunLoopEnded.self) { try await server.value }
         let late = try loop.connections(listeningOn: anyPort)
         await #expect(throws: RunLoopEnded.self) { for try await _ in late {} }
@@ -117,7 +117,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
                 try await loop.connection(to: server.address, timeout: .milliseconds(1))
             }
             let task = Task { try await loop.connection(to: server.address) }
-            while !loop.debugDescription.contains("a task connects") { await Task.yield() }
+            try await suspendUntil("a task connects") { loop.debugDescription.contains("a task connects") }
             task.cancel()
             await #expect(throws: CancellationError.self) { try await task.value }
             try await loop.performAsync {}

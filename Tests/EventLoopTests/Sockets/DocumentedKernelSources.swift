@@ -35,13 +35,13 @@ import Darwin
             try await withLoopThread { thread in
                 let server = Server()
                 let task = Task { try await reread(server, on: thread.runLoop) }
-                while !thread.runLoop.debugDescription.contains("signal \(SIGHUP)") { await Task.yield() }
+                try await suspendUntil("the task watches SIGHUP") { thread.runLoop.debugDescription.contains("signal \(SIGHUP)") }
                 try plainThread {
                     // After an await this may be another thread of the pool, which blocks signals.
                     letThrough(SIGHUP)
                     raiseHere(SIGHUP)
                 }.join()
-                while server.readings.value == 0 { await Task.yield() }
+                try await suspendUntil("the configuration is read") { server.readings.value > 0 }
                 task.cancel()
                 try await task.value
             }
@@ -109,14 +109,14 @@ import Darwin
                 }
             }
             var port: UInt16?
-            while port == nil {  // ends: the task listens
-                await Task.yield()
+            try await suspendUntil("the task listens") {
                 let found = loop.debugDescription.split(separator: "listener on 127.0.0.1:").dropFirst().first
                 port = found.flatMap { UInt16($0.prefix { $0.isNumber }) }
+                return port != nil
             }
             for number in 1...3 {
                 close(connectedClient(to: .ipv4(host: "127.0.0.1", port: port!)))
-                while served.value < number { await Task.yield() }
+                try await suspendUntil("connection \(number) is served") { served.value >= number }
             }
             task.cancel()
             try await task.value

@@ -3,6 +3,7 @@
 import CPlatform
 import EventLoop
 import EventLoopTestSupport
+import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -80,8 +81,7 @@ func connectedClient(to address: SocketAddress) -> Int32 {
     precondition(descriptor >= 0, "socket: errno \(errno)")
     let code = cplatform_connect(descriptor, &native)
     precondition(code == 0 || code == EINPROGRESS, "connect: errno \(code)")
-    var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-    while poll(&entry, 1, -1) < 0 {}
+    do { try waitUntilWritable(descriptor, "the connection is made") } catch { preconditionFailure("\(error)") }
     return descriptor
 }
 

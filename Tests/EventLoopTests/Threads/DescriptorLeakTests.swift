@@ -154,7 +154,7 @@ private struct Refused: Error {}
 private func warmUp() throws {
     let thread = try RunLoopThread(name: "warm")
     thread.stop()
-    thread.join()
+    #expect(thread.join(timeout: patience))
     try plainThread { _ = RunLoop.current }.join()
 }
 

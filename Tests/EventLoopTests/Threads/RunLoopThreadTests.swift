@@ -7,7 +7,6 @@
 //  - A dropped RunLoopThread keeps running.
 
 import CLibevent
-import Dispatch
 import EventLoop
 import EventLoopTestSupport
 import Testing
@@ -60,7 +59,7 @@ import Darwin
         let thread = try RunLoopThread(name: "fourteen-bytes")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         let native = try thread.runLoop.performAndWait { currentThreadName() }
         #expect(thread.name == "fourteen-bytes")
@@ -71,7 +70,7 @@ import Darwin
         let thread = try RunLoopThread(name: "a name much longer than fifteen bytes")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         let native = try thread.runLoop.performAndWait { currentThreadName() }
         #expect(thread.name == "a name much longer than fifteen bytes")
@@ -84,7 +83,7 @@ import Darwin
         let thread = try RunLoopThread(name: "stack", stackSize: megabytes << 20)
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         let size = try thread.runLoop.performAndWait { stackSizeOfThisThread() }
         #expect(size >= megabytes << 20)
@@ -95,7 +94,7 @@ import Darwin
         let thread = try RunLoopThread(name: "empty")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         #expect(try thread.runLoop.performAndWait { RunLoop.current === thread.runLoop })
         try waitUntilAsleep(thread.runLoop)
@@ -188,7 +187,7 @@ import Darwin
         try thread.runLoop.performAndWait { thread.runLoop.stop() }
         try thread.runLoop.performAndWait { trace.add("work") }
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         #expect(trace.description == "E X E work X")
     }
 
@@ -196,11 +195,11 @@ import Darwin
 
     @Test func `what was accepted before stop is performed before teardown, what comes later is refused`() throws {
         let trace = Trace()
-        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "batch", teardown: { _ in trace.add("teardown") })
         let loop = thread.runLoop
         loop.perform {
-            entered.signal()
+            entered.open()
             gate.wait()
             trace.add("busy")
         }
@@ -216,7 +215,7 @@ import Darwin
             loop.performBlock { trace.add("late") },
         ]
         #expect(throws: RunLoopEnded.self) { try loop.performAndWait { trace.add("late") } }
-        gate.signal()
+        gate.open()
         #expect(thread.join(timeout: patience))
         #expect(accepted == [true, true, true])
         #expect(refused == [false, false])
@@ -226,34 +225,34 @@ import Darwin
 
     @Test func `the performs of the last batch keep their order`() throws {
         let trace = Trace()
-        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "order")
         thread.runLoop.perform {
-            entered.signal()
+            entered.open()
             gate.wait()
         }
         entered.wait()
         for number in 0..<5 { thread.runLoop.perform { trace.add("\(number)") } }
         thread.stop()
-        gate.signal()
-        thread.join()
+        gate.open()
+        #expect(thread.join(timeout: patience))
         #expect(trace.description == "0 1 2 3 4")
     }
 
     @Test func `what the last batch asks for is refused: there is one`() throws {
         let trace = Trace()
-        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "one batch", teardown: { _ in trace.add("teardown") })
         let loop = thread.runLoop
         loop.perform {
-            entered.signal()
+            entered.open()
             gate.wait()
         }
         entered.wait()
         loop.perform { trace.add("more \(loop.perform { trace.add("late") })") }
         thread.stop()
-        gate.signal()
-        thread.join()
+        gate.open()
+        #expect(thread.join(timeout: patience))
         #expect(trace.description == "more false teardown")
     }
 
@@ -274,7 +273,7 @@ import Darwin
             try waitUntil { started.value >= round % 5 }
             thread.stop()
             #expect(try waiters.map { try $0.join() } == [true, true, true, true], "round \(round)")
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
     }
 
@@ -282,7 +281,7 @@ import Darwin
         let thread = try RunLoopThread(name: "ended")
         let loop = thread.runLoop
         thread.stop()
-        thread.join()
+        #expect(thread.join(timeout: patience))
         loop.stop()
         loop.stop(sticky: true)
         loop.wakeUp()
@@ -303,10 +302,10 @@ import Darwin
     // MARK: join
 
     @Test func `join with a timeout says whether the thread has ended, in real time`() throws {
-        let (entered, gate) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "busy", setup: { loop in loop.use(RunLoop.ManualClock()) })
         thread.runLoop.perform {
-            entered.signal()
+            entered.open()
             gate.wait()
         }
         entered.wait()
@@ -314,7 +313,7 @@ import Darwin
         let start = ContinuousClock.now
         #expect(thread.join(timeout: .milliseconds(10)) == false)
         #expect(start.duration(to: .now) >= .milliseconds(10))
-        gate.signal()
+        gate.open()
         #expect(thread.join(timeout: patience))
     }
 

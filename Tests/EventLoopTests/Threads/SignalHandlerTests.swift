@@ -185,7 +185,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         let thread = try RunLoopThread(name: "errno")
         defer {
             thread.stop()
-            thread.join()
+            #expect(thread.join(timeout: patience))
         }
         let loop = thread.runLoop
         try loop.performAndWait {}

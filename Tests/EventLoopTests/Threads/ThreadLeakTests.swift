@@ -72,12 +72,12 @@ import Testing
 
 /// How many threads the process has, when it has come down to `settled` or a while has passed.
 private func threadCount(settlingAt settled: Int) -> Int {
-    let deadline = ContinuousClock.now + .seconds(5)
-    while true {  // ends: by the deadline
-        let count = folderEntries("/proc/self/task")
-        if count <= settled || settled == 0 || ContinuousClock.now > deadline { return count }
-        breathe()
+    var count = 0
+    try? waitUntil("threads end") {
+        count = folderEntries("/proc/self/task")
+        return count <= settled || settled == 0
     }
+    return count
 }
 
 private func folderEntries(_ path: String) -> Int {

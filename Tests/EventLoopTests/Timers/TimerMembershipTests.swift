@@ -82,7 +82,7 @@ import Testing
             let other = try RunLoopThread(name: "other")
             defer {
                 other.stop()
-                other.join()
+                #expect(other.join(timeout: patience))
             }
             let trace = Trace()
             let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
@@ -106,7 +106,7 @@ import Testing
             let other = try RunLoopThread(name: "other")
             defer {
                 other.stop()
-                other.join()
+                #expect(other.join(timeout: patience))
             }
             let onOther = Box<Bool?>(nil)
             let timer = RunLoop.Timer(fireAt: .distantPast) { _ in

@@ -1,0 +1,154 @@
+// How tests wait. Every wait has a bound of its own, says what it waited for and where, and leaves the processor to others.
+//
+// Nothing here shortens a correct test: a bound is there so that a lost wake-up is a failed test and not a suite that never ends.
+
+public import EventLoop
+public import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// The bound of every wait for another thread, task or process, and of every run that one of those ends.
+///
+/// It is longer than the whole suite takes under a sanitizer on a busy machine, because a test that awaits shares the two threads of the pool
+/// with all the others.
+public let patience: Duration = .seconds(1_200)
+
+/// The same, for the limit of a run: a test between threads whose run reaches it has failed.
+public let generously = patience
+
+/// The bound of a wait for a thread whose own waits have `patience`: they fail first, and say more.
+public let patienceForThreads: Duration = patience + .seconds(300)
+
+/// Thrown by a wait that has reached its bound.
+public struct WaitedTooLong: Error, CustomStringConvertible {
+    public let description: String
+
+    public init(for what: String, bound: Duration = patience, _ location: SourceLocation) {
+        description = "waited \(bound) for this: \(what) (\(location.fileID):\(location.line))"
+    }
+}
+
+/// Blocks the calling thread until `condition` holds; throws `WaitedTooLong` if it does not in time.
+public func waitUntil(
+    _ what: String = "the condition in the line", within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation,
+    _ condition: () throws -> Bool
+) throws {
+    let deadline = ContinuousClock.now + bound
+    var pauses = Pauses()
+    while try !condition() {  // ends: with the condition, or at the deadline
+        guard ContinuousClock.now < deadline else { throw WaitedTooLong(for: what, bound: bound, location) }
+        pauses.block()
+    }
+}
+
+/// Suspends the calling task until `condition` holds; throws `WaitedTooLong` if it does not in time, or `CancellationError`.
+public func suspendUntil(
+    _ what: String, within bound: Duration = patience, isolation: isolated (any Actor)? = #isolation,
+    _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
+) async throws {
+    let deadline = ContinuousClock.now + bound
+    var pauses = Pauses()
+    while try await !condition() {  // ends: with the condition, or at the deadline
+        guard ContinuousClock.now < deadline else { throw WaitedTooLong(for: what, bound: bound, location) }
+        try await pauses.suspend()
+    }
+}
+
+/// Blocks the calling thread until `condition` holds; records an issue with `complaint` if it does not in time, and goes on.
+public func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, until condition: () -> Bool) {
+    do {
+        try waitUntil("", location, condition)
+    } catch {
+        Issue.record(complaint, sourceLocation: location)
+    }
+}
+
+/// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
+public func waitUntilAsleep(_ loop: RunLoop, _ location: SourceLocation = #_sourceLocation) throws {
+    try waitUntil("the loop sleeps", location) { loop.isWaiting }
+}
+
+/// Returns when the owner of `loop` waits for an event; records an issue if it never does.
+public func waitForSleep(of loop: RunLoop, _ location: SourceLocation = #_sourceLocation) {
+    spin("the loop never went to sleep", location) { loop.isWaiting }
+}
+
+/// Lets other threads run. For a fixed number of times: to wait for something, use `waitUntil`.
+public func breathe() { sched_yield() }
+
+/// The pauses between two looks at a condition that nobody announces. The first few only let others run, because most conditions hold within
+/// microseconds; then they are sleeps that double from 20 µs to 2.5 ms.
+struct Pauses {
+    private var count = 0
+
+    /// Nil: do not sleep this time.
+    private mutating func next(yields: Int) -> Duration? {
+        count += 1
+        if count <= yields { return nil }
+        return .microseconds(20 << min((count - yields) / 8, 7))
+    }
+
+    mutating func block() {
+        guard let pause = next(yields: 64) else {
+            sched_yield()
+            return
+        }
+        var time = timespec(tv_sec: 0, tv_nsec: Int(pause / .nanoseconds(1)))
+        nanosleep(&time, nil)
+    }
+
+    mutating func suspend() async throws {
+        if let pause = next(yields: 16) { try await Task.sleep(for: pause) } else { await Task.yield() }
+    }
+}
+
+/// Blocks until `descriptor` can be read, or its other end is closed; throws `WaitedTooLong` otherwise.
+public func waitUntilReadable(
+    _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
+) throws {
+    try waitUntilReady(descriptor, Int16(POLLIN), what, within: bound, location)
+}
+
+/// Blocks until `descriptor` can be written to; throws `WaitedTooLong` otherwise.
+public func waitUntilWritable(
+    _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
+) throws {
+    try waitUntilReady(descriptor, Int16(POLLOUT), what, within: bound, location)
+}
+
+private func waitUntilReady(
+    _ descriptor: Int32, _ events: Int16, _ what: String, within bound: Duration, _ location: SourceLocation
+) throws {
+    let deadline = ContinuousClock.now + bound
+    while true {  // ends: at the deadline
+        let left = deadline - .now
+        guard left > .zero else { throw WaitedTooLong(for: what, bound: bound, location) }
+        var entry = pollfd(fd: descriptor, events: events, revents: 0)
+        let count = poll(&entry, 1, Int32(clamping: Int64(left / .milliseconds(1)) + 1))
+        if count > 0 { return }
+        precondition(count == 0 || errno == EINTR, "poll: errno \(errno)")
+    }
+}
+
+/// Reads until the other end is closed: what it wrote. Each piece has the whole bound to come.
+public func readToEnd(_ descriptor: Int32, _ what: String, _ location: SourceLocation = #_sourceLocation) throws -> String {
+    var bytes: [UInt8] = []
+    while let piece = try readPiece(descriptor, what, location) { bytes += piece }  // ends: the other end is closed, or by throwing
+    return String(decoding: bytes, as: UTF8.self)
+}
+
+/// The next bytes; nil when the other end is closed.
+public func readPiece(_ descriptor: Int32, _ what: String, _ location: SourceLocation = #_sourceLocation) throws -> [UInt8]? {
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while true {  // ends: with bytes, the end, or by throwing
+        try waitUntilReadable(descriptor, what, location)
+        let count = read(descriptor, &buffer, buffer.count)
+        if count > 0 { return Array(buffer[..<count]) }
+        if count == 0 { return nil }
+        guard errno == EINTR || errno == EAGAIN else { return nil }
+    }
+}
