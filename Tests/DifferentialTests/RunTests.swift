@@ -1,4 +1,4 @@
-// What a run is: semantics 1.2 to 1.4 and 1.11.
+// What a run is: semantics 1.2, 1.4 and 1.11.
 //
 // - E T S W A X is the order of a pass; W and A come in pairs, and a pass that must not sleep has neither.
 // - A mode is empty without sources, timers and queued blocks; observers never count. An empty or unknown mode is

@@ -1,4 +1,4 @@
-// What Foundation's run loop on Linux gets wrong, and people have complained of (design notes, section 12): one test for each item that
+// What Foundation's run loop on Linux gets wrong, and people have complained of: one test for each item that
 // concerns a call which the overlay has.
 
 import EventLoop

@@ -1,4 +1,4 @@
-// Rules proved here, for the Foundation forms of running (docs/foundation.md; design notes 1.8):
+// Rules proved here, for the Foundation forms of running (docs/foundation.md):
 // - run(until:) runs again until its date, over sources and stops; it returns at once when there is nothing to wait for.
 // - run(mode:before:) runs once, until a source, the date or a stop; false only where there was no run.
 // - limitDate makes one pass; acceptInput runs once.

@@ -1,4 +1,4 @@
-// Rules proved here, for the Foundation forms of timers (docs/foundation.md; design notes 5):
+// Rules proved here, for the Foundation forms of timers (docs/foundation.md):
 // - A timer made without a date first fires one interval from now.
 // - Zero, negative and tiny intervals count as 0.1 ms where they repeat; NaN traps; the longest saturate.
 // - fireDate is the wall clock's word for nextFire; tolerance is kept and honoured.

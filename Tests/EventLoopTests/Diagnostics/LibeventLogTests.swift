@@ -1,4 +1,4 @@
-// libevent's own messages go to a handler, when somebody sets one (semantics 13.3).
+// libevent's own messages go to a handler, when somebody sets one (semantics 12).
 
 import CLibevent
 import EventLoop

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 11.2, 13), within one process:
+// Rules proved here (semantics 17), within one process:
 //  - A message arrives once, in the order of sending, one for each call of the handler; a request gets the handler's value, nil or empty as it was.
 //  - A port serves in its modes only; what comes meanwhile waits. A call counts as a handled source.
 //  - A request to a port of the same thread works if the port is in the reply mode, and else times out.

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 11.2.10, 13):
+// Rules proved here (semantics 17.3, 17.17; docs/message-ports.md):
 //  - Ports are in a directory that is the user's own and nobody else's: of another mode or owner, or behind a symbolic link, it is not trusted.
 //  - XDG_RUNTIME_DIR first, then the directory it usually names, then one in /tmp; an environment variable names another. Programs that have
 //    XDG_RUNTIME_DIR and programs that have not find one another, and share one set of names.
