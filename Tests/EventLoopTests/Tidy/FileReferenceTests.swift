@@ -1,0 +1,146 @@
+// Rules proved here, for pages and comments:
+// - A file or a folder that is named is there: `docs/ports.md`, `Ports/PortSendTests`, `Poller.swift`, a suite of tests.
+// - Every cell of the column *Tests* in docs/semantics.md names tests that are there, by the abbreviations that the page explains.
+// - The rules that no test proves do not become more.
+
+import Foundation
+import Testing
+
+/// What can be named.
+private struct Places {
+    let paths: Set<String>
+    /// Names without folders.
+    let names: Set<String>
+    /// Suites and other types, by which a comment may name a file of tests.
+    let types: Set<String>
+    /// Folders whose files are named without what is above them: `Timers/TimerFiringTests`.
+    let shortFolders: Set<String>
+
+    init(_ paths: Set<String>, types: Set<String> = []) {
+        (self.paths, self.types) = (paths, types)
+        names = Set(paths.map { String($0.split(separator: "/").last!) })
+        shortFolders = Set(
+            paths.compactMap { path in
+                let parts = path.split(separator: "/")
+                return parts.count > 3 && Self.shortRoots.contains("\(parts[0])/\(parts[1])") ? String(parts[2]) : nil
+            }
+        ).union(["Diff"])
+    }
+
+    private static let shortRoots = ["Tests/EventLoopTests", "Sources/EventLoop"]
+    /// Stand for any file in a rule, or for one that is the reader's.
+    private static let anyFile: Set<String> = ["main.swift", "Type+Facet.swift", "Package.swift"]
+    /// Named before it is there.
+    private static let announced: Set<String> = ["Tests/Models/signal.pml"]
+
+    /// Whether a file is there under its full or its short path, with or without `.swift`.
+    func has(_ path: String) -> Bool {
+        if paths.contains(path) || paths.contains(path + ".swift") { return true }
+        if path.hasPrefix("Diff/") { return has("Tests/DifferentialTests/" + path.dropFirst(5)) }
+        return Self.shortRoots.contains { paths.contains("\($0)/\(path)") || paths.contains("\($0)/\(path).swift") }
+    }
+
+    /// True for a word that names something that is not there.
+    func isDead(_ word: String) -> Bool {
+        let parts = word.split(separator: "/")
+        guard let last = parts.last, let first = parts.first, !word.hasPrefix("/"), !Self.announced.contains(word) else { return false }
+        let isCapitalized = last.utf8.first.map { $0 >= UInt8(ascii: "A") && $0 <= UInt8(ascii: "Z") } ?? false
+        let isSuite = last.hasSuffix("Tests") && isCapitalized
+        if parts.count > 1 {
+            if ["Tests", "Sources", "docs", "Scripts", "Fuzz", "Benchmarks", ".ci"].contains(first) { return !has(word) }
+            if shortFolders.contains(String(first)) && isCapitalized || isSuite && parts.count == 2 { return !has(word) }
+        } else if isSuite && last != "Tests" {
+            return !types.contains(word) && !names.contains(word) && !names.contains(word + ".swift")
+        }
+        let isFile = [".swift", ".md", ".c", ".pml", ".supp"].contains { last.hasSuffix($0) } && !last.hasPrefix(".")
+        return isFile && !names.contains(String(last)) && !Self.anyFile.contains(String(last))
+    }
+
+    func deadReferences(in file: Checkout.File) -> [String] {
+        file.lines.flatMap { line in
+            words(line.prose).filter(isDead).map { "\(file.path):\(line.number) names \($0), which is not there" }
+        }
+    }
+}
+
+/// The words of a line that could name a file: those with a slash or a dot in the middle, and those that end as a suite does.
+private func words(_ prose: Substring) -> [String] {
+    let (slash, dot, hyphen) = (UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "-"))
+    return prose.utf8.split { byte in
+        switch byte {
+        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"),
+            UInt8(ascii: "_"), UInt8(ascii: "+"), slash, dot, hyphen:
+            false
+        default: true
+        }
+    }.compactMap { bytes in
+        var bytes = bytes
+        while let last = bytes.last, last == dot || last == slash || last == hyphen { bytes = bytes.dropLast() }  // ends: one goes a turn
+        guard bytes.contains(where: { $0 == slash || $0 == dot }) || bytes.last == UInt8(ascii: "s") else { return nil }
+        return String(Substring(bytes))
+    }
+}
+
+private let places: Places = {
+    let declarations = Checkout.files.filter { $0.path.hasSuffix("Tests.swift") || $0.path.contains("Tests/") }.flatMap(\.lines)
+    let types = declarations.compactMap { line -> String? in
+        let words = line.text.split(separator: " ", maxSplits: 4)
+        guard let kind = words.firstIndex(where: { $0 == "struct" || $0 == "class" }), kind + 1 < words.count else { return nil }
+        return String(words[kind + 1].prefix { $0.isLetter || $0.isNumber })
+    }
+    return Places(Checkout.paths, types: Set(types))
+}()
+
+@Suite struct FileReferenceTests {
+    @Test func `files that pages and comments name are there`() {
+        #expect(Checkout.files.count > 200)
+        // The changelog also speaks of what is gone.
+        for file in Checkout.files where file.path != "CHANGELOG.md" {
+            for dead in places.deadReferences(in: file) { Issue.record("\(dead)") }
+        }
+    }
+
+    @Test func `tests that the rules name are there`() throws {
+        let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
+        let cells = semantics.cells(under: "Tests")
+        #expect(cells.count > 150)
+        for (line, _, cell) in cells {
+            for name in quoted(cell) where name != "Main" {
+                if !places.has(String(name)) { Issue.record("docs/semantics.md:\(line.number) names \(name), which is not there") }
+            }
+        }
+    }
+
+    /// Lower the number when a rule gets its test. Raise it only for a rule that no test can prove.
+    @Test func `the rules without a test do not become more`() throws {
+        let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
+        let unproved = semantics.cells(under: "Tests").filter { quoted($0.cell).isEmpty }
+        let list = unproved.map { "\n\($0.line.number): \($0.line.text.prefix(120))" }.joined()
+        #expect(unproved.count <= 9, "docs/semantics.md has \(unproved.count) rules without a test:\(list)")
+    }
+
+    @Test(arguments: [
+        "Ports/PortTurnTests", "`Ports/PortTurnTests`,", "see PortTurnTests.", "docs/turns.md", "[turns](turns.md#all)", "Base/Turn",
+        "Turn.swift",
+        "Tests/Models/turn.pml", "Diff/TurnTests", "(Scripts/turn)", "Gone/PortSendTests",
+    ])
+    func `a file that is not there is found`(text: String) {
+        let places = Places([
+            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Fifo.swift",
+        ])
+        #expect(places.deadReferences(in: Checkout.file("docs/a.md", text)).count == 1)
+    }
+
+    @Test(arguments: [
+        "Ports/PortSendTests", "PortSendTests", "docs/ports.md", "[ports](ports.md#all)", "Base/Fifo", "Fifo.swift", "`Diff/RunTests`",
+        "a Fifo",
+        "sys/socket.h", "and/or", "https://example.org/turn.md", "/etc/Turn.swift", "e.g. this", "Tests of turns", "`Base/`",
+    ])
+    func `a file that is there, and what is no file, is passed over`(text: String) {
+        let places = Places([
+            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Fifo.swift",
+            "Tests/DifferentialTests/RunTests.swift",
+        ])
+        #expect(places.deadReferences(in: Checkout.file("docs/a.md", text)).isEmpty)
+    }
+}

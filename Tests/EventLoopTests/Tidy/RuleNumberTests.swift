@@ -1,0 +1,187 @@
+// Rules proved here:
+// - A rule that a comment cites by its number is one of docs/semantics.md: one that stands there in bold, or a section.
+// - A decision that a comment cites is one of docs/architecture.md.
+// - Nobody refers to notes that are not in the checkout.
+
+import Testing
+
+/// The numbers that a page defines, and who cites others.
+private struct Rules {
+    /// As they are written: "1.7 #3".
+    private(set) var numbers: Set<String> = []
+    private(set) var sections: Set<String> = []
+
+    init(_ semantics: Checkout.File) {
+        for line in semantics.lines {
+            if line.text.hasPrefix("## ") { sections.formUnion(parse(line.text.dropFirst(3)).prefix(1).map(\.text)) }
+            let parts = line.text.components(between: "**")
+            for part in parts where part.utf8.first.map(isDigit) ?? false { numbers.formUnion(parse(part).map(\.text)) }
+        }
+    }
+
+    /// Whether the number is a rule's, the beginning of several (1.7 of 1.7 #3, 11.1 of 11.1.4), or a section's.
+    func has(_ number: String) -> Bool {
+        numbers.contains(number) || sections.contains(number)
+            || number.contains(".") && numbers.contains { $0.hasPrefix(number + " ") || $0.hasPrefix(number + ".") }
+    }
+
+    func deadCitations(in file: Checkout.File) -> [String] {
+        citations(in: file).filter { !has($0.number) }
+            .map { "\(file.path):\($0.line) cites \($0.number), which docs/semantics.md does not have" }
+    }
+}
+
+/// Rules that a file cites, in these forms:
+///
+///     // … (semantics 1.5, 3.4 to 3.9; …):      the number of a section too
+///     // … the reason (1.7 #3).
+///     // 4.1  What the rule says                 also the number alone, of the section that the first line names: "semantics 5"
+///     // MARK: 4.1 and 1.5                       likewise
+///     because: "1.6"
+private func citations(in file: Checkout.File) -> [(line: Int, number: String)] {
+    var found: [(Int, String)] = []
+    let head = file.lines.first.map { numbers(behind: "semantics", in: $0.prose) } ?? []
+    let section = head.count == 1 && !head[0].contains(".") ? head[0] : nil
+    func add(_ line: Checkout.Line, _ numbers: [String]) { found += numbers.map { (line.number, $0) } }
+    func full(_ number: String) -> String { number.contains(".") ? number : "\(section!).\(number)" }
+    for line in file.lines {
+        if let reason = line.text.components(between: "because: \"").first, reason.utf8.first.map(isDigit) ?? false {
+            add(line, [String(reason.prefix { $0 != "\"" })])
+        }
+        guard line.prose.utf8.contains(where: isDigit) else { continue }
+        let behindName = numbers(behind: "semantics", in: line.prose)
+        add(line, behindName)
+        for piece in line.prose.split(separator: "(").dropFirst() where behindName.isEmpty {
+            let inside = piece.prefix { $0 != ")" }
+            if inside.utf8.allSatisfy({ isDigit($0) || "., #".utf8.contains($0) }) {
+                add(line, parse(inside).map(\.text).filter { $0.contains(".") })
+            }
+        }
+        guard file.path.hasPrefix("Tests/"), line.prose.hasPrefix("// ") else { continue }
+        let text = trimmed(line.prose.dropFirst(3))
+        if text.hasPrefix("MARK: ") {
+            let numbers = parse(text.dropFirst(6).prefix { $0 != "," })
+            if text.dropFirst(6).utf8.first.map(isDigit) ?? false {
+                add(line, numbers.map(\.text).filter { $0.contains(".") || section != nil }.map(full))
+            }
+        } else if let number = parse(text).first, text.hasPrefix(number.text + "  "), number.text.contains(".") || section != nil {
+            add(line, [full(number.text)])
+        }
+    }
+    return found
+}
+
+/// The numbers that follow a word, up to whatever else stands there; "3.4 to 3.6" is three.
+private func numbers(behind word: String, in text: Substring) -> [String] {
+    var found: [String] = []
+    for part in text.components(between: word, all: true) {
+        let list = part.prefix { !";:)".contains($0) }
+        guard list.first == " ", list.dropFirst().utf8.first.map(isDigit) ?? false else { continue }
+        var last: (text: String, isRange: Bool)?
+        for number in parse(list) {
+            if let last, last.isRange, let range = range(last.text, number.text) { found += range }
+            found.append(number.text)
+            last = number
+        }
+    }
+    return found
+}
+
+/// What lies between two numbers of one section.
+private func range(_ first: String, _ last: String) -> [String]? {
+    let (first, last) = (first.split(separator: "."), last.split(separator: "."))
+    guard first.count == 2, last.count == 2, first[0] == last[0], let low = Int(first[1]), let high = Int(last[1]), low < high else {
+        return nil
+    }
+    return (low + 1..<high).map { "\(first[0]).\($0)" }
+}
+
+/// The numbers of a text that begins with one: "1.5, 1.7 #10 and 9 to 11, for". A word beside "and", "or" and "to" ends them.
+private func parse(_ text: Substring) -> [(text: String, isRange: Bool)] {
+    var found: [(text: String, isRange: Bool)] = []
+    for word in text.split(separator: " ") {
+        if word.first == "#", let last = found.popLast() {
+            found.append(("\(last.text) #\(word.dropFirst().prefix { $0.isNumber })", false))
+        } else if word.utf8.first.map(isDigit) ?? false {
+            var number = word.prefix { $0.isNumber || $0 == "." }
+            while number.last == "." { number = number.dropLast() }  // ends: a dot goes a turn
+            found.append((String(number), false))
+        } else if word == "to", !found.isEmpty {
+            found[found.count - 1].isRange = true
+        } else if word != "and" && word != "or" {
+            break
+        }
+    }
+    return found
+}
+
+private func isDigit(_ byte: UInt8) -> Bool { byte >= UInt8(ascii: "0") && byte <= UInt8(ascii: "9") }
+
+extension Substring {
+    /// The pieces behind every other separator: what stands in bold between two `**`. With `all`, behind each.
+    fileprivate func components(between separator: String, all: Bool = false) -> [Substring] {
+        guard let first = separator.utf8.first, utf8.contains(first) else { return [] }
+        let parts = split(separator: separator, omittingEmptySubsequences: false)
+        return parts.indices.dropFirst().filter { all || $0 % 2 == 1 }.map { parts[$0] }
+    }
+}
+
+@Suite struct RuleNumberTests {
+    @Test func `rules that are cited are there`() throws {
+        let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
+        #expect(rules.numbers.count > 100 && rules.sections.count >= 18)
+        var count = 0
+        for file in Checkout.files where file.path.hasSuffix(".swift") || file.path == "docs/semantics.md" {
+            count += citations(in: file).count
+            for dead in rules.deadCitations(in: file) { Issue.record("\(dead)") }
+        }
+        #expect(count > 200)
+    }
+
+    @Test func `decisions that are cited are there`() throws {
+        let architecture = try #require(Checkout.file(at: "docs/architecture.md"))
+        let decisions = architecture.lines.filter { $0.text.hasPrefix("### ") }.compactMap { parse($0.text.dropFirst(4)).first?.text }
+        #expect(decisions.count >= 20)
+        for file in Checkout.files {
+            for line in file.lines where line.prose.contains("architecture, decision ") {
+                for number in numbers(behind: "architecture, decision", in: line.prose) {
+                    #expect(decisions.contains(number), "\(file.path):\(line.number) cites decision \(number)")
+                }
+            }
+        }
+    }
+
+    @Test func `notes that are not in the checkout are not referred to`() {
+        for file in Checkout.files {
+            for line in file.lines where line.prose.contains("design notes") { Issue.record("\(file.path):\(line.number)") }
+        }
+    }
+
+    private static let page =
+        "## 1. Runs\n## 5. Timers\n| **1.5** A |\n| **1.7 #3** B |\n| **5.1, 5.2** C |\nText (**5.15**).\n| **5.3** |\n| **11.1.4** |"
+
+    @Test(arguments: [
+        "// A test (semantics 1.6):", "// A test (semantics 1.5, 2.1; 5.9 s):", "// Because of that (1.7 #4).", "// Nothing (3.8).",
+        "// 4.1  A rule",
+        "// Timers (semantics 5):\n//  4  A rule", "// Timers (semantics 5):\n    // MARK: 4", "    // MARK: 1.6, from afar",
+        "x(because: \"5.4\")",
+        "/// As semantics 5.1 to 5.4 say.", "// Sections (semantics 2):", "// Ports (semantics 11.2):",
+    ])
+    func `a rule that is not there is found`(text: String) {
+        let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
+        #expect(rules.deadCitations(in: Checkout.file("Tests/A.swift", text)).count == 1)
+    }
+
+    @Test(arguments: [
+        "// A test (semantics 1.5, 1.7 #3, 5.15; RunLoop.swift):", "// Because of that (1.7 #3, 5.1).", "// Nothing (since 3.8).",
+        "// 5.1  A rule",
+        "// Timers (semantics 5):\n//  3  A rule", "// Timers (semantics 5):\n    // MARK: 1 and 2", "x(because: \"5.2\")",
+        "// Ports (semantics 11.1):",
+        "/// As semantics 5.1 to 5.3 say.", "// Sections (semantics 1 and 5):", "// It takes 0.1 ms.", "let ratio = (1.29)",
+        "//  0  1  mark",
+    ])
+    func `a rule that is there, and what is no rule, is passed over`(text: String) {
+        let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
+        #expect(rules.deadCitations(in: Checkout.file("Tests/A.swift", text)).isEmpty)
+    }
+}
