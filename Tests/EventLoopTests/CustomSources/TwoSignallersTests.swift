@@ -7,7 +7,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct SignalRaceTests {
+@Suite struct TwoSignallersTests {
     @Test func `a signal reaches the loop although the thread that gave it first has not enqueued it`() throws {
         try onFreshThread { loop in
             let performed = Box(0)
