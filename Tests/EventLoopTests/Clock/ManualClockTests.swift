@@ -24,6 +24,33 @@ import Testing
         #expect(clock.now == .distantFuture)
     }
 
+    enum UseTooLate: String, CaseIterable, Sendable, Codable {
+        case onAnotherThread, withTimer, withSource, inRun
+    }
+
+    @Test(arguments: UseTooLate.allCases)
+    func `a loop refuses a clock`(_ late: UseTooLate) async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [late] in
+            try onFreshThread { loop in
+                let clock = RunLoop.ManualClock()
+                switch late {
+                case .onAnotherThread: try plainThread { loop.use(clock) }.join()
+                case .withTimer:
+                    loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in })
+                    loop.use(clock)
+                case .withSource:
+                    loop.add(RunLoop.CustomSource {})
+                    loop.use(clock)
+                case .inRun:
+                    loop.performBlock { loop.use(clock) }
+                    _ = loop.run(for: .zero)
+                }
+            }
+        }
+        let sentence = late == .onAnotherThread ? "use(_:)" : "before anything is added to it and before it runs"
+        #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains(sentence))
+    }
+
     @Test func `advancing makes timers due, and the next run fires them`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()

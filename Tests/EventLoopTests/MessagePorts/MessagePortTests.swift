@@ -423,6 +423,28 @@ import Testing
         try running.end()
     }
 
+    @Test func `every remote port of a name is a connection of its own`() throws {
+        let served = try ServedPort { _, id, _ in [UInt8(id)] }
+        let first = try RunLoop.RemoteMessagePort(name: served.name)
+        let second = try RunLoop.RemoteMessagePort(name: served.name)
+        #expect(first !== second)
+        first.invalidate()
+        #expect(!first.isValid && second.isValid)
+        #expect(try second.ask(65) == "A")
+        try served.end()
+    }
+
+    @Test func `the common modes as a reply mode trap with a sentence`() async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { _ in
+                let local = try RunLoop.LocalMessagePort(name: freshName()) { _, _, _ in nil }
+                let remote = try RunLoop.RemoteMessagePort(name: local.name)
+                _ = try remote.request(id: 1, sendTimeout: .zero, replyTimeout: .zero, replyMode: .common)
+            }
+        }
+        #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains("cannot run in the common modes"))
+    }
+
     @Test func `a handler that runs its loop is entered again for the next request`() throws {
         let begun = Gate()
         let served = try ServedPort { _, id, _ in

@@ -12,6 +12,11 @@ import Testing
 private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting, .exit]
 
 @Suite struct `An observer` {
+    /// kCFRunLoopEntry, BeforeTimers, BeforeSources, BeforeWaiting, AfterWaiting, Exit, in CFRunLoop.h.
+    @Test func `has a mask whose bits are those of CFRunLoopActivity`() {
+        #expect(everyActivity.map(\.rawValue) == [1, 2, 4, 32, 64, 128])
+    }
+
     @Test(arguments: 0..<64)
     func `hears the activities of its mask, one at a time:`(_ choice: Int) throws {
         try inManualTime { loop, _, trace in

@@ -28,14 +28,15 @@ enum Checkout {
     static let paths: Set<String> = {
         var found: Set<String> = []
         var folders = [""]
-        while let folder = folders.popLast() {  // ends: the tree of folders does
+        while let folder = folders.popLast() {  // ends: folders have an end, and a link that leads back is followed a few times only
             let entries = (try? FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent(folder).path)) ?? []
             for name in entries where name != ".git" && !name.hasPrefix(".build") {
                 let path = folder.isEmpty ? name : "\(folder)/\(name)"
                 found.insert(path)
                 var isFolder: ObjCBool = false
                 let isThere = FileManager.default.fileExists(atPath: root.appendingPathComponent(path).path, isDirectory: &isFolder)
-                if isThere && isFolder.boolValue && !path.hasSuffix("/Corpus") { folders.append(path) }
+                let depth = path.split(separator: "/").count
+                if isThere && isFolder.boolValue && depth < 10 && name != "Corpus" { folders.append(path) }
             }
         }
         return found

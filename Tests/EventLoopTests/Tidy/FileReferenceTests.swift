@@ -116,7 +116,7 @@ private let places: Places = {
         let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
         let unproved = semantics.cells(under: "Tests").filter { quoted($0.cell).isEmpty }
         let list = unproved.map { "\n\($0.line.number): \($0.line.text.prefix(120))" }.joined()
-        #expect(unproved.count <= 9, "docs/semantics.md has \(unproved.count) rules without a test:\(list)")
+        #expect(unproved.count <= 3, "docs/semantics.md has \(unproved.count) rules without a test:\(list)")
     }
 
     @Test(arguments: [

@@ -356,6 +356,16 @@ import Testing
 
     // MARK: 13
 
+    @Test func `the next fire of the common modes is that of the timers that were added for them`() throws {
+        try onSimulatedTime { loop, _ in
+            loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in })
+            #expect(loop.nextTimerFire(forMode: .common) == nil)
+            for date in [30, 20, 40] { loop.add(RunLoop.Timer(fireAt: .ms(Int64(date))) { _ in }, forMode: .common) }
+            #expect(loop.nextTimerFire(forMode: .common) == .ms(20))
+            #expect(loop.nextTimerFire() == .ms(10))
+        }
+    }
+
     @Test func `the next fire of a mode is its earliest timer's, and none without timers`() throws {
         let trace = try onSimulatedTime { loop, _ in
             let trace = Trace()
