@@ -13,6 +13,8 @@ struct RevocableQueue<Element: Sendable>: Sendable {
 
     var isEmpty: Bool { elements.isEmpty }
     var count: Int { elements.count }
+    /// By ticket; of two, the one with the lesser came first.
+    var entries: [Ticket: Element] { elements }
 
     mutating func append(_ element: Element) -> Ticket {
         defer { tail += 1 }

@@ -94,8 +94,8 @@ struct FrameDecoder: Sendable {
     private var header: Header?
     /// What was wrong; said again at every further call.
     private var error: FrameError?
-    /// A longer buffer is not kept when it is empty.
-    private static let keptCapacity = 1 << 17
+    /// A longer buffer is given back when its frame has gone out of it.
+    private static let keptCapacity = 1 << 14
 
     private struct Header {
         let kind: Frame.Kind
@@ -113,9 +113,28 @@ struct FrameDecoder: Sendable {
     /// A frame has begun and not ended.
     var isInsideFrame: Bool { heldBytes > 0 }
 
+    /// The memory that it has: for the announced frame and what was appended behind it, or twice the held bytes, whichever is less; and a little.
+    var capacity: Int { buffer.capacity }
+    /// The bytes of the first frame, once its header has been looked at and until it is handed out; else 0.
+    var announcedBytes: Int { header?.total ?? 0 }
+
     mutating func append(_ bytes: UnsafeRawBufferPointer) {
         if error != nil { return }
+        if buffer.count + bytes.count > buffer.capacity { makeRoom(for: bytes.count) }
         buffer.append(contentsOf: bytes)
+    }
+
+    /// Forgets all bytes.
+    mutating func clear() { (buffer, start, header) = ([], 0, nil) }
+
+    /// Grows by doubling, so that each byte is moved a few times at most, but not beyond the frame that is coming.
+    private mutating func makeRoom(for count: Int) {
+        buffer.removeFirst(start)
+        start = 0
+        let needed = buffer.count + count
+        if needed > buffer.capacity {
+            buffer.reserveCapacity(max(needed, min(2 * buffer.capacity, max(announcedBytes, Self.keptCapacity))))
+        }
     }
 
     /// Whether `next()` would hand out a frame or throw. Descriptors of every frame whose header is there have been announced by then.
@@ -177,14 +196,18 @@ struct FrameDecoder: Sendable {
 
     private mutating func fail(_ error: FrameError) -> FrameError {
         self.error = error
-        (buffer, start, header) = ([], 0, nil)
+        clear()
         return error
     }
 
     /// Moves what is left to the front when that is less than what has gone, so that each byte is moved once at most in the mean.
     private mutating func compact() {
-        if start == buffer.count {
+        let left = buffer.count - start
+        if left == 0 {
             if buffer.capacity > Self.keptCapacity { buffer = [] } else { buffer.removeAll(keepingCapacity: true) }
+            start = 0
+        } else if buffer.capacity > Self.keptCapacity && 4 * left < buffer.capacity {
+            buffer = Array(buffer[start...])
             start = 0
         } else if start > buffer.count - start {
             buffer.removeFirst(start)

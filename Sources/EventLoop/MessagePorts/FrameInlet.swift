@@ -1,7 +1,7 @@
 // Frames with their descriptors, from a connection.
 //
-// Lifecycle: `scratch` is made and freed with the inlet; descriptors that were received belong to it until `next` hands them out or `close`
-// closes them.
+// Lifecycle: `scratch` is the owner's, who may use it for others meanwhile; descriptors that were received belong to the inlet until `next` hands
+// them out or `close` closes them.
 
 internal import CPlatform
 
@@ -28,27 +28,34 @@ struct FrameInlet: ~Copyable {
     private var decoder: FrameDecoder
     /// In the order of their frames.
     private var passed: [Int32] = []
-    private let scratch = UnsafeMutableRawBufferPointer.allocate(byteCount: scratchSize, alignment: 16)
+    private let scratch: UnsafeMutableRawBufferPointer
 
     /// A server's replies bring no descriptors. What a hostile one sends with them the kernel closes.
     private let takesDescriptors: Bool
 
-    init(maximumLength: Int, takesDescriptors: Bool) {
+    init(maximumLength: Int, takesDescriptors: Bool, scratch: UnsafeMutableRawBufferPointer) {
         decoder = FrameDecoder(maximumLength: maximumLength)
         self.takesDescriptors = takesDescriptors
+        self.scratch = scratch
     }
 
-    deinit { scratch.deallocate() }
+    /// To be freed by the caller.
+    static func makeScratch() -> UnsafeMutableRawBufferPointer { .allocate(byteCount: scratchSize, alignment: 16) }
 
     var heldBytes: Int { decoder.heldBytes }
+    /// The memory for them.
+    var capacity: Int { decoder.capacity }
+    /// The bytes of the frame that is coming, once its header is there; else 0.
+    var announcedBytes: Int { decoder.announcedBytes }
     var heldDescriptors: Int { passed.count }
     /// Whether `next` has something to say without a further `receive`.
     mutating func hasNext() -> Bool { decoder.hasNext() }
 
-    /// Reads once; with `waiting`, waits for something to read, as long as was said to the socket.
-    mutating func receive(from descriptor: Int32, waiting: Bool = false) -> Outcome {
+    /// Reads once, `limit` bytes at most; with `waiting`, waits for something to read, as long as was said to the socket.
+    mutating func receive(from descriptor: Int32, limit: Int = .max, waiting: Bool = false) -> Outcome {
         var isTruncated = false
-        let count = takesDescriptors ? receiveAll(descriptor, waiting, &isTruncated) : receiveBytes(descriptor, waiting)
+        let limit = min(limit, scratch.count)
+        let count = takesDescriptors ? receiveAll(descriptor, limit, waiting, &isTruncated) : receiveBytes(descriptor, waiting)
         if count < 0 {
             switch errno {
             case EAGAIN: return .wouldBlock
@@ -62,11 +69,11 @@ struct FrameInlet: ~Copyable {
         return checkDescriptors()
     }
 
-    private mutating func receiveAll(_ descriptor: Int32, _ waiting: Bool, _ isTruncated: inout Bool) -> Int64 {
+    private mutating func receiveAll(_ descriptor: Int32, _ limit: Int, _ waiting: Bool, _ isTruncated: inout Bool) -> Int64 {
         withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
             var passedCount: Int32 = 0
             let count = cplatform_receive(
-                descriptor, waiting, scratch.baseAddress, scratch.count, arrived.baseAddress, &passedCount, &isTruncated)
+                descriptor, waiting, scratch.baseAddress, limit, arrived.baseAddress, &passedCount, &isTruncated)
             if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
             return count
         }
@@ -112,10 +119,11 @@ struct FrameInlet: ~Copyable {
         return descriptors
     }
 
-    /// Closes what was received and not handed out.
-    mutating func closeDescriptors() {
-        for descriptor in passed { close(descriptor) }
+    /// Gives up what was received and not handed out.
+    mutating func close() {
+        for descriptor in passed { closeDescriptor(descriptor) }
         passed = []
+        decoder.clear()
     }
 }
 
@@ -153,3 +161,5 @@ struct FrameOutlet: Sendable {
         return 0
     }
 }
+
+private func closeDescriptor(_ descriptor: Int32) { close(descriptor) }

@@ -1,4 +1,5 @@
-// What a LocalMessagePort does with its socket: accept, read, hand out one request at a time, answer.
+// What a LocalMessagePort does with its socket: read, hand out one request at a time, answer. How clients get in is in +Accepting, what they may
+// make the port keep in +Bounds.
 //
 // Lifecycle: the listener and the set are made with the server and closed by `end()`, which is called once no thread is in it and no kernel
 // set holds it; connections are closed before that or then.
@@ -21,49 +22,58 @@ import Darwin
 final class PortServer: @unchecked Sendable {
     // SAFETY: constants; what `open` guards; and what only the thread that serves touches, which `Source.beginServing` makes one.
 
-    /// More than these, and a new one takes the place of an old one.
-    static let connectionLimit = 512
     private static let backlog: Int32 = 1024
-    private static let acceptsAtOnce = 16
     private static let readsAtOnce = 16
     private static let guessesAtOnce = 16
-    private static let retryAfter = Duration.milliseconds(100)
-    private static let listenerToken: UInt64 = 1
+    static let listenerToken: UInt64 = 1
 
     private let registration: PortRegistration
-    private let listener: Int32
+    let listener: Int32
     let set: cplatform_port_set
-    private let maximumLength: Int
-    /// How many bytes, and how many descriptors, all clients together may make the port keep. When it is more, the process that has the most
-    /// there loses the connection that has stood still longest.
-    private let heldLimit: Int
-    private let descriptorLimit: Int
+    let maximumLength: Int
+    /// How many descriptors of messages that have not come whole all clients together may make the port keep. From half of it on, processes that
+    /// have some are not read further; when it is more, the process that has the most loses the connection that has stood still longest.
+    let descriptorLimit: Int
+    /// Real time, but for tests.
+    let clock: @Sendable () -> RunLoop.Instant
     private let forkEpoch = ForkEpoch.current
 
     /// The descriptors of the connections, for whoever ends the port; nil from then on.
-    private let open = Guarded<[UInt64: Int32]?>([:])
+    let open = Guarded<[UInt64: Int32]?>([:])
 
     private let hasEnded = Atomic<Bool>(false)
 
     // SAFETY: touched only by whoever serves the port.
-    @exclusivity(unchecked) private var connections: [UInt64: ServedConnection] = [:]
+    @exclusivity(unchecked) var connections: [UInt64: ServedConnection] = [:]
     /// Those that have a frame that has come whole, in the order in which their turn comes.
-    @exclusivity(unchecked) private var ready: [ServedConnection] = []
+    @exclusivity(unchecked) var ready: [ServedConnection] = []
     @exclusivity(unchecked) private var nextReady = 0
-    @exclusivity(unchecked) private var lastToken = listenerToken
-    /// Counts what happens: the port's own time.
-    @exclusivity(unchecked) private var ticks: UInt64 = 0
-    @exclusivity(unchecked) private var heldBytes = 0
-    @exclusivity(unchecked) private var heldDescriptors = 0
+    /// Those whose frame waits until replies have been read.
+    @exclusivity(unchecked) var deferred: [ServedConnection] = []
+    @exclusivity(unchecked) var lastToken = listenerToken
+    /// Counts what happens: the port's own order of things.
+    @exclusivity(unchecked) var ticks: UInt64 = 0
+    @exclusivity(unchecked) var quota: PortQuota
+    @exclusivity(unchecked) var patience = PortPatience()
+    /// Replies that clients have not read: their bytes, and those of each process.
+    @exclusivity(unchecked) var unsentBytes = 0
+    @exclusivity(unchecked) var unsentByProcess: [Int32: Int] = [:]
+    @exclusivity(unchecked) var heldDescriptors = 0
+    @exclusivity(unchecked) var waitingForDescriptors: [ServedConnection] = []
     /// The process has no descriptors left: until when nobody is accepted.
-    @exclusivity(unchecked) private var pausedUntil: RunLoop.Instant?
+    @exclusivity(unchecked) var pausedUntil: RunLoop.Instant?
     @exclusivity(unchecked) private var alarm: Int64 = 0
     /// The only one that was ready last time: it is asked first.
     @exclusivity(unchecked) private var guess: ServedConnection?
     @exclusivity(unchecked) private var guessesInRow = 0
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
+    /// Where all connections are read into, one at a time.
+    let scratch: UnsafeMutableRawBufferPointer
 
-    init(_ name: PortName, maximumLength: Int, descriptorLimit: Int? = nil) throws(RunLoop.PortError) {
+    init(
+        _ name: PortName, maximumLength: Int, descriptorLimit: Int? = nil, roomAtLeast: Int = 64 << 20,
+        clock: @escaping @Sendable () -> RunLoop.Instant = { .now }
+    ) throws(RunLoop.PortError) {
         ForkEpoch.install()
         var set = cplatform_port_set()
         if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
@@ -73,20 +83,31 @@ final class PortServer: @unchecked Sendable {
             cplatform_close_port_set(&set)
             throw error
         }
+        if cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true) != 0 {
+            let code = errno
+            registration.withdraw()
+            close(listener)
+            cplatform_close_port_set(&set)
+            throw .system(operation: "watching the port's socket", errno: code)
+        }
         self.set = set
         self.maximumLength = maximumLength
+        self.clock = clock
         // Last: a name that is in use leaves nothing behind.
         events = .allocate(capacity: 64)
-        heldLimit = max(64 << 20, 4 * maximumLength)
+        scratch = FrameInlet.makeScratch()
+        quota = PortQuota(longest: Frame.headerSize + maximumLength + Frame.sealSize, atLeast: roomAtLeast)
         // The rest is for the program, and for new clients. A message that has all it may have must find room.
         self.descriptorLimit = descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4)
-        cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
     }
 
-    deinit { events.deallocate() }
+    deinit {
+        events.deallocate()
+        scratch.deallocate()
+    }
 
     /// In a child of fork everything here is the parent's too.
-    private var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
+    var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
 
     // MARK: The end
 
@@ -128,6 +149,7 @@ final class PortServer: @unchecked Sendable {
                 drop(connection)
                 continue
             }
+            giveBackRoom(connection)
             guard let (frame, passed) = next else {
                 settle(connection)
                 continue
@@ -137,6 +159,7 @@ final class PortServer: @unchecked Sendable {
                 continue
             }
             connection.heldSince = ticks
+            connection.hasSpoken = true
             // Before the call: a nested run may serve this connection too.
             settle(connection)
             settleAlarm()
@@ -151,8 +174,12 @@ final class PortServer: @unchecked Sendable {
         while nextReady < ready.count {  // ends: the index rises
             let connection = ready[nextReady]
             nextReady += 1
-            connection.isQueued = false
             forgetTaken()
+            if unsentBytes > 0 && !connection.isClosed && mustWaitForReplies(connection) {
+                deferred.append(connection)
+                continue
+            }
+            connection.isQueued = false
             if !connection.isClosed && connection.outlets.isEmpty { return connection }
         }
         return nil
@@ -185,13 +212,15 @@ final class PortServer: @unchecked Sendable {
             default: if let connection = connections[event.token] { hear(connection) }
             }
         }
-        if let pausedUntil, pausedUntil <= .now { resumeAccepting() }
+        if let pausedUntil, pausedUntil <= clock() { resumeAccepting() }
+        dropStalled()
     }
 
     /// A client that asks again as soon as it is answered is read without asking the set whose turn it is. The others are looked for every so
     /// many times; what is ready stays ready.
     private func guessIsRight() -> Bool {
-        guard let connection = guess, guessesInRow < Self.guessesAtOnce, nextReady == ready.count, pausedUntil == nil else {
+        guard let connection = guess, guessesInRow < Self.guessesAtOnce, nextReady == ready.count, pausedUntil == nil, !somebodyWaits
+        else {
             guess = nil
             guessesInRow = 0
             return false
@@ -215,9 +244,10 @@ final class PortServer: @unchecked Sendable {
         settle(connection)
     }
 
-    private func read(_ connection: ServedConnection) {
+    func read(_ connection: ServedConnection) {
         for _ in 0..<Self.readsAtOnce where !connection.inlet.hasNext() {
-            switch connection.inlet.receive(from: connection.descriptor) {
+            guard let limit = bytesToRead(connection) else { return }
+            switch connection.inlet.receive(from: connection.descriptor, limit: limit) {
             // A small frame has come whole by now; what is longer is read on.
             case .received: if connection.inlet.heldBytes < 1 << 12 { return }
             case .wouldBlock: return
@@ -227,21 +257,25 @@ final class PortServer: @unchecked Sendable {
     }
 
     /// Puts the connection where it belongs: into the list, or under the watch of the set.
-    private func settle(_ connection: ServedConnection) {
+    func settle(_ connection: ServedConnection) {
         if connection.isClosed { return }
         if !connection.isQueued && connection.outlets.isEmpty && connection.inlet.hasNext() {
             connection.isQueued = true
             ready.append(connection)
         }
-        watch(connection, connection.outlets.isEmpty ? .read : .write)
+        watch(connection, !connection.outlets.isEmpty ? .write : connection.isWaiting ? nil : .read)
         count(connection)
     }
 
-    private func watch(_ connection: ServedConnection, _ wanted: Readiness) {
+    private func watch(_ connection: ServedConnection, _ wanted: Readiness?) {
         if connection.watched == wanted { return }
+        let isNew = connection.watched == nil
         connection.watched = wanted
         var set = set
-        cplatform_port_set_watch(&set, connection.descriptor, connection.token, wanted.rawValue, false)
+        // Not watched for nothing: the kernel would go on saying that the other end has gone.
+        guard let wanted else { return cplatform_port_set_forget(&set, connection.descriptor) }
+        // Without memory for the watch nobody would hear of it again.
+        if cplatform_port_set_watch(&set, connection.descriptor, connection.token, wanted.rawValue, isNew) != 0 { drop(connection) }
     }
 
     private func reply(_ answer: [UInt8]?, to frame: Frame, on connection: ServedConnection) {
@@ -262,107 +296,17 @@ final class PortServer: @unchecked Sendable {
     }
 
     var testsOnlyReadyLength: Int { ready.count }
+    /// The memory in which the port keeps what has not come whole.
+    var testsOnlyCapacity: Int { connections.values.reduce(0) { $0 + $1.inlet.capacity } }
 
-    // MARK: Accepting
+    // MARK: The end of a connection
 
-    private func accept() {
-        for _ in 0..<Self.acceptsAtOnce {
-            let descriptor = cplatform_accept_client(listener)
-            if descriptor < 0 {
-                if errno != EAGAIN { pauseAccepting() }
-                return
-            }
-            guard let peer = PortPeer(of: descriptor), peer.isOurUser else {
-                close(descriptor)
-                continue
-            }
-            if connections.count >= Self.connectionLimit { makeRoom() }
-            add(descriptor, peer)
-        }
-    }
-
-    private func add(_ descriptor: Int32, _ peer: PortPeer) {
-        lastToken += 1
-        let token = lastToken
-        let isOpen = open.withLock { open in
-            open?[token] = descriptor
-            return open != nil
-        }
-        var set = set
-        guard isOpen, cplatform_port_set_watch(&set, descriptor, token, Readiness.read.rawValue, true) == 0 else {
-            open.withLock { $0?[token] = nil }
-            close(descriptor)
-            return
-        }
-        let connection = ServedConnection(
-            token: token, descriptor: descriptor, process: peer.process, watched: .read, maximumLength: maximumLength)
-        connection.lastHeard = ticks
-        connections[token] = connection
-        // Most clients have sent something by the time they are let in.
-        read(connection)
-        settle(connection)
-    }
-
-    /// The process with the most connections loses the one that has been silent longest: a client that opens thousands drives out its own.
-    private func makeRoom() {
-        var counts: [Int32: Int] = [:]
-        for connection in connections.values { counts[connection.process, default: 0] += 1 }
-        let most = counts.values.max()
-        let victim = connections.values.filter { counts[$0.process] == most }.min {
-            ($0.lastHeard, $0.token) < ($1.lastHeard, $1.token)
-        }
-        if let victim { drop(victim) }
-    }
-
-    /// There are no descriptors, or there is no memory. The client waits in the kernel's queue; asking again at once would be a spin.
-    private func pauseAccepting() {
-        var set = set
-        cplatform_port_set_forget(&set, listener)
-        pausedUntil = RunLoop.Instant.now.advanced(by: Self.retryAfter)
-    }
-
-    private func resumeAccepting() {
-        pausedUntil = nil
-        var set = set
-        cplatform_port_set_watch(&set, listener, Self.listenerToken, Readiness.read.rawValue, true)
-    }
-
-    // MARK: Bounds
-
-    private func count(_ connection: ServedConnection) {
-        let held = connection.heldBytes
-        if held == 0 && connection.countedBytes == 0 { return }
-        if connection.countedBytes == 0 { connection.heldSince = ticks }
-        let descriptors = connection.inlet.heldDescriptors
-        heldBytes += held - connection.countedBytes
-        heldDescriptors += descriptors - connection.countedDescriptors
-        (connection.countedBytes, connection.countedDescriptors) = (held, descriptors)
-        // Both end: each turn closes one that holds something.
-        while heldBytes > heldLimit, dropStalest(by: { $0.countedBytes }) {}
-        while heldDescriptors > descriptorLimit, dropStalest(by: { $0.countedDescriptors }) {}
-    }
-
-    /// Of the process that has the most here, so that one process cannot have another one's connections closed by filling its own.
-    private func dropStalest(by amount: (ServedConnection) -> Int) -> Bool {
-        var amounts: [Int32: Int] = [:]
-        for connection in connections.values { amounts[connection.process, default: 0] += amount(connection) }
-        let most = amounts.max { $0.value < $1.value }?.key
-        let stalest = connections.values.filter { $0.process == most && amount($0) > 0 }.min {
-            ($0.heldSince, $0.token) < ($1.heldSince, $1.token)
-        }
-        guard let stalest else { return false }
-        drop(stalest)
-        return true
-    }
-
-    private func drop(_ connection: ServedConnection) {
+    func drop(_ connection: ServedConnection) {
         if connection.isClosed { return }
         connection.isClosed = true
-        heldBytes -= connection.countedBytes
-        heldDescriptors -= connection.countedDescriptors
         connections[connection.token] = nil
         connection.outlets = []
-        connection.inlet.closeDescriptors()
+        connection.inlet.close()
         // In this order: whoever ends the port must not shut down a stranger under the same number.
         open.withLock { $0?[connection.token] = nil }
         if !belongsToParentProcess {
@@ -370,11 +314,17 @@ final class PortServer: @unchecked Sendable {
             cplatform_port_set_forget(&set, connection.descriptor)
         }
         close(connection.descriptor)
-        if pausedUntil != nil && !belongsToParentProcess { resumeAccepting() }
+        if belongsToParentProcess { return }
+        if pausedUntil != nil { resumeAccepting() }
+        uncount(connection)
     }
 
     private func settleAlarm() {
-        let due: Int64 = nextReady < ready.count ? 1 : pausedUntil?.nanoseconds ?? 0
+        var due: Int64 = 1
+        if nextReady == ready.count {
+            if somebodyWaits && patience.nextLook == nil { dropStalled() }
+            due = [pausedUntil, patience.nextLook].compactMap { $0?.nanoseconds }.min() ?? 0
+        }
         if due == alarm { return }
         alarm = due
         var set = set

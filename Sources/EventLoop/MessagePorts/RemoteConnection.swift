@@ -30,6 +30,7 @@ final class RemoteConnection: @unchecked Sendable {
     let state = Guarded(State())
     // SAFETY: touched only by whom `State.reader` names, and by the last to let go.
     @exclusivity(unchecked) var inlet: FrameInlet
+    private let scratch = FrameInlet.makeScratch()
     // SAFETY: likewise. How long the socket lets a reader wait, in milliseconds; 0 is for ever.
     @exclusivity(unchecked) var waitLimit: Int64 = 0
 
@@ -67,7 +68,7 @@ final class RemoteConnection: @unchecked Sendable {
     init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
         (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
         token = engine.nextToken()
-        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: false)
+        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: false, scratch: scratch)
         engine.add(self)
         let code = state.withLock { state in
             updateWatch(&state)
@@ -80,7 +81,8 @@ final class RemoteConnection: @unchecked Sendable {
     }
 
     deinit {
-        inlet.closeDescriptors()
+        inlet.close()
+        scratch.deallocate()
         close(descriptor)
     }
 

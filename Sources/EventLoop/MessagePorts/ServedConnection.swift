@@ -24,20 +24,28 @@ final class ServedConnection {
     /// It stands in the list of those with a frame that has come whole.
     @exclusivity(unchecked) var isQueued = false
     @exclusivity(unchecked) var isClosed = false
-    @exclusivity(unchecked) var watched: Readiness
+    /// What the set watches for; nil when the connection is not in it.
+    @exclusivity(unchecked) var watched: Readiness? = .read
+    /// It is not read until there is room for its frame, or for descriptors.
+    @exclusivity(unchecked) var isWaiting = false
+    /// A message of it has been handled.
+    @exclusivity(unchecked) var hasSpoken = false
     /// When it was last heard, in the port's own count.
     @exclusivity(unchecked) var lastHeard: UInt64 = 0
     /// What it makes the port keep, as the port has counted it; and since when without a message of it handled, in the port's own count.
-    @exclusivity(unchecked) var countedBytes = 0
+    @exclusivity(unchecked) var countedUnsent = 0
     @exclusivity(unchecked) var countedDescriptors = 0
     @exclusivity(unchecked) var heldSince: UInt64 = 0
+    /// Since when it makes no progress.
+    @exclusivity(unchecked) var mark = PortPatience.Mark()
 
-    init(token: UInt64, descriptor: Int32, process: Int32, watched: Readiness, maximumLength: Int) {
-        (self.token, self.descriptor, self.process, self.watched) = (token, descriptor, process, watched)
-        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: true)
+    init(token: UInt64, descriptor: Int32, process: Int32, maximumLength: Int, scratch: UnsafeMutableRawBufferPointer) {
+        (self.token, self.descriptor, self.process) = (token, descriptor, process)
+        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: true, scratch: scratch)
     }
 
-    var heldBytes: Int { outlets.reduce(inlet.heldBytes) { $0 + $1.unsentBytes } }
+    /// What waits to be sent. The memory of a reply goes with its last byte.
+    var unsentBytes: Int { outlets.isEmpty ? 0 : outlets.reduce(0) { $0 + $1.unsentBytes } }
 
     /// Sends what waits. False when something is left to wait for.
     func flush() -> Bool {

@@ -44,6 +44,20 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
+    @Test func `many large requests at the same time are all answered`() throws {
+        let name = freshName()
+        let peer = try PeerProcess.serving(name)
+        let data = [UInt8](repeating: 3, count: 16 << 20)
+        let threads = (0..<8).map { _ in
+            plainThread {
+                let remote = try RunLoop.RemoteMessagePort(name: name)
+                for _ in 0..<2 { #expect(try remote.request(id: 0, data: data, sendTimeout: patience, replyTimeout: patience) == data) }
+            }
+        }
+        for thread in threads { try thread.join() }
+        #expect(peer.ended() == 0)
+    }
+
     @Test func `many threads ask one process on one connection`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
@@ -256,6 +270,20 @@ import Testing
         #expect(try RunLoop.RemoteMessagePort(name: name).ask(0, "three") == "three")
         #expect(peer.ended() == 0)
         withExtendedLifetime(crowd) {}
+    }
+
+    @Test func `a crowd of silent connections does not keep others out of a port with few descriptors`() throws {
+        let name = freshName()
+        let peer = try PeerProcess("starve", name)
+        #expect(peer.line() == "ready")
+        let crowd = try PeerProcess("crowd", name, "100")
+        #expect(crowd.line() == "half" && crowd.line() == "done")
+        for number in 0..<3 {
+            let remote = try RunLoop.RemoteMessagePort(name: name)
+            let reply = try remote.request(id: 0, data: [UInt8(number)], sendTimeout: .seconds(60), replyTimeout: .seconds(60))
+            #expect(reply == [UInt8(number)])
+        }
+        #expect(crowd.ended() == 0 && peer.ended() == 0)
     }
 
     @Test func `a port that has no descriptors left for those of a message closes that connection, and serves the others`() throws {

@@ -1,0 +1,253 @@
+// Rules proved here, of room for messages that come in pieces and for replies that wait:
+//  - The memory of a port is bounded by what it has given out, and goes when a message has been handed out. Counted in capacities.
+//  - A message that finds no room waits; however many there are, all arrive, and no connection is closed.
+//  - A connection that keeps others waiting and makes no progress in the port's own time is closed. One that makes some is not, and neither is
+//    one that waits for the port.
+//  - The process with the least is next; of one process the connection that has waited longest; nothing overtakes.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@testable import EventLoop
+
+/// Something to send, bit by bit.
+private final class Sender {
+    let client: RawClient
+    private var unsent: ArraySlice<UInt8>
+
+    init(_ name: String, _ bytes: [UInt8]) throws {
+        client = try RawClient(name)
+        unsent = bytes[...]
+    }
+
+    /// What there is room for; false when all has gone.
+    func send(atMost limit: Int = .max) -> Bool {
+        var left = limit
+        while !unsent.isEmpty && left > 0 {  // ends: it gets less, or there is no room
+            let part = unsent.prefix(left)
+            let count = part.withUnsafeBytes {
+                Glibc.send(client.descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT))
+            }
+            if count <= 0 { return true }
+            unsent = unsent.dropFirst(count)
+            left -= count
+        }
+        return !unsent.isEmpty
+    }
+}
+
+@Suite struct PortRoomTests {
+    private static let size = 1 << 20
+    private static let room = 4 << 20
+
+    private func message(_ body: Int = size, _ kind: UInt8 = 1) -> [UInt8] {
+        rawFrame(kind, length: UInt32(body), body: [UInt8](repeating: 7, count: body) + [1])
+    }
+
+    /// A port with room for three frames of a mebibyte, one beside them, and a clock that stands.
+    private func withServer(_ body: (PortServer, String, RunLoop.ManualClock) throws -> Void) throws {
+        let name = freshName("room")
+        let clock = RunLoop.ManualClock()
+        let server = try PortServer(try PortName(name), maximumLength: Self.size, roomAtLeast: Self.room, clock: { clock.now })
+        defer {
+            server.withdraw()
+            server.end()
+        }
+        try body(server, name, clock)
+    }
+
+    @Test func `however many messages come at once, the memory for them is bounded, and all arrive`() throws {
+        try withServer { server, name, _ in
+            let count = 40
+            let senders = try (0..<count).map { _ in try Sender(name, message()) }
+            let heard = Box(0)
+            let bound = Self.room + 100 + count * 3 * PortQuota.allowance
+            var highest = 0
+            for _ in 0..<100_000 where heard.value < count {
+                for sender in senders { _ = sender.send() }
+                _ = server.serve { frame, _ in
+                    #expect(frame.body.count == Self.size)
+                    heard.increment()
+                    return nil
+                }
+                highest = max(highest, server.testsOnlyCapacity)
+            }
+            #expect(heard.value == count)
+            #expect(highest <= bound && highest >= Self.size, "\(highest) bytes")
+            #expect(server.testsOnlyCapacity <= count * PortQuota.allowance)
+            #expect(server.quota.testsOnlyGranted == 0 && !server.somebodyWaits)
+            for sender in senders { #expect(!sender.client.isClosedNow) }
+        }
+    }
+
+    @Test func `small messages wait for nobody`() throws {
+        try withServer { server, name, _ in
+            let hogs = try (0..<6).map { _ in try Sender(name, message().dropLast()) }
+            for _ in 0..<200 {
+                for hog in hogs { _ = hog.send() }
+                let served = server.serve { _, _ in nil }
+                #expect(!served)
+            }
+            #expect(server.quota.hasWaiters)
+            let honest = try RawClient(name)
+            honest.send(rawFrame(length: 8, body: [UInt8](repeating: 1, count: 9)))
+            let served = server.serve { frame, _ in frame.body }
+            #expect(served)
+            for hog in hogs { #expect(!hog.client.isClosedNow) }
+        }
+    }
+
+    @Test func `those who stand still in the way of others are closed in the end, and those who move are not`() throws {
+        try withServer { server, name, clock in
+            let silent = try (0..<2).map { _ in try Sender(name, message().dropLast(2)) }
+            let slow = try Sender(name, message())
+            for _ in 0..<50 {
+                for sender in silent { _ = sender.send() }
+                _ = slow.send(atMost: 1_000)
+                _ = server.serve { _, _ in nil }
+            }
+            // All three have room; nobody waits, so however long it takes they stay.
+            clock.advance(by: .seconds(10_000))
+            _ = server.serve { _, _ in nil }
+            let next = try Sender(name, message())
+            for _ in 0..<50 {
+                _ = next.send()
+                _ = server.serve { _, _ in nil }
+            }
+            #expect(server.quota.hasWaiters)
+            // Neither does a port that does not look for long close any.
+            clock.advance(by: .seconds(10_000))
+            let servedAfterPause = server.serve { _, _ in nil }
+            #expect(!servedAfterPause && silent.allSatisfy { !$0.client.isClosedNow })
+            let heard = Box(0)
+            for round in 0..<30 {
+                clock.advance(by: PortPatience.tick)
+                _ = slow.send(atMost: 90_000)
+                _ = next.send()
+                while server.serve({ _, _ in
+                    heard.increment(); return nil
+                }) {}  // ends: what has come is served
+                if round < 8 { #expect(silent.allSatisfy { !$0.client.isClosedNow }) }
+            }
+            #expect(silent.allSatisfy { $0.client.isClosedNow } && !slow.client.isClosedNow && !next.client.isClosedNow)
+            #expect(heard.value == 2 && server.quota.testsOnlyGranted == 0)
+        }
+    }
+
+    @Test func `replies that nobody reads keep other requests waiting, until those who read nothing are closed`() throws {
+        try withServer { server, name, clock in
+            let deaf = try (0..<5).map { _ in try RawClient(name) }
+            for client in deaf { client.send(rawFrame(length: 0, body: [1])) }
+            let heard = Box(0)
+            let answer: (Frame, RunLoop.PassedDescriptors) -> [UInt8]? = { _, _ in
+                heard.increment()
+                return [UInt8](repeating: 1, count: Self.size)
+            }
+            for _ in 0..<20 { _ = server.serve(answer) }
+            // Each takes some of its reply; what is left of four is more than three frames.
+            #expect(heard.value >= 4 && server.unsentBytes <= Self.room + Self.size)
+            let before = heard.value
+            let reader = try RawClient(name)
+            reader.send(rawFrame(length: 0, body: [1]))
+            for _ in 0..<20 { _ = server.serve(answer) }
+            #expect(heard.value == before && server.somebodyWaits)
+            for _ in 0..<12 {
+                clock.advance(by: PortPatience.tick)
+                _ = server.serve(answer)
+            }
+            #expect(heard.value > before)
+            #expect(deaf.prefix(before).allSatisfy { $0.isClosedNow } && !reader.isClosedNow)
+        }
+    }
+
+    @Test func `messages with descriptors wait for one another, and all arrive`() throws {
+        let name = freshName("room")
+        let server = try PortServer(try PortName(name), maximumLength: Self.size, descriptorLimit: 256)
+        defer {
+            server.withdraw()
+            server.end()
+        }
+        let pipe = Pipe()
+        let count = 24
+        let clients = try (0..<count).map { _ in try RawClient(name) }
+        let body = 1 << 14
+        for client in clients {
+            sendRaw(client.descriptor, rawFrame(1, descriptors: 60, length: UInt32(body)), [Int32](repeating: pipe.writeEnd, count: 60))
+        }
+        let heard = Box(0)
+        for _ in 0..<50 { _ = server.serve { _, _ in nil } }
+        // The rest of each comes when all have begun.
+        for client in clients { client.send([UInt8](repeating: 1, count: body + 1)) }
+        for _ in 0..<1_000 where heard.value < count {
+            _ = server.serve { _, passed in
+                #expect(passed.count == 60)
+                heard.increment()
+                return nil
+            }
+        }
+        #expect(heard.value == count && clients.allSatisfy { !$0.isClosedNow })
+    }
+
+    // MARK: The quota alone
+
+    @Test func `room is given in order, to the process with the least first, and never beyond the bound`() {
+        var generator = SeededGenerator(seed: 7)
+        for _ in 0..<200 {
+            var quota = PortQuota(longest: 10, atLeast: 0)
+            var holding: [UInt64: (process: Int32, amount: Int)] = [:]
+            var waiting: [(token: UInt64, process: Int32, amount: Int)] = []
+            var token: UInt64 = 0
+            func note(_ given: [UInt64]) {
+                for one in given {
+                    guard let index = waiting.firstIndex(where: { $0.token == one }) else {
+                        Issue.record("\(one) did not wait")
+                        continue
+                    }
+                    let asker = waiting.remove(at: index)
+                    // Nobody of the same process has waited longer.
+                    #expect(!waiting[..<index].contains { $0.process == asker.process })
+                    holding[one] = (asker.process, asker.amount)
+                }
+            }
+            for _ in 0..<200 {
+                if Bool.random(using: &generator) || holding.isEmpty {
+                    token += 1
+                    let asker = (
+                        token: token, process: Int32.random(in: 1...3, using: &generator), amount: Int.random(in: 1...10, using: &generator)
+                    )
+                    waiting.append(asker)
+                    if quota.ask(token, process: asker.process, for: asker.amount) { note([token]) }
+                } else {
+                    let all = holding.keys.sorted() + waiting.map(\.token)
+                    let gone = all.randomElement(using: &generator)!
+                    holding[gone] = nil
+                    waiting.removeAll { $0.token == gone }
+                    note(quota.giveBack(gone))
+                }
+                let sum = holding.values.reduce(0) { $0 + $1.amount }
+                #expect(sum == quota.testsOnlyGranted && sum <= quota.pool + quota.reserve)
+                #expect(quota.hasWaiters == !waiting.isEmpty)
+                // Whoever has nothing is refused only when the room for such is taken too.
+                if let poor = waiting.first(where: { asker in !holding.values.contains { $0.process == asker.process } }) {
+                    #expect(sum + 10 > quota.pool, "\(poor) waits for nothing")
+                }
+                if holding.isEmpty { #expect(waiting.isEmpty) }
+            }
+        }
+    }
+}
+
+/// The same numbers in every run.
+private struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+    init(seed: UInt64) { state = seed }
+    mutating func next() -> UInt64 {
+        state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+        return state ^ state >> 29
+    }
+}
+
+#endif
