@@ -1,45 +1,68 @@
 #include "CPlatform.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void refuse_inherited(void) {
+    static const char sentence[] =
+        "Fatal error: this object is the parent process's, and one of its threads was changing it when it forked; in a child of fork, "
+        "invalidate or release what was made before, and make anew what the child needs\n";
+    // There is nobody to report a failed write to.
+    if (write(STDERR_FILENO, sentence, sizeof(sentence) - 1) < 0) abort();
+    __builtin_trap();
+}
+
+void cplatform_lock(struct cplatform_lock *lock) {
+    if (!cplatform_lock_unless_inherited(lock)) refuse_inherited();
+}
+
 #if defined(__linux__)
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-// Ulrich Drepper, "Futexes Are Tricky", the second mutex: 0 is free, 1 locked, 2 locked and somebody may sleep.
-enum { FREE, LOCKED, CONTENDED };
+// Ulrich Drepper, "Futexes Are Tricky", the second mutex: 0 is free, 1 locked, 2 locked and somebody may sleep. A locked word also has the
+// number of forks at which it was locked. A process with another number has inherited it: its threads lock with their own.
+enum { FREE, LOCKED, CONTENDED, STATE = 3 };
 enum { SPINS = 64 };
 
 static _Atomic uint32_t *word_of(struct cplatform_lock *lock) { return (_Atomic uint32_t *)&lock->word; }
+static uint32_t here(uint32_t state) { return (uint32_t)cplatform_forks << 2 | state; }
 
-static void lock_slowly(struct cplatform_lock *lock) {
+__attribute__((noinline)) static bool lock_slowly(struct cplatform_lock *lock) {
+    uint32_t seen = atomic_load_explicit(word_of(lock), memory_order_relaxed);
+    // Once is enough: from here on only threads of this process lock it.
+    if (seen != FREE && seen >> 2 != here(0) >> 2) return false;
     // What is guarded here is held for less time than it takes to fall asleep.
     for (int i = 0; i < SPINS; i++) {
         uint32_t expected = FREE;
         if (atomic_load_explicit(word_of(lock), memory_order_relaxed) == FREE
-            && atomic_compare_exchange_strong_explicit(word_of(lock), &expected, LOCKED, memory_order_acquire, memory_order_relaxed)) {
-            return;
+            && atomic_compare_exchange_strong_explicit(
+                word_of(lock), &expected, here(LOCKED), memory_order_acquire, memory_order_relaxed)) {
+            return true;
         }
     }
     int saved = errno;
-    while (atomic_exchange_explicit(word_of(lock), CONTENDED, memory_order_acquire) != FREE) {
+    while (atomic_exchange_explicit(word_of(lock), here(CONTENDED), memory_order_acquire) != FREE) {
         // Returns at once when the word has changed, and now and then for no reason: the loop looks again.
-        syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, CONTENDED, 0, 0, 0);
+        syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, here(CONTENDED), 0, 0, 0);
     }
     errno = saved;
+    return true;
 }
 
-void cplatform_lock(struct cplatform_lock *lock) {
+bool cplatform_lock_unless_inherited(struct cplatform_lock *lock) {
     uint32_t expected = FREE;
-    if (!atomic_compare_exchange_strong_explicit(word_of(lock), &expected, LOCKED, memory_order_acquire, memory_order_relaxed)) {
-        lock_slowly(lock);
-    }
+    return atomic_compare_exchange_strong_explicit(
+               word_of(lock), &expected, here(LOCKED), memory_order_acquire, memory_order_relaxed)
+        || lock_slowly(lock);
 }
 
 void cplatform_unlock(struct cplatform_lock *lock) {
-    if (atomic_exchange_explicit(word_of(lock), FREE, memory_order_release) == CONTENDED) {
+    if ((atomic_exchange_explicit(word_of(lock), FREE, memory_order_release) & STATE) == CONTENDED) {
         int saved = errno;
         syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
         errno = saved;
@@ -50,7 +73,21 @@ void cplatform_unlock(struct cplatform_lock *lock) {
 
 #include <os/lock.h>
 
-void cplatform_lock(struct cplatform_lock *lock) { os_unfair_lock_lock((os_unfair_lock_t)lock); }
+// An unfair lock has no room for the number of forks. Nothing is held for longer than a few instructions, so a child that finds a lock
+// taken for a second has inherited it.
+bool cplatform_lock_unless_inherited(struct cplatform_lock *lock) {
+    os_unfair_lock_t native = (os_unfair_lock_t)lock;
+    if (cplatform_forks == 0) {
+        os_unfair_lock_lock(native);
+        return true;
+    }
+    for (int tries = 0; tries < 1000; tries++) {
+        if (os_unfair_lock_trylock(native)) return true;
+        usleep(1000);
+    }
+    return false;
+}
+
 void cplatform_unlock(struct cplatform_lock *lock) { os_unfair_lock_unlock((os_unfair_lock_t)lock); }
 
 #endif

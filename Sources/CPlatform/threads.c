@@ -14,17 +14,6 @@
 
 _Thread_local struct cplatform_thread cplatform_thread_state;
 
-// Written in the child of fork only, where there is one thread.
-int cplatform_forks;
-
-static void count_fork(void) { cplatform_forks++; }
-static void install_counter(void) { pthread_atfork(0, 0, count_fork); }
-
-void cplatform_count_forks(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install_counter);
-}
-
 #if defined(__APPLE__)
 
 bool cplatform_is_main_thread(void) { return pthread_main_np() != 0; }

@@ -30,13 +30,28 @@ static inline void cplatform_set_visited_loop(uint64_t id) { cplatform_thread_st
 // Whether the caller is the process's first thread. After fork the child's only thread is.
 bool cplatform_is_main_thread(void);
 
-// How often this process has come out of a fork as the child, since `cplatform_count_forks` was first called.
-extern int cplatform_forks;
-static inline int cplatform_fork_count(void) { return cplatform_forks; }
-void cplatform_count_forks(void);
-
 // Shows in `top -H` and in debuggers; cut to what the platform takes (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
+
+// MARK: Forks
+
+// How many forks lie between the start of the program and this process: 0, and one more in every child. Not counted: `_Fork`, `vfork` and
+// `clone`, which call no handlers.
+extern int cplatform_forks;
+static inline int cplatform_fork_count(void) { return cplatform_forks; }
+
+// The parts of the library that have process-wide state, in the order in which they are held.
+enum { CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_PARTS };
+
+// From now on calls `hold` before every fork, and `release` after it in both processes. Calls both once, before it returns the first time, so
+// that what Swift makes lazily is made; `hold` touches all of it. Thread-safe; a second call for a part is one load.
+void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(bool in_child));
+
+// The main thread's loop, held for ever; null before it is made. A C variable, because a child of fork would wait for ever for a Swift
+// one that another thread was about to make.
+void *cplatform_main_loop(void);
+// False when there is one already.
+bool cplatform_set_main_loop(void *loop);
 
 // MARK: Time
 
@@ -59,9 +74,14 @@ static inline uint64_t cplatform_ticks(void) {
 
 // A lock of one word, all zero when free. Synchronization.Mutex does the same at the same speed, but its slow path lies in a library
 // without instrumentation, so that ThreadSanitizer reports races where there are none as soon as two threads meet (Swift 6.3). When it
-// does not any more, `Guarded` can go back to it.
+// does not any more, `Guarded` can go back to it, but for one thing: this one notices forks.
+//
+// A lock that another thread held at a fork is *inherited* in the child: nobody will unlock it, and what it guards is half changed.
 struct cplatform_lock { uint32_t word; };
+// Traps with a sentence if the lock is inherited.
 void cplatform_lock(struct cplatform_lock *lock);
+// False if the lock is inherited.
+bool cplatform_lock_unless_inherited(struct cplatform_lock *lock);
 void cplatform_unlock(struct cplatform_lock *lock);
 
 // Says to the processor that the caller spins, so that it gives way.

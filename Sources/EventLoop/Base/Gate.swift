@@ -12,11 +12,14 @@ import Darwin
 #endif
 
 /// Lifecycle: the mutex and the condition are made with the gate and freed with it; a thread that waits holds the gate.
+///
+/// In a child of fork no thread waits at a gate of the parent's, and none will open one: there it is not touched.
 final class Gate: @unchecked Sendable {
     // SAFETY: `mutex` guards `isOpen`; both C objects stay at one address for the life of the class instance.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let condition: UnsafeMutablePointer<pthread_cond_t>
     private var isOpen = false
+    private let forkEpoch = ForkEpoch.current
 
     init() {
         mutex = .allocate(capacity: 1)
@@ -28,7 +31,8 @@ final class Gate: @unchecked Sendable {
     }
 
     deinit {
-        pthread_cond_destroy(condition)
+        // pthread_cond_destroy(3p) may wait for the condition's waiters, which are threads of the parent.
+        if forkEpoch == ForkEpoch.current { pthread_cond_destroy(condition) }
         condition.deallocate()
         pthread_mutex_destroy(mutex)
         mutex.deallocate()
@@ -36,6 +40,7 @@ final class Gate: @unchecked Sendable {
 
     /// Opens the gate for good. Thread-safe.
     func open() {
+        if forkEpoch != ForkEpoch.current { return }
         pthread_mutex_lock(mutex)
         isOpen = true
         pthread_cond_broadcast(condition)
@@ -44,6 +49,7 @@ final class Gate: @unchecked Sendable {
 
     /// Blocks until the gate is open; false when `deadline` (real time) passed first. Thread-safe.
     func wait(until deadline: RunLoop.Instant?) -> Bool {
+        if forkEpoch != ForkEpoch.current { return isOpen }
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         while !isOpen {  // ends: the gate opens, or the deadline passes

@@ -40,6 +40,22 @@ struct Guarded<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     @inline(__always)
     borrowing func unlock() { cplatform_unlock(lock) }
 
+    /// The value, for the caller who has called `lockValue`.
+    borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
+
+    /// As `withLock`; nil in a child of fork when another thread held the lock at the fork: nobody unlocks it there, and what it guards is
+    /// half changed. For what a child may do to its parent's objects: to end its own use of them. `withLock` traps in such a child.
+    @inline(__always)
+    borrowing func withLockUnlessInherited<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
+        guard cplatform_lock_unless_inherited(lock) else { return nil }
+        defer { cplatform_unlock(lock) }
+        return try body(&value.pointee)
+    }
+
+    /// As `lockValue`; nil where `withLockUnlessInherited` is.
+    @inline(__always)
+    borrowing func lockValueUnlessInherited() -> UnsafeMutablePointer<Value>? { cplatform_lock_unless_inherited(lock) ? value : nil }
+
     /// Behind the value: ThreadSanitizer takes an access to the value for one to its first byte.
     private static var lockOffset: Int {
         let alignment = MemoryLayout<cplatform_lock>.alignment

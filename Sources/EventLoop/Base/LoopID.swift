@@ -6,6 +6,9 @@ import Synchronization
 enum LoopID {
     private static let last = Atomic<UInt64>(0)
 
+    /// Makes the counter, which Swift would otherwise make at its first use.
+    static func prepare() { _ = last.load(ordering: .relaxed) }
+
     /// A new id. Never zero.
     static func make() -> UInt64 {
         let id = last.add(1, ordering: .relaxed).newValue
@@ -29,8 +32,6 @@ enum LoopID {
 /// Which process this is, as far as `fork` matters: loops made before a fork belong to the parent.
 enum ForkEpoch {
     /// The present epoch; a change says that the caller is in a forked child.
+    @inline(__always)
     static var current: Int32 { cplatform_fork_count() }
-
-    /// From now on forks are counted. Called before the first loop is made.
-    static func install() { cplatform_count_forks() }
 }

@@ -81,12 +81,12 @@ final class Mailbox<Element: Sendable>: Sendable {
 
     /// The task wants no more: what is left is dropped, and the source goes. Thread-safe.
     func cancel() { /* DOES CALLOUT */
-        let released = state.withLock { state in
+        let released = state.withLockUnlessInherited { state in
             defer { state = State(isEnded: true) }
             return state
         }
-        released.removal?()
-        released.waiter?.resume(returning: nil)
+        released?.removal?()
+        released?.waiter?.resume(returning: nil)
     }
 
     /// The next element; nil at the end, and when the task is cancelled, which is the end as well. One task at a time.

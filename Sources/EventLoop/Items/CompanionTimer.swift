@@ -34,12 +34,12 @@ final class CompanionTimer: Sendable {
     func stop() { endTimers { $0.delay = nil } }
 
     private func endTimers(_ change: (inout State) -> Void) {
-        let timers = state.withLock { state in
+        let timers = state.withLockUnlessInherited { state in
             change(&state)
             defer { state.timers = [:] }
             return state.timers
         }
-        for timer in timers.values { timer.invalidate() }
+        for timer in (timers ?? [:]).values { timer.invalidate() }
     }
 
     /// The source has gained a mode.

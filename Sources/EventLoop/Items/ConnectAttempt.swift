@@ -127,10 +127,10 @@ final class ConnectAttempt: Sendable {
 
     /// A second call does nothing.
     func end() {
-        let descriptor = state.withLock { state in
+        let descriptor = state.withLockUnlessInherited { state in
             defer { state.descriptor = -1 }
             return state.descriptor
         }
-        if descriptor >= 0 { close(descriptor) }
+        if let descriptor, descriptor >= 0 { close(descriptor) }
     }
 }

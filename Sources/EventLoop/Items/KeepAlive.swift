@@ -13,11 +13,11 @@ extension RunLoop {
 
         /// Ends it. A second call does nothing.
         public func cancel() {
-            let ending = ending.withLock { ending in
+            let ending = ending.withLockUnlessInherited { ending in
                 defer { ending = nil }
                 return ending
             }
-            ending?()
+            ending??()
         }
     }
 }

@@ -33,7 +33,6 @@ final class ListeningSocket: Sendable {
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         native = try address.native()
-        ForkEpoch.install()
         forks = ForkEpoch.current
         var native = native
         let descriptor = cplatform_make_socket(&native)

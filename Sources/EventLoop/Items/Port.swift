@@ -93,7 +93,7 @@ extension RunLoop {
 
         override func didInvalidate() { /* DOES CALLOUT */
             queue.close()
-            let readers = readers.withLock { $0 }
+            let readers = readers.withLockUnlessInherited { $0 } ?? []
             for reader in readers { reader.source?.invalidate() }
         }
 

@@ -60,7 +60,8 @@ struct PortQueue: ~Copyable, Sendable {
 
     @inline(__always)
     func put(_ message: RunLoop.PortMessage) -> Outcome {
-        let inbox = inbox.lockValue()
+        // In a child of fork: nobody can use the queue any more.
+        guard let inbox = inbox.lockValueUnlessInherited() else { return .closed }
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
         // Who came earlier goes first.
@@ -179,7 +180,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Drops what is queued and sends away who waits; from now on nothing is taken in. What it held is let go of before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Fifo<RunLoop.PortMessage>()
-        let senders = inbox.withLock { inbox -> ContiguousArray<WaitingSender> in
+        let senders = inbox.withLockUnlessInherited { inbox -> ContiguousArray<WaitingSender> in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
             for sender in inbox.senders { sender.outcome = .closed }
@@ -187,7 +188,7 @@ struct PortQueue: ~Copyable, Sendable {
             waitingSenders.store(0, ordering: .sequentiallyConsistent)
             return inbox.senders
         }
-        for sender in senders { sender.gate.open() }
+        for sender in senders ?? [] { sender.gate.open() }
     }
 
     // MARK: Who waits for room

@@ -107,11 +107,11 @@ extension RunLoop {
         }
 
         private func callInvalidationBodies() { /* DOES CALLOUT */
-            let bodies = state.withLock { state in
+            let bodies = state.withLockUnlessInherited { state in
                 state.isFinished = true
                 return state.takeInvalidations()
             }
-            for body in bodies { body() }
+            for body in bodies ?? [] { body() }
         }
     }
 }

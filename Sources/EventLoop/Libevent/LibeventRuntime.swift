@@ -31,6 +31,14 @@ enum LibeventRuntime {
     /// Before the first base is made. Thread-safe.
     static func prepare() { _ = prepared }
 
+    /// Before a fork: nobody is in the middle of a change.
+    static func holdOverFork() {
+        prepare()
+        _ = logHandler.lockValue()
+    }
+
+    static func releaseAfterFork() { logHandler.unlock() }
+
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
         logHandler.withLock { $0 = handler }

@@ -36,6 +36,22 @@ enum AfterEnd {
         if mustStart { start() }
     }
 
+    /// Before a fork: nobody is in the middle of a change.
+    static func holdOverFork() { _ = state.lockValue() }
+
+    /// In a child of fork there is no thread yet, and the loops are the parent's, which runs their jobs.
+    static func release(inChild: Bool) {
+        if inChild {
+            let state = state.lockedValue()
+            // Kept for ever: the end of a loop is no business of a handler of fork.
+            for loop in state.pointee.loops { _ = Unmanaged.passRetained(loop) }
+            state.pointee.loops.removeAll(keepingCapacity: true)
+            if let gate = state.pointee.gate { _ = Unmanaged.passRetained(gate) }
+            (state.pointee.gate, state.pointee.hasThread) = (nil, false)
+        }
+        state.unlock()
+    }
+
     private static func start() {
         let code = NativeThread.start { live() }
         precondition(code == 0, "no thread could be started for the jobs of actors whose run loop has ended: errno \(code)")
@@ -56,6 +72,8 @@ enum AfterEnd {
     }
 
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
+        // A job before this one may have forked, and returned in the child.
+        loop.preconditionNotForked()
         LoopID.visited = loop.id
         for job in loop.takeLeftJobs() { loop.callOutToJob(job) }
         LoopID.visited = 0

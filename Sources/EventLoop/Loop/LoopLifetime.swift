@@ -16,13 +16,24 @@ import Darwin
 
 enum LoopLifetime {
     /// The main thread's loop, made by whoever asks first.
-    static let main: RunLoop = {
+    static var main: RunLoop {
+        guard let loop = cplatform_main_loop() else { return makeMain() }
+        return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue()
+    }
+
+    /// Threads that ask at the same time make one each, and one of these becomes the main loop. So no thread waits for another one, which
+    /// would not exist in a child of fork.
+    private static func makeMain() -> RunLoop {
         guard let loop = RunLoop(isMainLoop: true) else {
             preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
         }
         LoopRegistry.add(loop)
-        return loop
-    }()
+        let held = Unmanaged.passRetained(loop)
+        if cplatform_set_main_loop(held.toOpaque()) { return loop }
+        LoopRegistry.remove(loop.id)
+        held.release()
+        return main
+    }
 
     /// The calling thread's loop, which the caller knows to have one.
     static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
@@ -73,7 +84,7 @@ enum LoopLifetime {
 
     /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
     /// the function pointed to is called" (pthread_key_create(3p)).
-    private static let exitKey: pthread_key_t = {
+    static let exitKey: pthread_key_t = {
         var key = pthread_key_t()
         let code = pthread_key_create(&key) { pointer in
             let loop: UnsafeMutableRawPointer? = pointer
@@ -108,11 +119,19 @@ enum LoopRegistry {
     /// Before the thread lets go of its loop.
     static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
 
-    /// Nil when the loop has ended.
+    /// Nil when the loop has ended, and in a child of fork for a loop of the parent's that is not the caller's own.
     static func loop(_ id: UInt64) -> RunLoop? {
         if id == LoopID.current { return LoopLifetime.unsafeCurrent }
         // What is registered is held by its thread, so it can be retained under the lock.
         return loops.withLock { $0[id]?.takeUnretainedValue() }
+    }
+
+    static func holdOverFork() { _ = loops.lockValue() }
+
+    static func release(inChild: Bool) {
+        // The threads of these loops are the parent's.
+        if inChild { loops.lockedValue().pointee.removeAll(keepingCapacity: true) }
+        loops.unlock()
     }
 }
 

@@ -6,6 +6,7 @@ extension RunLoop {
     /// Ends every run in progress, however deep, after the pass in progress. From now on performs and blocks are refused; what was accepted is
     /// performed by `performLastBatch`. Jobs cannot be refused: those that come too late for that batch run after the loop's end. Thread-safe.
     func terminate() {
+        if belongsToParentProcess { return }
         shared.withLock { shared in
             // Once: the thread takes it back before its last batch.
             guard shared.phase == .open else { return }

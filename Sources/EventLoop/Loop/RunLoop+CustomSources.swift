@@ -15,7 +15,7 @@ extension RunLoop.CustomSource {
         }
         stampSignal()
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
-        state.withLock { state in
+        _ = state.withLockUnlessInherited { state in
             state.forEachMembership { $0.loop.noteSignal($0) }
         }
         // Not before: whoever finds the signal enqueued relies on it, and may wake the loop at once.
@@ -25,6 +25,7 @@ extension RunLoop.CustomSource {
 
 extension RunLoop {
     fileprivate func noteSignal(_ membership: SourceMembership) {
+        if belongsToParentProcess { return }
         shared.withLock { shared in
             if membership.isDead { return }
             membership.modes.forEach { shared.lendMode($0) { LoopShared.queue(membership, in: $0) } }

@@ -35,6 +35,7 @@ extension RunLoop {
     /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
     /// `cancelPreviousPerformRequestsWithTarget:`.
     public func cancelDelayedPerforms(target: AnyObject) {
+        if belongsToParentProcess { return }
         let tokens = shared.withLock { $0.delayed.removeValue(forKey: ObjectIdentifier(target)) ?? [] }
         for token in tokens { token.cancel() }
     }
@@ -58,6 +59,10 @@ extension RunLoop {
 
         /// Withdraws the perform if it has not begun. Thread-safe.
         public func cancel() {
+            if loop.belongsToParentProcess {
+                timer.withLockUnlessInherited { $0 }??.invalidate()
+                return
+            }
             timer.withLock { $0 }?.invalidate()
             forget()
         }

@@ -11,6 +11,7 @@ extension RunLoop {
     /// One handler for the process. It is called on the thread that libevent was called on, perhaps inside a wait: it must not run a loop.
     /// Thread-safe.
     public static func setLibeventLogHandler(_ handler: (@Sendable (_ severity: LibeventSeverity, _ message: String) -> Void)?) {
+        LoopForks.prepare()
         guard let handler else { return LibeventRuntime.setLogHandler(nil) }
         LibeventRuntime.setLogHandler { severity, message in
             handler(LibeventSeverity(rawValue: severity) ?? .message, message)

@@ -15,13 +15,18 @@ extension RunLoop.Port {
     /// does not run the caller's loop. A full port whose only loop is the caller's own therefore gets no room meanwhile: the handler of
     /// such a port should try once.
     ///
-    /// - Throws: `.invalidPort` when the port is invalid or becomes so in the wait, `.sendTimedOut` when there was no room in time.
+    /// - Throws: `.invalidPort` when the port is invalid or becomes so in the wait, `.sendTimedOut` when there was no room in time. In a child
+    ///   of fork `.invalidPort` also when the port was in use by another thread at the fork, or is full and only loops of the parent's serve it.
     ///
     /// Thread-safe. One lock section and no system call while the loop works or the queue has messages. May let go of the message, when
     /// the port ends. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
     public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
-        if outcome == .full && deadline > .now { outcome = queue.put(message, before: deadline) }
+        if outcome == .full && deadline > .now {
+            // The only loops that could make room are in another process.
+            if isServedByParentProcessOnly { throw .invalidPort }
+            outcome = queue.put(message, before: deadline)
+        }
         try finishSending(outcome)
     }
 
@@ -42,6 +47,12 @@ extension RunLoop.Port {
         }
     }
 
+    private var isServedByParentProcessOnly: Bool {
+        if ForkEpoch.current == 0 { return false }
+        let memberships = state.withLockUnlessInherited { $0.memberships }
+        return memberships.map { !$0.isEmpty && $0.allSatisfy { $0.loop.belongsToParentProcess } } ?? true
+    }
+
     /// Tells the loops of the port, and those of its readers, that there are messages where there were none.
     func tellOfMessages() {
         if hasHandler { return noteMessagesEverywhere() }
@@ -53,11 +64,12 @@ extension RunLoop.Source {
     /// Puts the source into the lists of all its modes, and wakes their loops.
     func noteMessagesEverywhere() {
         // Most ports are in one loop: it is held by itself, and no list is made.
-        let (loop, others) = state.withLock { state -> (RunLoop?, [SourceMembership]?) in
-            // A loop's lock inside the source's: never the other way round.
-            state.forEachMembership { $0.loop.queueMessages(of: $0) }
-            return (state.first?.loop, state.others)
-        }
+        let (loop, others) =
+            state.withLockUnlessInherited { state -> (RunLoop?, [SourceMembership]?) in
+                // A loop's lock inside the source's: never the other way round.
+                state.forEachMembership { $0.loop.queueMessages(of: $0) }
+                return (state.first?.loop, state.others)
+            } ?? (nil, nil)
         loop?.notify(.messages)
         for other in others ?? [] { other.loop.notify(.messages) }
     }
@@ -65,6 +77,7 @@ extension RunLoop.Source {
 
 extension RunLoop {
     fileprivate func queueMessages(of membership: SourceMembership) {
+        if belongsToParentProcess { return }
         shared.withLock { shared in
             if membership.isDead { return }
             membership.modes.forEach { shared.lendMode($0) { LoopShared.queueMessages(of: membership, in: $0) } }

@@ -36,6 +36,7 @@ extension RunLoop {
         if mode == .common {
             shared.withLock { _ in changeCommonPopulationLocked(by: 1) }
             return KeepAlive { [self] in
+                if belongsToParentProcess { return }
                 shared.withLock { _ in changeCommonPopulationLocked(by: -1) }
                 notifyIfElsewhere(.wake)
             }
@@ -46,6 +47,7 @@ extension RunLoop {
             return state
         }
         return KeepAlive { [self] in
+            if belongsToParentProcess { return }
             shared.withLock { _ in state.changePopulationLocked(by: -1) }
             notifyIfElsewhere(.wake)
         }

@@ -56,7 +56,7 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        preconditionNotForked()
+        if belongsToParentProcess { return }
         let isDead = shared.withLock { shared in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             taking(&shared)

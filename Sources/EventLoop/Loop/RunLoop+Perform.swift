@@ -84,6 +84,7 @@ extension RunLoop {
 
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty. O(queued).
     func dequeue(_ waiter: any WorkWaiter) {
+        if belongsToParentProcess { return }
         shared.withLock { shared in
             for mode in shared.modes {
                 if mode.performs.remove(waiter) { return mode.changePopulationLocked(by: -1) }

@@ -141,12 +141,13 @@ final class PerformRequest: WorkWaiter, Sendable {
     /// True when the closure had not begun, and will not.
     @discardableResult
     func withdraw() -> Bool {
-        let released = content.withLock { content -> Content? in
-            guard content.state == .waiting else { return nil }
-            let released = content
-            content = Content(state: .cancelled)
-            return released
-        }
+        let released =
+            content.withLockUnlessInherited { content -> Content? in
+                guard content.state == .waiting else { return nil }
+                let released = content
+                content = Content(state: .cancelled)
+                return released
+            } ?? nil
         // The closures are let go of outside the lock: what they hold is the user's.
         return released != nil
     }
@@ -162,12 +163,13 @@ final class PerformRequest: WorkWaiter, Sendable {
     /// False when the request was not in `expected`.
     @discardableResult
     private func end(_ state: State, from expected: State) -> Bool {
-        var released = content.withLock { content -> Content? in
-            guard content.state == expected else { return nil }
-            let released = content
-            content = Content(state: state)
-            return released
-        }
+        var released =
+            content.withLockUnlessInherited { content -> Content? in
+                guard content.state == expected else { return nil }
+                let released = content
+                content = Content(state: state)
+                return released
+            } ?? nil
         guard released != nil else { return false }
         let completion = released?.completion
         // Outside the lock, because what the closure holds is the user's; before the waiter is told, because the closure may live on its stack.

@@ -24,6 +24,8 @@ extension RunLoop {
 
     /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
     func findReady(_ mode: ModeState) -> Ready {
+        // A handler may have forked, and returned in the child.
+        preconditionNotForked()
         let messages: Ready = hasNews && findMessages(mode) ? .messages : []
         guard preparePoller(mode, mayStayWithout: true) else { return messages }
         return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
@@ -33,6 +35,7 @@ extension RunLoop {
     /// something to do already.
     @inline(__always)
     func sleep(_ run: Activation, _ mode: ModeState) -> Ready {
+        preconditionNotForked()
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
         if hasNews { carryOutNews(mode) }
         _ = preparePoller(mode, mayStayWithout: false)

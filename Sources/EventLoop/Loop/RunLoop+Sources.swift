@@ -36,6 +36,7 @@ extension RunLoop {
     /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
+        if belongsToParentProcess { return }
         // Held until the callouts have returned. An invalid source is being taken out of every mode by whoever invalidated it.
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
@@ -195,14 +196,16 @@ extension RunLoop.Source {
     /// Removes the source from every loop and mode, for good. Pending signals are forgotten; a second call does nothing.
     ///
     /// From another thread than a loop's it does not wait for a call of the handler in progress there: `onInvalidation` says when the
-    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. Thread-safe. See
-    /// `CFRunLoopSourceInvalidate`.
+    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. In a child of fork a source that is in a loop
+    /// of the parent's becomes invalid for the child, and nobody is called. Thread-safe. See `CFRunLoopSourceInvalidate`.
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
         if !isFirst { return }
         didInvalidate()
         if isLast { return finish() }
-        for membership in state.withLock({ $0.memberships }) { membership.loop.expel(membership) }
+        for membership in state.withLockUnlessInherited({ $0.memberships }) ?? [] where !membership.loop.belongsToParentProcess {
+            membership.loop.expel(membership)
+        }
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.

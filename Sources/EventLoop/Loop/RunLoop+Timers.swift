@@ -101,7 +101,7 @@ extension RunLoop {
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMemberships.Membership]) {
-        preconditionNotForked()
+        if belongsToParentProcess { return }
         let hasLeft = shared.withLock { shared -> Bool in
             guard isHereLocked(timer) else { return false }
             let lost = taking(&shared)

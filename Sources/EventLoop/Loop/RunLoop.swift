@@ -55,7 +55,7 @@ public final class RunLoop: Sendable {
 
     /// Nil with errno set when there are no descriptors left.
     init?(isMainLoop: Bool = false) {
-        ForkEpoch.install()
+        LoopForks.prepare()
         guard let channel = WakeChannel() else { return nil }
         self.channel = channel
         self.isMainLoop = isMainLoop

@@ -27,7 +27,9 @@ extension RunLoop {
             untaken = Guarded(descriptors)
         }
 
-        deinit { for descriptor in untaken.withLock({ $0 }) { if let descriptor { close(descriptor) } } }
+        deinit {
+            for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { close(descriptor) }
+        }
 
         /// The descriptor at `index`, in the order of sending, which is the caller's to close from now on; nil when it was taken before.
         /// An index that is not there is a precondition failure.

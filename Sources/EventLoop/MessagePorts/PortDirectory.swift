@@ -1,6 +1,6 @@
 // Where the sockets of named ports are: a directory of the user's own, which is looked at before it is trusted.
 //
-// Lifecycle of the descriptors: a directory's is opened with the object and closed with it; a lock's likewise.
+// Lifecycle of the descriptors: a directory's is opened with the object and closed with it; a lock's likewise, and at once in a child of fork.
 
 internal import CPlatform
 
@@ -35,6 +35,7 @@ final class PortDirectory: Sendable {
     /// Opens the directory and looks at it; with `making`, makes it when it is missing. What is done in it later goes through its descriptor,
     /// whatever its path leads to by then.
     init(_ candidate: Candidate, making: Bool) throws(Refusal) {
+        PortForks.prepare()
         path = Self.withoutEnd(candidate.path)
         // It would be another directory for a process that works elsewhere, and for this one after `chdir`.
         if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is no absolute path", errno: EINVAL) }
@@ -135,9 +136,52 @@ final class PortDirectory: Sendable {
         private let descriptor: Int32
         fileprivate init(_ descriptor: Int32) { self.descriptor = descriptor }
         deinit {
-            // A child of fork that was started meanwhile has the same open file, so that closing ours would not let go of the lock.
-            cplatform_unlock_file(descriptor)
+            lockDescriptors.withLock { open in
+                // In a child of fork the lock is its parent's.
+                guard let place = open.firstIndex(of: descriptor) else { return }
+                open.remove(at: place)
+                // A child of vfork has the same open file, so that closing ours would not let go of the lock.
+                cplatform_unlock_file(descriptor)
+                close(descriptor)
+            }
+        }
+    }
+
+    /// The locks' descriptors. A lock goes with the last copy of its descriptor, and a child of fork has a copy: if it lived on and its parent
+    /// were killed, nobody would get the lock. So each is opened and closed under this lock, and a child closes what it finds.
+    private static let lockDescriptors = Guarded<[Int32]>([])
+
+    static func holdOverFork() {
+        _ = lockDescriptors.lockValue()
+        _ = testsOnly.lockValue()
+    }
+
+    static func release(inChild: Bool) {
+        if inChild {
+            for descriptor in lockDescriptors.lockedValue().pointee { close(descriptor) }
+            lockDescriptors.lockedValue().pointee.removeAll(keepingCapacity: true)
+        }
+        testsOnly.unlock()
+        lockDescriptors.unlock()
+    }
+
+    private enum Attempt: Sendable {
+        case locked(Int32)
+        case isTaken
+        case failed(operation: String, errno: Int32)
+    }
+
+    private func tryLock() -> Attempt {
+        Self.lockDescriptors.withLock { open in
+            let descriptor = cplatform_open_lock_file(self.descriptor, Self.lockName)
+            if descriptor < 0 { return .failed(operation: "opening the lock", errno: errno) }
+            if cplatform_try_lock_file(descriptor) == 0 {
+                open.append(descriptor)
+                return .locked(descriptor)
+            }
+            let code = errno
             close(descriptor)
+            return code == EWOULDBLOCK ? .isTaken : .failed(operation: "locking", errno: code)
         }
     }
 
@@ -146,17 +190,13 @@ final class PortDirectory: Sendable {
         let deadline = RunLoop.Instant.now.advanced(by: Self.lockPatience)
         while true {  // ends: with the lock, an error, or the deadline
             let file = path(of: Self.lockName)
-            let descriptor = cplatform_open_lock_file(self.descriptor, Self.lockName)
-            if descriptor < 0 { throw .system(operation: "opening the lock \(file)", errno: errno) }
-            if cplatform_try_lock_file(descriptor) == 0 {
+            switch tryLock() {
+            case .failed(let operation, let code): throw .system(operation: "\(operation) \(file)", errno: code)
+            case .isTaken: usleep(500)
+            case .locked(let descriptor):
                 let lock = Lock(descriptor)
                 // Somebody may tidy the directory: a lock on a file that has gone is nobody's.
                 if let held = FileIdentity(of: descriptor), held == identity(of: Self.lockName) { return lock }
-            } else {
-                let code = errno
-                close(descriptor)
-                if code != EWOULDBLOCK { throw .system(operation: "locking \(file)", errno: code) }
-                usleep(500)
             }
             if RunLoop.Instant.now > deadline { throw .system(operation: "waiting for the lock \(file)", errno: ETIMEDOUT) }
         }

@@ -18,7 +18,7 @@ import Darwin
 final class PortEngine: @unchecked Sendable {
     // SAFETY: constants, atomics and a lock; `set` is the kernel's, which any thread may change; `events` is touched on the thread only.
 
-    private static let current = Guarded<(engine: PortEngine, forkEpoch: Int32)?>(nil)
+    private static let current = Guarded<PortEngine?>(nil)
 
     let set: cplatform_port_set
     private let connections = Guarded<[UInt64: RemoteConnection]>([:])
@@ -28,25 +28,32 @@ final class PortEngine: @unchecked Sendable {
 
     /// The one of this process.
     static func shared() throws(RunLoop.PortError) -> PortEngine {
-        ForkEpoch.install()
-        let epoch = ForkEpoch.current
-        let existing = current.withLock { $0?.forkEpoch == epoch ? $0?.engine : nil }
-        if let existing { return existing }
+        PortForks.prepare()
+        if let existing = current.withLock({ $0 }) { return existing }
         let made = try PortEngine()
-        let (engine, inherited) = current.withLock { current -> (PortEngine, PortEngine?) in
-            if let current, current.forkEpoch == epoch { return (current.engine, nil) }
-            let inherited = current?.engine
-            current = (made, epoch)
-            return (made, inherited)
+        let engine = current.withLock { current in
+            let engine = current ?? made
+            current = engine
+            return engine
         }
         if engine === made {
             try made.start()
         } else {
             made.thread.stop()
         }
-        // The parent's: its thread does not exist here, and nothing may be taken from its set.
-        if let inherited { _ = Unmanaged.passRetained(inherited) }
         return engine
+    }
+
+    /// Before a fork: nobody is in the middle of a change.
+    static func holdOverFork() { _ = current.lockValue() }
+
+    static func release(inChild: Bool) {
+        if inChild {
+            // The parent's: its thread does not exist here, and nothing may be taken from its set. Kept for ever.
+            if let inherited = current.lockedValue().pointee { _ = Unmanaged.passRetained(inherited) }
+            current.lockedValue().pointee = nil
+        }
+        current.unlock()
     }
 
     var runLoop: RunLoop { thread.runLoop }

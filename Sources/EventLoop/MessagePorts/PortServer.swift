@@ -74,7 +74,7 @@ final class PortServer: @unchecked Sendable {
         _ name: PortName, maximumLength: Int, descriptorLimit: Int? = nil, roomAtLeast: Int = 64 << 20,
         clock: @escaping @Sendable () -> RunLoop.Instant = { .now }
     ) throws(RunLoop.PortError) {
-        ForkEpoch.install()
+        PortForks.prepare()
         var set = cplatform_port_set()
         if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
         do {
@@ -308,7 +308,7 @@ final class PortServer: @unchecked Sendable {
         connection.outlets = []
         connection.inlet.close()
         // In this order: whoever ends the port must not shut down a stranger under the same number.
-        open.withLock { $0?[connection.token] = nil }
+        _ = open.withLockUnlessInherited { $0?[connection.token] = nil }
         if !belongsToParentProcess {
             var set = set
             cplatform_port_set_forget(&set, connection.descriptor)

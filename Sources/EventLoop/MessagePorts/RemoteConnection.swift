@@ -126,8 +126,10 @@ final class RemoteConnection: @unchecked Sendable {
         if isInvalid { body() }
     }
 
-    /// Ends the connection, once: everybody who waits gets `error`.
+    /// Ends the connection, once: everybody who waits gets `error`. In a child of fork it has ended, for threads of the parent only; those
+    /// may have held the lock at the fork.
     func end(_ error: RunLoop.PortError) { /* DOES CALLOUT */
+        if belongsToParentProcess { return }
         var tidings = Tidings()
         let bodies = state.withLock { state -> [@Sendable () -> Void]? in
             if state.isInvalid { return nil }
@@ -144,11 +146,9 @@ final class RemoteConnection: @unchecked Sendable {
             return state.onInvalidation
         }
         guard let bodies else { return }
-        if !belongsToParentProcess {
-            // Whoever reads is woken by it, and the server is told.
-            cplatform_shutdown(descriptor)
-            engine.remove(token)
-        }
+        // Whoever reads is woken by it, and the server is told.
+        cplatform_shutdown(descriptor)
+        engine.remove(token)
         tidings.tell()
         for body in bodies { body() }
     }

@@ -21,7 +21,7 @@ extension RunLoop {
         public let name: String
         /// More than so many bytes are not sent, and a longer reply ends the connection.
         public let maximumMessageSize: Int
-        private let connection: RemoteConnection
+        let connection: RemoteConnection
 
         /// Connects to the port that has the name. It need not be in a loop yet: what is sent waits for it.
         ///
@@ -49,7 +49,7 @@ extension RunLoop {
         public var isValid: Bool { connection.isValid }
 
         /// Closes the connection. Requests in progress end with `.becameInvalid`; a second call does nothing. Calls what was given to
-        /// `onInvalidation`, on the caller's thread. Thread-safe.
+        /// `onInvalidation`, on the caller's thread. In a child of fork it does nothing. Thread-safe.
         public func invalidate() { /* DOES CALLOUT */
             connection.end(.becameInvalid)
         }

@@ -52,7 +52,7 @@ final class SignalWatch: Sendable {
 
     /// No more signals. The handler that was there before the first watch is back when this was the last one. A second call does nothing.
     func end() {
-        watch.withLock { watch in
+        _ = watch.withLockUnlessInherited { watch in
             if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }
             watch.pointer = nil
         }

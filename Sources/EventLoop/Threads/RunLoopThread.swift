@@ -42,7 +42,8 @@ public final class RunLoopThread: Sendable {
     }
 
     /// Ends the thread after the pass in progress; never lost, however early. What was accepted before is still performed, in one last
-    /// batch before `teardown`; nothing more is accepted. Thread-safe. (`runLoop.stop()` ends a run only; the thread runs again.)
+    /// batch before `teardown`; nothing more is accepted. In a child of fork it does nothing. Thread-safe. (`runLoop.stop()` ends a run only;
+    /// the thread runs again.)
     public func stop() {
         // In this order: a thread that finds itself stopping has a loop that takes nothing more.
         runLoop.terminate()
@@ -50,9 +51,10 @@ public final class RunLoopThread: Sendable {
     }
 
     /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition
-    /// failure: it would wait for itself.
+    /// failure: it would wait for itself. In a child of fork the thread does not exist, and `join` returns true at once.
     @discardableResult
     public func join(timeout: Duration? = nil) -> Bool {
+        if runLoop.belongsToParentProcess { return true }
         precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
         return life.ended.wait(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
     }

@@ -70,7 +70,7 @@ public final class RunLoopThreadGroup: Sendable {
 
     private func stopAll() {
         precondition(
-            !threads.contains { $0.runLoop.isCurrent },
+            !threads.contains { $0.runLoop.isCurrent && !$0.runLoop.belongsToParentProcess },
             "a group's shutdown joins its threads, so none of them can call it; call it from another thread")
         for thread in threads { thread.stop() }
     }

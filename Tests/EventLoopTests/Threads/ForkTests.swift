@@ -1,8 +1,9 @@
 // fork without exec (semantics 9.10, 13.9):
 //  - In the child the first use of a loop that was made before is a precondition failure, with a sentence that says to fork before first
 //    use; never a silent share of the parent's epoll set.
-//  - A new thread's loop works in the child.
+//  - A new thread's loop works in the child, and so do the jobs of a loop that has ended there.
 //  - wakeUp and stop do nothing in the child, and do not reach the parent.
+//  - A handler that forks and returns in the child dies there, before the child waits in the parent's set.
 //
 // Each test forks in a process of its own, where no other test's threads hold locks.
 
@@ -79,6 +80,42 @@ import Darwin
         }
     }
 
+    @Test func `jobs of a loop that has ended run in the child as they do in the parent`() async {
+        await #expect(processExitsWith: .success) {
+            // Here the thread for such jobs has been started before the fork.
+            try performJobOfEndedLoop()
+            let end = inForkedChild {
+                do { try performJobOfEndedLoop() } catch { return 1 }
+                return 0
+            }
+            #expect(end.status == 0, "\(end)")
+        }
+    }
+
+    @Test func `a child that returns from the handler that made it dies, and does not wait in its parent's set`() async {
+        await #expect(processExitsWith: .success) {
+            let end = try onFreshThread { loop in
+                // The process that makes this child is a child itself, so that the test hears what it says.
+                inForkedChild {
+                    let child = Box<Int32>(0)
+                    let status = try? onFreshThread { loop -> Int32 in
+                        loop.perform { child.value = systemFork() }
+                        _ = loop.run(for: .zero)
+                        // What follows a run in the child is out of the question.
+                        if child.value == 0 { _exit(42) }
+                        var status: Int32 = 0
+                        while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
+                        return status
+                    }
+                    guard let status else { return 1 }
+                    return status & 0x7f != 0 ? 0 : 2
+                }
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(end.errors.contains("fork"), "\(end.errors)")
+        }
+    }
+
     @Test func `wakeUp and stop do nothing in the child, and do not reach the parent's sleeping loop`() async {
         await #expect(processExitsWith: .success) {
             let trace = Trace()
@@ -135,6 +172,16 @@ import Darwin
     }
 }
 
+/// A job for a loop whose thread has gone, on the thread that stands in for such loops.
+@Sendable func performJobOfEndedLoop() throws {
+    let thread = try RunLoopThread(name: "ended")
+    thread.stop()
+    thread.join()
+    let isDone = Box(false)
+    _ = Task(executorPreference: thread.runLoop) { isDone.value = true }
+    try waitUntil { isDone.value }
+}
+
 enum ForkedUse: String, CaseIterable, Codable, Sendable {
     case current, run, addTimer, addObserver, addSource, perform, performAndWait, performBlock, withEventBase
 
@@ -162,7 +209,7 @@ struct ChildEnd: Sendable {
 }
 
 // Glibc's overlay hides fork from Swift: what most programs do after it is unsafe. This one does what such programs do.
-@_silgen_name("fork") private func systemFork() -> Int32
+@_silgen_name("fork") func systemFork() -> Int32
 
 /// Runs `body` in a forked child, whose exit code is what it returns.
 ///
@@ -177,7 +224,8 @@ func inForkedChild(_ body: () -> Int32) -> ChildEnd {
     return oneForkedChild(body)
 }
 
-private func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
+/// The same, once.
+func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
     var ends: [Int32] = [-1, -1]
     precondition(pipe(&ends) == 0)
     let child = systemFork()
@@ -200,10 +248,10 @@ private func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
 }
 
 /// Threads of Dispatch, on which tests run, block all signals.
-private func killLater() {
+func killLater(seconds: UInt32 = 30) {
     var alarms = sigset_t()
     sigemptyset(&alarms)
     sigaddset(&alarms, SIGALRM)
     pthread_sigmask(SIG_UNBLOCK, &alarms, nil)
-    alarm(30)
+    alarm(seconds)
 }

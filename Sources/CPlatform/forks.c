@@ -1,0 +1,69 @@
+// Forks: state that the whole process shares is at rest while one is made, so that no child inherits it locked or half changed.
+//
+// fork(2): "The child process is created with a single thread—the one that called fork()." A lock that another thread held at that moment
+// is locked for ever in the child. pthread_atfork(3) has a handler before the fork and one after it in either process.
+
+#include "CPlatform.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+// Written in the child of fork only, where there is one thread.
+int cplatform_forks;
+
+static struct part {
+    atomic_bool has_begun;
+    void (*hold)(void);
+    void (*let_go)(bool in_child);
+} parts[CPLATFORM_FORK_PARTS];
+
+// Held while a part begins, and over every fork: a child never finds a part half begun.
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void) {
+    pthread_mutex_lock(&beginning);
+    for (int part = 0; part < CPLATFORM_FORK_PARTS; part++) {
+        if (atomic_load(&parts[part].has_begun)) parts[part].hold();
+    }
+}
+
+static void let_go(bool in_child) {
+    for (int part = CPLATFORM_FORK_PARTS - 1; part >= 0; part--) {
+        if (atomic_load(&parts[part].has_begun)) parts[part].let_go(in_child);
+    }
+    pthread_mutex_unlock(&beginning);
+}
+
+static void after_fork(void) { let_go(false); }
+
+static void begin_as_child(void) {
+    cplatform_forks++;
+    let_go(true);
+}
+
+// With the program and not at the first use: a fork may come in the middle of that. The handlers of the program, which are installed later,
+// run outside ours and may use the library: "the prepare handlers are called in reverse order of registration" (pthread_atfork(3)).
+__attribute__((constructor)) static void install(void) { pthread_atfork(before_fork, after_fork, begin_as_child); }
+
+void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(bool in_child)) {
+    if (atomic_load_explicit(&parts[part].has_begun, memory_order_acquire)) return;
+    pthread_mutex_lock(&beginning);
+    if (!atomic_load(&parts[part].has_begun)) {
+        parts[part].hold = hold;
+        parts[part].let_go = release;
+        // Brings what Swift makes at its first use to life.
+        hold();
+        release(false);
+        atomic_store(&parts[part].has_begun, true);
+    }
+    pthread_mutex_unlock(&beginning);
+}
+
+static _Atomic(void *) main_loop;
+
+void *cplatform_main_loop(void) { return atomic_load_explicit(&main_loop, memory_order_acquire); }
+
+bool cplatform_set_main_loop(void *loop) {
+    void *expected = 0;
+    return atomic_compare_exchange_strong(&main_loop, &expected, loop);
+}

@@ -1,0 +1,22 @@
+// What the named ports of a process share, at rest over every fork: see docs/architecture.md, "Forks".
+
+internal import CPlatform
+
+enum PortForks {
+    /// Before the first use of anything that `hold` names. Thread-safe.
+    @inline(__always)
+    static func prepare() {
+        cplatform_hold_over_forks(Int32(CPLATFORM_FORK_PORTS), { PortForks.hold() }, { PortForks.release(inChild: $0) })
+    }
+
+    private static func hold() {
+        _ = RunLoop.PassedDescriptors.none
+        PortEngine.holdOverFork()
+        PortDirectory.holdOverFork()
+    }
+
+    private static func release(inChild: Bool) {
+        PortDirectory.release(inChild: inChild)
+        PortEngine.release(inChild: inChild)
+    }
+}
