@@ -57,6 +57,11 @@ struct TimerQueue: ~Copyable {
         }
     }
 
+    /// Files a timer that `popDue` has handed out, unless it is filed again.
+    mutating func fileIfPopped(_ slot: UInt32, date: Int64) {
+        if Int(slot) < slotCapacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
+    }
+
     /// Takes a timer out for good.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)

@@ -116,7 +116,8 @@ extension RunLoop {
             if serveMessages(of: membership, run, mode, generation) { isHandled = true }
             if membership.source.hasMessage { isLeft = true }
             if run.isStopRequested || isTerminating.load(ordering: .acquiring) || (isHandled && run.returnsAfterSource) {
-                isLeft = true
+                // Not for nothing: what is sent after the sleep waits for the next pass.
+                isLeft = isLeft || shared.withLock { _ in mode.hasMessagesLocked }
                 break
             }
         }

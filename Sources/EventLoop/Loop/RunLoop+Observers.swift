@@ -129,11 +129,12 @@ extension RunLoop {
         for mode in owned.modes { mode.seenObservers = ([], .max) }
     }
 
-    /// Ends the loop's use of an observer that has left the loop in its own call.
+    /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
     private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
-        guard let place = owned.observersToEnd.firstIndex(where: { $0 === observer }) else { return }
-        owned.observersToEnd.remove(at: place)
-        endUse(of: observer)
+        while let place = owned.observersToEnd.firstIndex(where: { $0 === observer }) {  // ends: one goes a turn
+            owned.observersToEnd.remove(at: place)
+            endUse(of: observer)
+        }
         finishItems()
     }
 

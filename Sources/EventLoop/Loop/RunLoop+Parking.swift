@@ -9,12 +9,23 @@ extension RunLoop {
     /// How many servings cost as much as leaving a base and coming back.
     static let servingsBeforeParking: UInt32 = 32
 
-    /// Counts a serving of a source that stands in several bases.
+    /// Counts a serving of a source that stands in several bases, and takes back what the others have collected for it: the call that
+    /// follows is for that too.
     @inline(never)
     func noteServing(_ membership: SourceMembership) {
+        forgetCollected(membership)
         if membership.countedInEpoch != owned.modeEpoch { (membership.countedInEpoch, membership.servings) = (owned.modeEpoch, 0) }
         membership.servings += 1
         if membership.servings == Self.servingsBeforeParking { park(membership) }
+    }
+
+    /// An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
+    private func forgetCollected(_ membership: SourceMembership) {
+        var next = membership.anyRegistration
+        while let registration = next {  // ends: the list has an end
+            next = registration.pointee.nextOfOwner
+            registration.pointee.poller._withUnsafeGuaranteedRef { $0.forgetReadiness(of: registration) }
+        }
     }
 
     /// Takes a source out of the bases of modes that no run in progress is in.

@@ -45,8 +45,26 @@ extension RunLoop {
     private func runIfNotEmpty(_ run: Activation, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         if owned.depth == 1 && takePendingStop(for: name) || isTerminating.load(ordering: .acquiring) { return .stopped }
-        guard let mode = modeToRun(name) else { return .finished }
-        return mode._withUnsafeGuaranteedRef { isEmpty($0) ? .finished : runMode(run, $0, limit, returnsAfterSource) }
+        guard let mode = modeToRun(name) else {
+            settleWithoutPass()
+            return .finished
+        }
+        return mode._withUnsafeGuaranteedRef {
+            isEmpty($0) && isEmptyWhenSettled($0) ? .finished : runMode(run, $0, limit, returnsAfterSource)
+        }
+    }
+
+    /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
+    private func settleWithoutPass() { /* DOES CALLOUT */
+        guard hasNews else { return }
+        applyChanges()
+        finishItems()
+    }
+
+    @inline(never)
+    private func isEmptyWhenSettled(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        settleWithoutPass()
+        return isEmpty(mode)
     }
 
     @inline(__always)

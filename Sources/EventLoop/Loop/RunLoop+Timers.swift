@@ -177,7 +177,10 @@ extension RunLoop {
     }
 
     func file(_ timer: Timer, _ membership: TimerMemberships.Membership) {
-        let (date, tolerance) = (timer.date.load(ordering: .sequentiallyConsistent), timer.toleranceNanoseconds.load(ordering: .relaxed))
+        // One that is being fired is filed under its date when its callout has returned, whichever loop's thread is in it.
+        let isFiring = timer.flags.load(ordering: .sequentiallyConsistent) & Timer.Flag.firing != 0
+        let date = isFiring ? .max : timer.date.load(ordering: .sequentiallyConsistent)
+        let tolerance = timer.toleranceNanoseconds.load(ordering: .relaxed)
         owned.withMode(membership.modeIndex) {
             $0.timers.file(membership.slot, date: date, tolerance: tolerance, owner: Unmanaged.passUnretained(timer).toOpaque())
         }
@@ -236,13 +239,22 @@ extension RunLoop {
     private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
         let date = timer.date.load(ordering: .acquiring)
-        guard date <= dueBy, isInMode(timer, mode), timer.rundown.enter() else { return reschedule(timer) }
+        guard date <= dueBy, isInMode(timer, mode), timer.rundown.enter() else { return fileIfPopped(timer) }
         timer.flags.bitwiseOr(Timer.Flag.firing, ordering: .acquiringAndReleasing)
         let version = timer.dateVersion.load(ordering: .acquiring)
         counters.timersFired.increment()
         callOutToTimer(timer)
         afterFiring(timer, date, version)
         if timer.rundown.exit() { timer.finish() }
+    }
+
+    /// Files a timer that was taken for firing and is not due any more. Whoever gave it its date has done so as a rule, and then it keeps the
+    /// place among equal dates that it has since.
+    private func fileIfPopped(_ timer: Timer) {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
+        where membership.modeIndex < owned.modes.count {
+            owned.modes[membership.modeIndex].timers.fileIfPopped(membership.slot, date: timer.date.load(ordering: .acquiring))
+        }
     }
 
     private func isInMode(_ timer: Timer, _ mode: ModeState) -> Bool {
@@ -254,14 +266,15 @@ extension RunLoop {
 
     /// Gives a timer its next date, or ends it.
     private func afterFiring(_ timer: Timer, _ fired: Int64, _ version: UInt32) {
-        timer.flags.bitwiseAnd(~Timer.Flag.firing, ordering: .acquiringAndReleasing)
+        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or is told below.
+        timer.flags.bitwiseAnd(~Timer.Flag.firing, ordering: .sequentiallyConsistent)
         if !timer.repeats && !timer.isOnDemand { return timer.invalidate() }
         if timer.dateVersion.load(ordering: .acquiring) == version {
             let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
             // Somebody may have set the date since the version was read: theirs stands.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }
-        let loopID = TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID
+        let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
         if loopID == id {
             reschedule(timer)
         } else if loopID != 0 {

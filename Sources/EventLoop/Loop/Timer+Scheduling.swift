@@ -77,8 +77,12 @@ extension RunLoop.Timer {
             // Nobody but this thread files the timer, and its own callout is the only one that wants to know. If another thread is just moving
             // it to another loop, that one is told when this loop lets go of it (`apply(.timerDied)`).
             date.store(newDate, ordering: .releasing)
-            if isFiring { dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing) }
-            LoopLifetime.withCurrent { $0.reschedule(place, newDate) }
+            if isFiring {
+                // Filed when the callout has returned: a run that is nested in it does not wake for this timer.
+                dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
+            } else {
+                LoopLifetime.withCurrent { $0.reschedule(place, newDate) }
+            }
         }
     }
 
@@ -95,7 +99,8 @@ extension RunLoop.Timer {
         // After the store: a loop that takes the timer in meanwhile reads the date after it has put its name here.
         let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
         if loopID == 0 { return }
-        if loopID == LoopID.current { LoopLifetime.unsafeCurrent.reschedule(self) } else { tellLoop(loopID) }
+        if loopID != LoopID.current { return tellLoop(loopID) }
+        if !isFiring { LoopLifetime.unsafeCurrent.reschedule(self) }
     }
 
     /// How late the timer may fire, so that one wake-up can serve several. Reads back as honoured: never negative, at most half of

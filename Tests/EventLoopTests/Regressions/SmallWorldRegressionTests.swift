@@ -1,0 +1,145 @@
+// What the enumeration of small worlds (Tests/SmallWorldsTests) found:
+//
+// - A run of an empty mode makes the last callouts of what another thread has ended (13.5).
+// - An observer that comes and goes in its own call releases its handler (9.9).
+// - A run that is nested in a timer's callout does not wake for that timer (5.8), whatever the callout does to it.
+// - Equal dates fire in the order in which the timers were given them (5.4), also after a nested run.
+// - What a nested run of another mode has served is not served again (8.2): edges and only shots.
+// - A message that is sent after the sleep waits for the next pass, whether or not the pass before handed one out.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct SmallWorldRegressionTests {
+    @Test func `a run in a mode that another thread has emptied makes the last callouts before it is finished`() throws {
+        for mode in [RunLoop.Mode.default, "never made", .common] {
+            try inManualTime { loop, _, trace in
+                let source = RunLoop.CustomSource {}
+                source.onInvalidation { trace.add("ended") }
+                loop.add(source)
+                try plainThread { source.invalidate() }.join()
+                #expect(loop.run(mode: mode, for: .seconds(1)) == .finished)
+                #expect(trace.take() == "ended")
+            }
+        }
+    }
+
+    @Test func `a last callout that adds something to the mode begins the run`() throws {
+        try inManualTime { loop, _, trace in
+            let source = RunLoop.CustomSource {}
+            source.onInvalidation { loop.performBlock { trace.add("block") } }
+            loop.add(source)
+            try plainThread { source.invalidate() }.join()
+            trace.observe(loop)
+            #expect(loop.run(for: .seconds(1)) == .finished)
+            #expect(trace.take() == "E T S block X")
+        }
+    }
+
+    @Test func `an observer that leaves, comes back and leaves again in its own call releases its handler`() throws {
+        try inManualTime { loop, _, trace in
+            loop.addIdleSource()
+            do {
+                let canary = Canary { trace.add("released") }
+                let observer = RunLoop.Observer(activities: .entry) { observer, _ in
+                    withExtendedLifetime(canary) {}
+                    loop.remove(observer)
+                    loop.add(observer)
+                    loop.remove(observer)
+                    trace.add("called")
+                }
+                loop.add(observer)
+                _ = loop.run(for: .zero)
+                observer.invalidate()
+            }
+            #expect(trace.take() == "called released")
+        }
+    }
+
+    /// What the callout does before it runs the loop for ten seconds, and the mode that it runs.
+    @Test(arguments: ["sets its date", "sets its date to the present", "joins another mode", "sets its tolerance"])
+    func `a run nested in a timer's callout does not wake for that timer:`(_ change: String) throws {
+        try inManualTime { loop, clock, trace in
+            let mode: RunLoop.Mode = change == "joins another mode" ? "other" : .default
+            loop.addIdleSource(forMode: mode)
+            trace.observe(loop, in: mode)
+            let timer = RunLoop.Timer(fireAt: clock.now, interval: .seconds(100)) { timer in
+                switch change {
+                case "sets its date": timer.nextFire = clock.now.advanced(by: .seconds(3))
+                case "sets its date to the present": timer.nextFire = clock.now
+                case "joins another mode": loop.add(timer, forMode: mode)
+                default: timer.tolerance = .seconds(1)
+                }
+                _ = trace.take()
+                #expect(loop.run(mode: mode, for: .seconds(10)) == .timedOut)
+                trace.add("-")
+                timer.invalidate()
+            }
+            loop.add(timer)
+            _ = loop.run(for: .seconds(1))
+            #expect(trace.list.prefix { $0 != "-" }.joined(separator: " ") == "E T S W A X")
+        }
+    }
+
+    @Test func `equal dates fire in the order in which they were given, also after a nested run`() throws {
+        try inManualTime { loop, clock, trace in
+            loop.addIdleSource(forMode: "nested")
+            let first = Once()
+            let second = RunLoop.Timer(fireAt: clock.now, interval: .seconds(4)) { _ in trace.add("b") }
+            loop.add(
+                RunLoop.Timer(fireAt: clock.now, interval: .seconds(4)) { _ in
+                    trace.add("a")
+                    guard first.isFirst() else { return }
+                    // It fires the other timer, which has its next date before this one has.
+                    loop.add(second, forMode: "nested")
+                    _ = loop.run(mode: "nested", for: .seconds(1))
+                })
+            loop.add(second)
+            _ = loop.run(for: .seconds(5))
+            #expect(trace.take() == "a b b a")
+        }
+    }
+
+    @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
+    func `what was collected for one mode and served in a nested run of another is over:`(_ trigger: RunLoop.DescriptorSource.Trigger)
+        throws
+    {
+        try inManualTime { loop, _, trace in
+            let (first, second) = (Pipe(), Pipe())
+            let shared = try RunLoop.DescriptorSource(descriptor: second.readEnd, events: .read, trigger: trigger) { _, _ in
+                trace.add("shared:\(second.readAll())")
+            }
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: first.readEnd, events: .read) { _, _ in
+                    first.readAll()
+                    trace.add("(")
+                    loop.add(shared, forMode: "nested")
+                    _ = loop.run(mode: "nested", for: .zero)
+                    trace.add(")")
+                })
+            loop.add(shared)
+            first.write()
+            second.write("x")
+            trace.observe(loop)
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S ( shared:x ) T S W A X")
+        }
+    }
+
+    @Test func `a message sent after the sleep waits for the next pass, also if the run before handed one out`() throws {
+        try inManualTime { loop, _, trace in
+            let port = RunLoop.Port { _, _ in trace.add("message") }
+            loop.add(port)
+            try port.send(RunLoop.PortMessage(id: 1))
+            trace.observe(loop)
+            #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.take() == "E T S message X")
+            loop.atFirst(.afterWaiting) { try? port.send(RunLoop.PortMessage(id: 2)) }
+            #expect(loop.run(for: .seconds(1)) == .timedOut)
+            #expect(trace.take() == "E T S W A X")
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "E T S message X")
+        }
+    }
+}
