@@ -1,7 +1,7 @@
 # EventLoop: the same commands for people and for CI.
 #
 #   make run           build and run the demo
-#   make test          build and run the whole test suite
+#   make test          build and run the whole test suite, within TEST_MINUTES=45
 #   make test-tsan     the test suite under ThreadSanitizer
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
 #   make build         debug build
@@ -41,6 +41,10 @@ LSAN_SETTINGS := suppressions=Scripts/lsan.supp:print_suppressions=0
 # The tests run in the checkout's folder.
 fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 
+# `swift test` with a limit in minutes: a suite that hangs is killed, and names the tests that have not ended.
+TEST_MINUTES ?= 45
+RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
+
 .PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke format lint ci clean dependencies
 
 help:
@@ -50,18 +54,18 @@ run: dependencies
 	$(SWIFT) run eventloop-demo
 
 test: dependencies
-	$(SWIFT) test
+	$(RUN_TESTS)
 
 test-tsan: dependencies
 	rm -f $(TSAN_SCRATCH)/report.*
 	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
-		$(SWIFT) test --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
+		$(RUN_TESTS) --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
 	rm -f $(ASAN_SCRATCH)/report.*
 	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
-		$(SWIFT) test --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
+		$(RUN_TESTS) --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
 
 build: dependencies
 	$(SWIFT) build

@@ -297,7 +297,7 @@ internal import Testing
             }
             s.observe("m") { if $0 == "W2" { s.stop() } }
             s.keepAlive()
-            s.rescue(after: 300) { s.run(limit: 5) }
+            s.rescue(after: 5_000) { s.run(limit: 5) }
         }
     }
 

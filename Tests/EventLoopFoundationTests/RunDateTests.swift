@@ -125,7 +125,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 }
 
-@Suite struct RunBeforeDateTests {
+@Suite(.bounded) struct RunBeforeDateTests {
     @Test func `a run before a date returns true after one source`() throws {
         try inManualTime { loop, clock, trace in
             loop.addSource(order: 1, signaled: true) { _ in trace.add("first") }

@@ -8,7 +8,7 @@ import EventLoopFoundation
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TimerDateTests {
+@Suite(.bounded) struct TimerDateTests {
     @Test func `a timer made with an interval first fires one interval from now, and then on its grid`() throws {
         try inManualTime { loop, clock, trace in
             loop.add(Timer(timeInterval: 1.5, repeats: true) { _ in trace.add("r@\(clock.ms)") })

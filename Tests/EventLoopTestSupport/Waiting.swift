@@ -23,6 +23,13 @@ public let generously = patience
 /// The bound of a wait for a thread whose own waits have `patience`: they fail first, and say more.
 public let patienceForThreads: Duration = patience + .seconds(300)
 
+extension Trait where Self == TimeLimitTrait {
+    /// For suites with tests that await: such a wait has no bound of its own. A test that takes longer than this is an issue with the test's
+    /// name, and its task is cancelled, which ends the library's sequences, sleeps and requests. Later than the bounds of other waits, which
+    /// say more.
+    public static var bounded: Self { .timeLimit(.minutes(30)) }
+}
+
 /// Thrown by a wait that has reached its bound.
 public struct WaitedTooLong: Error, CustomStringConvertible {
     public let description: String

@@ -236,9 +236,9 @@ final class Stage: Sendable {
         }
     }
 
-    /// `limit` is in milliseconds. Without one the run is expected to end by itself; ten seconds keep a mistake from hanging.
+    /// `limit` is in milliseconds. Without one the run is expected to end by itself; five minutes keep a mistake from hanging.
     /// With `hidesStops` the trace does not tell a stop from a passed limit.
-    func run(_ mode: String = "default", limit: Double = 10_000, returnAfterSource: Bool = false, hidesStops: Bool = false) {
+    func run(_ mode: String = "default", limit: Double = 300_000, returnAfterSource: Bool = false, hidesStops: Bool = false) {
         let outcome = engine.run(in: mode, limitSeconds: limit / 1000, returnAfterSource: returnAfterSource)
         note("\(prefix(mode))=\(hidesStops && outcome == .stopped ? .timedOut : outcome)")
     }

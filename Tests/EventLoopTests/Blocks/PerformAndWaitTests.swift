@@ -21,7 +21,7 @@ private func performInNoMode(of loop: RunLoop) {
     try? loop.performAndWait(inModes: [], timeout: .zero) {}
 }
 
-@Suite struct `Perform and wait` {
+@Suite(.bounded) struct `Perform and wait` {
     @Test func `brings back the value, computed on the loop's thread`() throws {
         let running = RunningLoop()
         for number in 1...200 {

@@ -41,7 +41,7 @@ private final class HeldLoop: Sendable {
     }
 }
 
-@Suite struct `Perform, asynchronously` {
+@Suite(.bounded) struct `Perform, asynchronously` {
     @Test func `brings back the value, computed on the loop's thread`() async throws {
         let running = RunningLoop()
         for number in 1...200 {

@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `Actors on a loop` {
+@Suite(.bounded) struct `Actors on a loop` {
     @Test func `a hundred thousand calls from eight tasks: none lost, each sender's in order, all on the loop's thread`() async throws {
         try await withLoopThread { thread in
             let (senders, calls) = (8, 12_500 / roundsDivisor)

@@ -27,7 +27,7 @@ extension RunLoop {
 
 private struct Failure: Error, Equatable { let number: Int }
 
-@Suite struct `Sleeps and timeouts of tasks` {
+@Suite(.bounded) struct `Sleeps and timeouts of tasks` {
     // MARK: Sleeping
 
     @Test func `a sleep is one timer of the loop, ends when its time has come, and not before`() async throws {

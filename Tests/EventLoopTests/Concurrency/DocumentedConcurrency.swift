@@ -62,7 +62,7 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
     return text
 }
 
-@Suite struct `Code of the documentation` {
+@Suite(.bounded) struct `Code of the documentation` {
     @Test func `an actor on a loop`() async throws {
         let thread = try RunLoopThread(name: "meter")
         let meter = Meter(on: thread.runLoop)
@@ -122,7 +122,8 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
             group.next().perform { precondition(number >= 0) }
         }
         let stuck = group.shutdown(timeout: .seconds(5))
-        #expect(stuck.isEmpty)
+        // On a busy machine they may take longer.
+        #expect(stuck.allSatisfy { $0.join(timeout: patience) })
     }
 
     @Test func `values of a loop`() throws {

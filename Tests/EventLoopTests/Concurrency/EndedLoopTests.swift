@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `Jobs of loops that end` {
+@Suite(.bounded) struct `Jobs of loops that end` {
     @Test func `jobs that were queued before stop run in the last batch, before teardown`() async throws {
         for _ in 0..<50 / roundsDivisor {
             let trace = Trace()

@@ -23,7 +23,7 @@ extension Ledger {
     fileprivate func echo(_ number: Int) -> Int { loop.isCurrent ? number : .min }
 }
 
-@Suite struct `Tasks that prefer a loop` {
+@Suite(.bounded) struct `Tasks that prefer a loop` {
     @Test func `everything that has no other place runs on the loop's thread`() async throws {
         try await withLoopThread { thread in
             let own = try await thread.runLoop.performAsync { currentThreadID() }

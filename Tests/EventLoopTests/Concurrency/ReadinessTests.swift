@@ -10,7 +10,7 @@ extension RunLoop {
     fileprivate var sourceCount: Int { debugDescription.split(separator: "\n").filter { $0.contains("    descriptor ") }.count }
 }
 
-@Suite struct `Readiness for tasks` {
+@Suite(.bounded) struct `Readiness for tasks` {
     @Test func `each message is read once, by a task that asks between them`() async throws {
         try await withLoopThread { thread in
             let pipe = Pipe()

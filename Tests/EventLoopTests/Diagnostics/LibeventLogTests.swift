@@ -5,7 +5,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct LibeventLogTests {
+@Suite(.bounded) struct LibeventLogTests {
     @Test func `a handler gets libevent's warnings, and none once it is taken back`() async {
         // The handler belongs to the process.
         await #expect(processExitsWith: .success) {

@@ -90,7 +90,7 @@ private func logger(_ name: String) throws -> RunLoop.LocalMessagePort {
         })
 }
 
-@Suite struct `Code of the page on message ports` {
+@Suite(.bounded) struct `Code of the page on message ports` {
     @Test func `the check-in`() throws {
         let (mainName, workerName) = (freshName("main"), freshName("worker"))
         try onFreshThread { loop in

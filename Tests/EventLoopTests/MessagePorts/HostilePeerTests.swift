@@ -12,7 +12,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct HostilePeerTests {
+@Suite(.bounded) struct HostilePeerTests {
     private func withPort(_ body: (String) throws -> Void) throws {
         let served = try ServedPort { _, id, data in id == 2 ? [UInt8](repeating: 0, count: 1 << 20) : data }
         let honest = try RunLoop.RemoteMessagePort(name: served.name)

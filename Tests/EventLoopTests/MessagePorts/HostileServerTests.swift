@@ -10,7 +10,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct HostileServerTests {
+@Suite(.bounded) struct HostileServerTests {
     private func ask(
         _ remote: RunLoop.RemoteMessagePort, _ way: TwoProcessTests.Way, _ id: Int32 = 1
     ) async throws -> [UInt8]? {

@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct MessagePortTests {
+@Suite(.bounded) struct MessagePortTests {
     @Test func `a request gets the handler's reply, by id and data`() throws {
         let served = try ServedPort { port, id, data in Array("\(port.name.prefix(4)) \(id) \(text(data))".utf8) }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)

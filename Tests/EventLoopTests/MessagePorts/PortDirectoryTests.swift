@@ -12,7 +12,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct PortDirectoryTests {
+@Suite(.bounded) struct PortDirectoryTests {
     private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {
         let path = makeTemporaryDirectory()
         defer {

@@ -12,7 +12,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct PortPlaceTests {
+@Suite(.bounded) struct PortPlaceTests {
     private typealias Candidate = PortDirectory.Candidate
 
     private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {

@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct ReplyWaitTests {
+@Suite(.bounded) struct ReplyWaitTests {
     @Test func `a thread that was made the reader when its time had passed does not just go`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }

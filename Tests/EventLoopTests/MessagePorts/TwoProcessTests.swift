@@ -12,7 +12,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite struct TwoProcessTests {
+@Suite(.bounded) struct TwoProcessTests {
     @Test func `a request goes to another process and back`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)

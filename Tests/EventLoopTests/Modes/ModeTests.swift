@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `Modes` {
+@Suite(.bounded) struct `Modes` {
     @Test func `a new loop has the default mode, which is common`() throws {
         try onFreshThread { loop in
             #expect(loop.modes == [.default])

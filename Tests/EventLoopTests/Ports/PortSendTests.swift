@@ -12,7 +12,7 @@ private typealias Message = RunLoop.PortMessage
 /// A date that no correct send reaches.
 private var farOff: RunLoop.Instant { .now + generously }
 
-@Suite struct PortSendTests {
+@Suite(.bounded) struct PortSendTests {
     @Test(arguments: [1, 2, 7, 300])
     func `as many messages as the capacity find room, and not one more`(capacity: Int) throws {
         let port = RunLoop.Port(capacity: capacity) { _, _ in }

@@ -35,7 +35,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 }
 
-@Suite struct ProcessSourceTests {
+@Suite(.bounded) struct ProcessSourceTests {
     @Test(arguments: ChildWay.allCases)
     func `how a child ended is reported once, and the child is buried`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in

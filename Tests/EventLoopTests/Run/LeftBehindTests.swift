@@ -52,7 +52,7 @@ private func useALoop() throws {
     }
 }
 
-@Suite struct `What a loop leaves behind` {
+@Suite(.bounded) struct `What a loop leaves behind` {
     @Test func `no descriptor, once its thread has ended`() async {
         await #expect(processExitsWith: .success) {
             try useALoop()

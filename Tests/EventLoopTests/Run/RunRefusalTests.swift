@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `What can be run` {
+@Suite(.bounded) struct `What can be run` {
     @Test(arguments: [RunLoop.Mode.common, RunLoop.Mode(RunLoop.Mode.common.rawValue)])
     func `a run in the common modes is refused`(_ mode: RunLoop.Mode) throws {
         try inManualTime { loop, clock, trace in

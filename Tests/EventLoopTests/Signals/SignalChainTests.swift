@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SignalChainTests {
+@Suite(.bounded) struct SignalChainTests {
     @Test func `a plain handler from before is called once for each signal, and put back`() throws {
         let signal = testSignal(10)
         try chain(signal, .plain(plainHandler)) { plainCalls[Int(signal)].value }

@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SignalDispatchTests {
+@Suite(.bounded) struct SignalDispatchTests {
     @Test func `every signal to the process is told while Dispatch is busy and watches another one`() async {
         await #expect(processExitsWith: .success) {
             let signal = testSignal(24)

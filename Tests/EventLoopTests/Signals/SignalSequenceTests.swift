@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct `Signals for tasks` {
+@Suite(.bounded) struct `Signals for tasks` {
     @Test func `a task is told of every signal, in one element what came while it was busy`() async throws {
         let signal = testSignal(24)
         try await withLoopThread { thread in

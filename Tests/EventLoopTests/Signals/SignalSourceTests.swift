@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SignalSourceTests {
+@Suite(.bounded) struct SignalSourceTests {
     @Test func `signals are told in one call, with their number, on the loop's thread`() throws {
         let signal = testSignal(1)
         let trace = Trace()

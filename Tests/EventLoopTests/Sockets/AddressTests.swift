@@ -13,7 +13,7 @@ import Darwin
 
 private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
-@Suite struct AddressTests {
+@Suite(.bounded) struct AddressTests {
     @Test(arguments: [
         SocketAddress.ipv4(host: "localhost", port: 1), .ipv4(host: "", port: 1), .ipv4(host: "1.2.3", port: 1),
         .ipv4(host: "::1", port: 1), .ipv4(host: "127.0.0.1\0", port: 1), .ipv6(host: "127.0.0.1", port: 1),

@@ -31,7 +31,7 @@ private func connection(
     }
 }
 
-@Suite struct ConnectTests {
+@Suite(.bounded) struct ConnectTests {
     @Test(arguments: AddressKind.present)
     func `a connection is handed over, and the source has ended`(kind: AddressKind) throws {
         let folder = SocketFolder()

@@ -21,7 +21,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
     } catch { return error as? RunLoop.SourceError == .system(operation: "connect", errno: ECONNREFUSED) }
 }
 
-@Suite struct `Connections for tasks` {
+@Suite(.bounded) struct `Connections for tasks` {
     @Test func `a server and its clients, all tasks`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop

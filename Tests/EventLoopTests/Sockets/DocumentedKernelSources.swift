@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct DocumentedKernelSources {
+@Suite(.bounded) struct DocumentedKernelSources {
     @Test func `a signal stops a server, and a configuration is read again`() async {
         await #expect(processExitsWith: .success) {
             letThrough(SIGTERM, SIGHUP)

@@ -34,7 +34,7 @@ private func setDescriptorLimit(_ count: UInt) {
     precondition(setrlimit(kind, &limit) == 0, "setrlimit: errno \(errno)")
 }
 
-@Suite struct ServerTests {
+@Suite(.bounded) struct ServerTests {
     @Test func `a thousand connections are echoed, from one loop to another`() async {
         await #expect(processExitsWith: .success) {
             setDescriptorLimit(8_192)

@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.serialized) struct ForkTests {
+@Suite(.bounded, .serialized) struct ForkTests {
     @Test(arguments: ForkedUse.allCases)
     func `an inherited loop dies in the child, saying to fork before first use`(use: ForkedUse) async {
         await #expect(processExitsWith: .success) { [use] in

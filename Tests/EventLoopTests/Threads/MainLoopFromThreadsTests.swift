@@ -5,7 +5,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct MainLoopFromThreadsTests {
+@Suite(.bounded) struct MainLoopFromThreadsTests {
     @Test func `the main loop is there before the main thread has asked for it`() async {
         // In a process of its own, where nothing has asked before.
         await #expect(processExitsWith: .success) {

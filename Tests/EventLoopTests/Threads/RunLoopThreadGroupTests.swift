@@ -7,7 +7,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct RunLoopThreadGroupTests {
+@Suite(.bounded) struct RunLoopThreadGroupTests {
     @Test func `a group has as many loops as asked for, each on a thread of its own`() throws {
         let group = try RunLoopThreadGroup(count: 3)
         defer { group.shutdown() }

@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct RunLoopThreadTests {
+@Suite(.bounded) struct RunLoopThreadTests {
     private struct Refused: Error, Equatable { let reason: Int }
 
     // MARK: Life

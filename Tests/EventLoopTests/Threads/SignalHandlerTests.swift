@@ -18,7 +18,7 @@ private nonisolated(unsafe) var signalledLoop: RunLoop?
 // SAFETY: written by the handler, on whatever thread; read when the thread it ran on has been joined or has said so.
 private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
-@Suite(.serialized) struct SignalHandlerTests {
+@Suite(.bounded, .serialized) struct SignalHandlerTests {
     @Test func `stop in a handler that interrupts the sleeping loop's own thread ends the run`() async {
         await #expect(processExitsWith: .success) {
             let result = try onFreshThread { loop in

@@ -11,7 +11,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite(.serialized) struct ThreadLeakTests {
+@Suite(.bounded, .serialized) struct ThreadLeakTests {
     @Test func `ten thousand threads leave descriptors, threads and memory as they were`() async {
         await #expect(processExitsWith: .success) {
             @Sendable func useThread(_ number: Int) throws {

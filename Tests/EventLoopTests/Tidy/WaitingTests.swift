@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct WaitingTests {
+@Suite(.bounded) struct WaitingTests {
     @Test func `a thread's wait that cannot end fails at its bound, and says what it waited for and where`() {
         let error = #expect(throws: WaitedTooLong.self) {
             try waitUntil("the cows come home", within: .milliseconds(5)) { false }
