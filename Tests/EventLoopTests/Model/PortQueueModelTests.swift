@@ -229,7 +229,7 @@ private final class WaitingPlay {
                 ends.change { $0.append("\(id) \(outcome)") }
             })
         waiting.append(id)
-        try waitUntil { shared.queue.senderCount == waiting.count }
+        try waitUntil("the thread waits for room") { shared.queue.senderCount == waiting.count }
     }
 
     /// Hands one message out; the thread that has waited longest gets its room.
@@ -244,7 +244,7 @@ private final class WaitingPlay {
             let id = waiting.removeFirst()
             queued.append(id)
             expectedEnds.append("\(id) \(foundItEmpty ? "first" : "behind")")
-            try waitUntil { ends.value.count == expectedEnds.count }
+            try waitUntil("a thread's wait ends") { ends.value.count == expectedEnds.count }
             try agree(ends.value, expectedEnds, "the ends of the waits")
         }
         try agree(shared.queue.count, queued.count, "count")
