@@ -251,7 +251,7 @@ bool cplatform_is_watchable_signal(int signal) {
     if (signal < 1 || signal >= NSIG) return false;
     switch (signal) {
     case SIGKILL: case SIGSTOP:  // nobody can
-    case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL:  // a handler that returns meets the same instruction again
+    case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL: case SIGTRAP:  // a handler that returns meets the same instruction again
         return false;
     default: {
         // The C library keeps some for itself.

@@ -37,7 +37,7 @@ extension RunLoop {
         /// - Parameter handler: gets how many of them arrived since its last call: 1 or more. The kernel itself merges ordinary signals that are
         ///   sent while one is waiting to be delivered; those are one.
         /// - Throws: `SourceError.badSignal` for a number that cannot be handled: SIGKILL, SIGSTOP, the signals that report a fault of the
-        ///   program (SIGSEGV, SIGBUS, SIGFPE, SIGILL), and what is no signal. `.system` when there are no descriptors left.
+        ///   program (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP), and what is no signal. `.system` when there are no descriptors left.
         public init(
             signal: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (SignalSource, Int) -> Void

@@ -23,9 +23,11 @@ extension RunLoop {
         private let isPaused = Atomic<Bool>(false)
         /// How long the next pause is, in nanoseconds.
         private let pause = Atomic<Int64>(SocketSource.shortestPause)
-        /// The end of a pause; the next try to connect; the delivery of what the kernel does not tell.
+        /// The end of a pause; the next try to connect.
         private let retry: CompanionTimer
         private let deadline: CompanionTimer
+        /// The delivery of an outcome that the kernel does not report. It counts as a handled source, which a timer does not.
+        private let outcome = CompanionSource("outcome of a connection")
 
         // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
         @exclusivity(unchecked) private var handlers: HandlerSlot<Handlers>
@@ -163,16 +165,19 @@ extension RunLoop {
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             retry.join(loop, mode, self, retryFired)
             deadline.join(loop, mode, self, deadlineFired)
+            outcome.join(loop, mode, self)
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) {
             retry.leave(loop, mode, self)
             deadline.leave(loop, mode, self)
+            outcome.leave(loop, mode, self)
         }
 
         override func didInvalidate() {
             retry.stop()
             deadline.stop()
+            outcome.end()
         }
 
         override func releaseHandlers() {
@@ -190,8 +195,8 @@ extension RunLoop {
             }
         }
 
-        private var retryFired: @Sendable (RunLoop) -> Void { { [weak self] loop in self?.tryAgain(loop) } }
-        private var deadlineFired: @Sendable (RunLoop) -> Void { { [weak self] loop in self?.timeOut(loop) } }
+        private var retryFired: @Sendable (RunLoop) -> Void { { [weak self] _ in self?.tryAgain() } }
+        private var deadlineFired: @Sendable (RunLoop) -> Void { { [weak self] _ in self?.timeOut() } }
 
         // MARK: Listening
 
@@ -240,36 +245,36 @@ extension RunLoop {
         // MARK: Connecting
 
         /// On a loop's thread, in a mode of the source.
-        private func tryAgain(_ loop: RunLoop) {
+        private func tryAgain() {
             guard case .connecting(let attempt) = role else { return endPause() }
-            settle(attempt.tryAgain(), loop)
+            settle(attempt.tryAgain())
         }
 
-        private func timeOut(_ loop: RunLoop) {
+        private func timeOut() {
             guard case .connecting(let attempt) = role else { return }
-            settle(attempt.timeOut(), loop)
+            settle(attempt.timeOut())
         }
 
-        private func settle(_ phase: ConnectAttempt.Phase, _ loop: RunLoop) {
+        private func settle(_ phase: ConnectAttempt.Phase) {
             switch phase {
             case .underWay: tellLoops()
             case .hasNoRoom: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
-            case .failed: deliverSoon(loop)
+            case .failed: deliverSoon()
             case .settled: break
             }
         }
 
-        /// By a perform, since it counts as a handled source and a timer does not.
-        private func deliverSoon(_ loop: RunLoop) {
+        /// In the modes that the source is in by then.
+        private func deliverSoon() {
             guard case .connecting(let attempt) = role else { return }
-            let modes = places.first { $0.loop === loop }?.modes ?? []
-            // Taken out meanwhile: told in the modes that it is in, or will be.
-            if modes.isEmpty { return retry.start(.zero, for: self, retryFired) }
-            loop.perform(inModes: modes) { [self] in
+            outcome.signal(for: self) { [weak self] in
+                guard let self, isValid else { return }
+                let loop = RunLoop.threadsLoop()
                 if let mode = loop.currentMode, loop.contains(self, forMode: mode) {
                     _ = deliver(attempt)
-                } else if isValid {
-                    retry.start(.zero, for: self, retryFired)
+                } else {
+                    // Another thread has just taken it out of this mode.
+                    deliverSoon()
                 }
             }
         }

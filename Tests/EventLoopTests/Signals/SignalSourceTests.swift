@@ -175,7 +175,7 @@ import Darwin
         }
     }
 
-    @Test(arguments: [SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, 0, -1, 65, 1_000_000, Int32.max, Int32.min])
+    @Test(arguments: [SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, 0, -1, 65, 1_000_000, Int32.max, Int32.min])
     func `what cannot be handled is refused`(signal: Int32) {
         #expect(throws: RunLoop.SourceError.badSignal(signal)) { try RunLoop.SignalSource(signal: signal) { _, _ in } }
     }

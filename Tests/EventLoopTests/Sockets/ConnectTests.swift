@@ -196,6 +196,37 @@ private func connection(
         }
     }
 
+    @Test func `an outcome that the kernel does not report goes with its source to another mode`() throws {
+        try onSimulatedTime { loop, _ in
+            let (trace, other) = (Trace(), RunLoop.Mode("other"))
+            let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
+            loop.add(source)
+            // The pass in which the outcome becomes known; the source leaves before the pass in which it would be told.
+            #expect(loop.run(for: .zero) == .timedOut)
+            loop.remove(source)
+            loop.add(source, forMode: other)
+            #expect(loop.run(mode: other, for: .seconds(60), returnAfterSourceHandled: true) == .handledSource)
+            #expect(trace.description == "nobody")
+        }
+    }
+
+    @Test func `an outcome that the kernel does not report goes with its source to another loop`() throws {
+        let trace = Trace()
+        let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
+        try onFreshThread { loop in
+            loop.add(source)
+            let alive = loop.keepAlive()
+            #expect(loop.run(for: .zero) == .timedOut)
+            loop.remove(source)
+            try onSimulatedTime { loop, _ in
+                loop.add(source)
+                #expect(loop.run(for: .seconds(60)) == .finished)
+                #expect(trace.description == "nobody")
+            }
+            alive.cancel()
+        }
+    }
+
     @Test(arguments: [AddressKind.ipv4, .unix])
     func `in several loops the outcome is told once, and the connection works`(kind: AddressKind) throws {
         let folder = SocketFolder()
