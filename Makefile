@@ -12,6 +12,8 @@
 #   make perf-baseline write the committed counts anew
 #   make fuzz          feed the decoder of named ports with what nobody sends, for a minute (FUZZ_SECONDS=600)
 #   make fuzz-smoke    the same for twenty seconds
+#   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
+#   make soak-smoke    the same for two minutes
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            everything that CI checks, in its order
@@ -45,7 +47,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke soak soak-smoke format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -101,6 +103,14 @@ fuzz:
 
 fuzz-smoke:
 	Scripts/fuzz 20
+
+SOAK_SECONDS ?= 1800
+
+soak: release
+	.build/release/eventloop-soak --seconds $(SOAK_SECONDS)
+
+soak-smoke: release
+	.build/release/eventloop-soak --seconds 120
 
 # Both walk the folder by themselves and pass over hidden folders, the build folders among them.
 format:

@@ -75,6 +75,8 @@ package.targets += [
     .executableTarget(name: "eventloop-start", dependencies: ["EventLoop"], swiftSettings: strict),
     .executableTarget(name: "eventloop-start-foundation", swiftSettings: strict),
     .executableTarget(name: "eventloop-start-libevent", dependencies: ["CLibevent"]),
+    // Everything at once for half an hour: what grows, or is lost.
+    .executableTarget(name: "eventloop-soak", dependencies: ["EventLoop"], path: "Tests/Soak", swiftSettings: strict),
     .testTarget(name: "PerfTests", dependencies: ["eventloop-perf", "CPerfPeers"], swiftSettings: strict),
 ]
 #endif

@@ -1,0 +1,122 @@
+// What the kernel and the C library say about this process.
+
+import Glibc
+
+/// What must not grow.
+struct Sample {
+    /// Bytes that are allocated, in all arenas.
+    var allocated: Double
+    var resident: Double
+    var descriptors: Double
+    var threads: Double
+
+    static func now() -> Sample {
+        Sample(
+            allocated: Double(allocatedBytes()), resident: Double(residentBytes()),
+            descriptors: Double(entries(of: "/proc/self/fd")), threads: Double(entries(of: "/proc/self/task")))
+    }
+}
+
+// Not in the Glibc module: its header is not.
+@_silgen_name("malloc_info") private func mallocInfo(_ options: Int32, _ stream: UnsafeMutablePointer<FILE>) -> Int32
+
+/// What the system has given to the allocator, less what lies free there. The totals of all arenas stand at the end of the report.
+private func allocatedBytes() -> Int {
+    var text: UnsafeMutablePointer<CChar>?
+    var length = 0
+    guard let stream = open_memstream(&text, &length) else { return 0 }
+    _ = mallocInfo(0, stream)
+    fclose(stream)
+    defer { free(text) }
+    let report = text.map { String(cString: $0) } ?? ""
+    func last(_ element: String) -> Int {
+        guard let line = report.split(separator: "\n").last(where: { $0.hasPrefix(element) }) else { return 0 }
+        return line.split(separator: "\"").last { Int($0) != nil }.flatMap { Int($0) } ?? 0
+    }
+    return last("<system type=\"current\"") + last("<total type=\"mmap\"") - last("<total type=\"fast\"") - last("<total type=\"rest\"")
+}
+
+private func residentBytes() -> Int {
+    guard let file = fopen("/proc/self/statm", "r") else { return 0 }
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 256)
+    guard fgets(&line, Int32(line.count), file) != nil else { return 0 }
+    let fields = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(separator: " ")
+    return fields.count > 1 ? (Int(fields[1]) ?? 0) * Int(getpagesize()) : 0
+}
+
+/// What the open descriptors are, one each.
+func openDescriptors() -> [String] {
+    (0..<1024).compactMap { number in
+        var target = [CChar](repeating: 0, count: 256)
+        let length = readlink("/proc/self/fd/\(number)", &target, target.count)
+        return length < 0 ? nil : "\(number): " + String(decoding: target[..<length].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}
+
+private func entries(of path: String) -> Int {
+    guard let folder = opendir(path) else { return 0 }
+    defer { closedir(folder) }
+    var count = 0
+    while readdir(folder) != nil { count += 1 }  // ends: with the folder
+    return count
+}
+
+/// Blocks the calling thread for as long.
+func sleep(_ duration: Duration) {
+    let end = ContinuousClock.now + duration
+    // The handler of a signal may run on this thread, and interrupt the sleep.
+    while case let left = end - .now, left > .zero {  // ends: time goes on
+        let (seconds, attoseconds) = left.components
+        var time = timespec(tv_sec: Int(seconds), tv_nsec: Int(attoseconds / 1_000_000_000))
+        nanosleep(&time, nil)
+    }
+}
+
+/// A line on standard error.
+func complain(_ line: String) {
+    let bytes = Array((line + "\n").utf8)
+    _ = write(STDERR_FILENO, bytes, bytes.count)
+}
+
+/// Starts a program. The caller watches it with a `ProcessSource`, which reaps it.
+func spawn(_ program: String, _ arguments: [String]) -> Int32 {
+    var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
+    defer { for word in words { free(word) } }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    // A child that outlives this program must not keep its output open, for whose end somebody may wait.
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0)
+    var child = pid_t()
+    let code = posix_spawn(&child, program, &actions, nil, &words, environ)
+    precondition(code == 0, "\(program): errno \(code)")
+    return child
+}
+
+final class PipePair: Sendable {
+    let readEnd: Int32
+    let writeEnd: Int32
+
+    init() {
+        var ends: [Int32] = [-1, -1]
+        precondition(pipe(&ends) == 0, "pipe: errno \(errno)")
+        for end in ends {
+            precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
+            precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)
+        }
+        (readEnd, writeEnd) = (ends[0], ends[1])
+    }
+
+    deinit {
+        close(readEnd)
+        close(writeEnd)
+    }
+
+    func writeByte() { _ = withUnsafeBytes(of: UInt8(1)) { write(writeEnd, $0.baseAddress, 1) } }
+
+    func drain() {
+        var buffer = [UInt8](repeating: 0, count: 256)
+        while read(readEnd, &buffer, buffer.count) > 0 {}  // ends: the writer is slower
+    }
+}
