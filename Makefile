@@ -14,6 +14,7 @@
 #   make fuzz-smoke    the same for twenty seconds
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
+#   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about ten minutes)
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            everything that CI checks, in its order
@@ -47,7 +48,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke soak soak-smoke format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke soak soak-smoke worlds format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -111,6 +112,10 @@ soak: release
 
 soak-smoke: release
 	.build/release/eventloop-soak --seconds 120
+
+# The short form is part of the test suite.
+worlds: dependencies
+	SMALL_WORLDS=long $(SWIFT) test --filter SmallWorldsTests
 
 # Both walk the folder by themselves and pass over hidden folders, the build folders among them.
 format:

@@ -49,6 +49,8 @@ let package = Package(
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
+            name: "SmallWorldsTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+        .testTarget(
             name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         // One program twice, the same but for its imports: written for Foundation, and moved over.
         .target(name: "MigrationBefore", path: "Tests/Migration/Before", swiftSettings: strict),

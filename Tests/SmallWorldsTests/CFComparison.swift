@@ -1,0 +1,103 @@
+// CFRunLoop beside the model: the worlds that it can play, and the rules by which we do something else on purpose.
+
+import EventLoopTestSupport
+internal import Testing
+
+extension Kind {
+    /// Whether CFRunLoop has it.
+    var isInCF: Bool { [.source, .level, .timer, .ticker, .block].contains(self) || isObserver }
+}
+
+extension Action {
+    /// Whether CFRunLoop can do it, in real time and without sleeping.
+    var isInCF: Bool {
+        switch self {
+        case .remove, .invalidate, .readd, .move, .addToOther, .ready, .date, .stop, .wakeUp, .block, .run(_, 0): true
+        default: false
+        }
+    }
+}
+
+extension World {
+    var isInCF: Bool {
+        items.allSatisfy(\.kind.isInCF) && hooks.allSatisfy { $0.actions.allSatisfy(\.isInCF) && !$0.word.hasPrefix("~") }
+    }
+}
+
+/// The two traces of a world: runs from outside poll, dates and last callouts are left out.
+func playBeside(_ world: World) throws -> (cf: String, model: String) {
+    let stage = CFStage(world)
+    try plainThread { stage.play() }.join()
+    let model = Model(world, lastReadyFirst: false)
+    let player = Player(world, on: model, polls: true)
+    model.player = player
+    model.hasDates = false
+    player.play()
+    return (withoutEnds(stage.player!.trace), withoutEnds(player.trace))
+}
+
+private func withoutEnds(_ trace: String) -> String { trace.split(separator: " ").filter { !$0.hasPrefix("~") }.joined(separator: " ") }
+
+private final class CFStage: @unchecked Sendable {
+    // SAFETY: touched by the world's thread until it has been joined, then by the one that joined it.
+    let world: World
+    var player: Player?
+    init(_ world: World) { self.world = world }
+
+    func play() {
+        let machine = CFMachine(world)
+        let player = Player(world, on: machine, polls: true)
+        self.player = player
+        machine.player = player
+        machine.observeAll()
+        player.play()
+        machine.forget()
+    }
+}
+
+// MARK: - What we do differently on purpose
+
+/// The rule of docs/semantics.md by which the traces differ; nil when they should not.
+func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
+    let actions = world.hooks.flatMap(\.actions)
+    /// Whether an action of that kind is done to an item of that kind.
+    func some(_ kinds: (Kind) -> Bool, _ isMeant: (Action) -> Bool) -> Bool {
+        actions.contains { action in isMeant(action) && action.item.map { kinds(world.kind($0)) } ?? false }
+    }
+    func takesOut(_ action: Action) -> Bool {
+        switch action {
+        case .remove, .move, .readd: true
+        default: false
+        }
+    }
+    func moves(_ action: Action) -> Bool { if case .move = action { true } else { false } }
+
+    // A stop that coincides with the limit: ours says so.
+    if cf == model.replacingStops { return "1.6" }
+    // CF serves one descriptor a pass.
+    if world.items.count(where: { $0.kind == .level }) > 1 { return "4.1" }
+    // CF performs a source that an earlier one of the pass has taken out.
+    if world.items.count(where: { $0.kind == .source }) > 1 && some({ $0 == .source }, takesOut) { return "3.10" }
+    // CF fires a timer that an earlier one of the pass has moved to another mode.
+    if some(\.isTimer, { moves($0) }) { return "5.4" }
+    // CF tells an observer that was taken out while others were told.
+    if some(\.isObserver, takesOut) { return "7.3" }
+    return nil
+}
+
+extension String {
+    fileprivate var replacingStops: String {
+        split(separator: " ").map { $0.hasSuffix("=stopped") ? $0.dropLast(7) + "timedOut" : $0 }.joined(separator: " ")
+    }
+}
+
+/// What is wrong; nil when both do the same or differ by a rule, which `found` counts.
+func checkBeside(_ world: World, counting found: Locked<[String: Int]>) throws -> String? {
+    let (cf, model) = try playBeside(world)
+    if cf == model { return nil }
+    guard let rule = ruleOfDifference(world, cf: cf, model: model) else {
+        return "CFRunLoop did  \(cf)\nthe rules say  \(model)"
+    }
+    found.withLock { $0[rule, default: 0] += 1 }
+    return nil
+}

@@ -1,0 +1,221 @@
+// The reference, where it can take part: the real CFRunLoop of the toolchain's Foundation, in real time, in runs that poll.
+
+internal import CoreFoundation
+internal import EventLoopTestSupport
+
+#if canImport(Glibc)
+internal import Glibc
+#else
+internal import Darwin
+#endif
+
+final class CFMachine: Machine {
+    private enum Made {
+        case source(CFRunLoopSource)
+        case descriptor(CFRunLoopSource, EventLoopTestSupport.Pipe)
+        case timer(CFRunLoopTimer)
+        case observer(CFRunLoopObserver)
+    }
+
+    weak var player: Player?
+    private let loop = CFRunLoopGetCurrent()!
+    private var made: [String: Made] = [:]
+    private var keepers: [CFRunLoopSource] = []
+    var passes: Int { 0 }
+
+    init(_ world: World) {
+        if world.isKept { keepers = [.normal, .other].map { keeper(in: $0) } }
+    }
+
+    func observeAll() {
+        for (mode, prefix) in [(Mode.normal, ""), (.other, "o:")] {
+            let observer = CFRunLoopObserverCreateWithHandler(nil, 0x0FFF_FFFF, true, 1_000) { [unowned self] _, activity in
+                call(prefix + Self.letters[activity.rawValue]!)  // it is one of the six
+            }
+            CFRunLoopAddObserver(loop, observer, name(mode))
+        }
+    }
+
+    /// Breaks the cycles that the callbacks make.
+    func forget() {
+        for name in made.keys { invalidate(name) }
+        made = [:]
+        keepers = []
+    }
+
+    private static let letters: [UInt: String] = [1: "E", 2: "T", 4: "S", 32: "W", 64: "A", 128: "X"]
+    private func call(_ word: String) { player!.callout(word) }  // the player lives until the thread has ended
+    private func name(_ mode: Mode) -> CFString {
+        mode == .normal
+            ? kCFRunLoopDefaultMode : "other".withCString { CFStringCreateWithCString(nil, $0, CFStringBuiltInEncodings.UTF8.rawValue) }
+    }
+
+    private func keeper(in mode: Mode) -> CFRunLoopSource {
+        var context = CFRunLoopSourceContext()
+        // Sources with equal contexts are one (3.15).
+        context.info = UnsafeMutableRawPointer(bitPattern: mode == .normal ? 1 : 2)
+        let source = CFRunLoopSourceCreate(nil, 0, &context)!
+        CFRunLoopAddSource(loop, source, name(mode))
+        return source
+    }
+
+    // MARK: Items
+
+    func make(_ item: Item) {
+        let name = item.name
+        switch item.kind {
+        case .source: made[name] = .source(makeSource(name))
+        case .level:
+            let pipe = EventLoopTestSupport.Pipe()
+            made[name] = .descriptor(makePort(name, pipe), pipe)
+        case .timer, .ticker:
+            let interval = item.kind == .timer ? 0 : 3_600.0
+            made[name] = .timer(
+                CFRunLoopTimerCreateWithHandler(nil, CFAbsoluteTimeGetCurrent() - 1, interval, 0, 0) { [unowned self] _ in call(name) })
+            letTimersBeSeen()
+        case .block: queueBlock(name)
+        default:
+            guard let letter = item.kind.activity else { preconditionFailure("CFRunLoop has no \(item.kind)") }
+            let mask = Self.letters.first { $0.value == String(letter) }!.key  // it is one of the six
+            made[name] = .observer(
+                CFRunLoopObserverCreateWithHandler(nil, mask, item.kind.rawValue.hasPrefix("sees"), 0) { [unowned self] _, _ in
+                    call("\(name):\(letter)")
+                })
+        }
+    }
+
+    /// CF arms a kernel timer with the past date, which may take a moment to be seen.
+    private func letTimersBeSeen() { usleep(200) }
+
+    private final class Callbacks {
+        let machine: CFMachine
+        let name: String
+        let pipe: EventLoopTestSupport.Pipe?
+        init(_ machine: CFMachine, _ name: String, _ pipe: EventLoopTestSupport.Pipe? = nil) {
+            (self.machine, self.name, self.pipe) = (machine, name, pipe)
+        }
+        static func of(_ info: UnsafeMutableRawPointer?) -> Callbacks { Unmanaged<Callbacks>.fromOpaque(info!).takeUnretainedValue() }
+
+        func word(_ sign: String, _ mode: CFString?) -> String { sign + name + (CFEqual(mode, kCFRunLoopDefaultMode) ? "" : "@o") }
+    }
+
+    private func makeSource(_ name: String) -> CFRunLoopSource {
+        let callbacks = Callbacks(self, name)
+        var context = CFRunLoopSourceContext()
+        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
+        context.retain = { UnsafeRawPointer(Unmanaged<Callbacks>.fromOpaque($0!).retain().toOpaque()) }
+        context.release = { Unmanaged<Callbacks>.fromOpaque($0!).release() }
+        context.schedule = { info, _, mode in
+            let callbacks = Callbacks.of(info)
+            callbacks.machine.call(callbacks.word("+", mode))
+        }
+        context.cancel = { info, _, mode in
+            let callbacks = Callbacks.of(info)
+            callbacks.machine.call(callbacks.word("-", mode))
+        }
+        context.perform = { info in
+            let callbacks = Callbacks.of(info)
+            callbacks.machine.call(callbacks.name)
+        }
+        return withExtendedLifetime(callbacks) { CFRunLoopSourceCreate(nil, 0, &context) }
+    }
+
+    /// CF reads eight bytes by itself before it calls back.
+    private func makePort(_ name: String, _ pipe: EventLoopTestSupport.Pipe) -> CFRunLoopSource {
+        let callbacks = Callbacks(self, name, pipe)
+        var context = CFRunLoopSourceContext1()
+        context.version = 1
+        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
+        context.retain = { UnsafeRawPointer(Unmanaged<Callbacks>.fromOpaque($0!).retain().toOpaque()) }
+        context.release = { Unmanaged<Callbacks>.fromOpaque($0!).release() }
+        context.getPort = { info in Callbacks.of(info).pipe!.readEnd }
+        context.perform = { info in
+            let callbacks = Callbacks.of(info)
+            callbacks.machine.call(callbacks.name)
+        }
+        return withUnsafeMutableBytes(of: &context) { bytes in
+            withExtendedLifetime(callbacks) {
+                CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))
+            }
+        }
+    }
+
+    func add(_ name: String, _ mode: Mode, secondLoop: Bool) {
+        switch made[name]! {
+        case .source(let source), .descriptor(let source, _): CFRunLoopAddSource(loop, source, self.name(mode))
+        case .timer(let timer):
+            CFRunLoopAddTimer(loop, timer, self.name(mode))
+            letTimersBeSeen()
+        case .observer(let observer): CFRunLoopAddObserver(loop, observer, self.name(mode))
+        }
+    }
+
+    func remove(_ name: String, _ mode: Mode) {
+        switch made[name]! {
+        case .source(let source), .descriptor(let source, _): CFRunLoopRemoveSource(loop, source, self.name(mode))
+        case .timer(let timer): CFRunLoopRemoveTimer(loop, timer, self.name(mode))
+        case .observer(let observer): CFRunLoopRemoveObserver(loop, observer, self.name(mode))
+        }
+    }
+
+    func invalidate(_ name: String) {
+        if name == "keepers" { return keepers.forEach { CFRunLoopSourceInvalidate($0) } }
+        switch made[name] {
+        case .source(let source), .descriptor(let source, _): CFRunLoopSourceInvalidate(source)
+        case .timer(let timer): CFRunLoopTimerInvalidate(timer)
+        case .observer(let observer): CFRunLoopObserverInvalidate(observer)
+        case nil: break
+        }
+    }
+
+    func ready(_ name: String) {
+        switch made[name]! {
+        case .source(let source):
+            CFRunLoopSourceSignal(source)
+            usleep(20)  // signals are sorted by their time
+        case .descriptor(_, let pipe): pipe.write("8 bytes.")
+        default: preconditionFailure("\(name) cannot be made ready")
+        }
+    }
+
+    func setDate(_ name: String, secondsFromNow seconds: Int) {
+        guard case .timer(let timer) = made[name]! else { preconditionFailure("\(name) is no timer") }
+        CFRunLoopTimerSetNextFireDate(timer, CFAbsoluteTimeGetCurrent() + (seconds == 0 ? -1 : Double(seconds) * 1_000))
+        letTimersBeSeen()
+    }
+
+    func mute(_ name: String, _ isMuted: Bool) { preconditionFailure("CFRunLoop has no events") }
+    func rearm(_ name: String) { preconditionFailure("CFRunLoop has no triggers") }
+    func fire(_ name: String) { preconditionFailure("CFRunLoop does not fire by hand") }
+    func queuePerform(_ word: String) { preconditionFailure("CFRunLoop has no performs") }
+    func onSecondLoop(_ body: () -> Void) { preconditionFailure("one loop") }
+
+    func queueBlock(_ word: String) { CFRunLoopPerformBlock(loop, kCFRunLoopDefaultMode) { [unowned self] in call(word) } }
+
+    // MARK: The loop
+
+    func run(_ mode: Mode, seconds: Int, returnsAfterSource: Bool) -> String {
+        switch CFRunLoopRunInMode(name(mode), Double(seconds), returnsAfterSource) {
+        case .finished: "finished"
+        case .stopped: "stopped"
+        case .timedOut: "timedOut"
+        default: "handledSource"
+        }
+    }
+
+    func stop(sticky: Bool) { CFRunLoopStop(loop) }
+    func wakeUp() { CFRunLoopWakeUp(loop) }
+
+    func state(_ name: String) -> String {
+        guard let item = made[name] else { return "" }
+        func text(_ isValid: Bool, _ isIn: (CFString) -> Bool) -> String {
+            (isValid ? "v" : "-") + (isIn(self.name(.normal)) ? "n" : "") + (isIn(self.name(.other)) ? "o" : "")
+        }
+        return switch item {
+        case .source(let source), .descriptor(let source, _):
+            text(CFRunLoopSourceIsValid(source)) { CFRunLoopContainsSource(loop, source, $0) }
+        case .timer(let timer): text(CFRunLoopTimerIsValid(timer)) { CFRunLoopContainsTimer(loop, timer, $0) }
+        case .observer(let observer): text(CFRunLoopObserverIsValid(observer)) { CFRunLoopContainsObserver(loop, observer, $0) }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// Which worlds there are: an actor whose callout does something, to itself or to a second item that is ready in the same pass, which stands
+// before or after it.
+
+enum Worlds {
+    /// The callouts of an actor: the items, the word of the callout, and the hooks that lead there.
+    struct Callout {
+        var actor: Item
+        var word: String
+        var call = 1
+        /// What brings the callout about, when no step of a run does.
+        var trigger: [Hook] = []
+        var triggerItem: Item?
+    }
+
+    static var callouts: [Callout] {
+        let handlers = Kind.allCases.filter(\.hasHandler).map { kind in
+            Callout(actor: Item("a", kind), word: kind.activity.map { "a:\($0)" } ?? "a")
+        }
+        func triggered(_ kind: Kind, _ word: String, call: Int = 1, by action: Action) -> Callout {
+            Callout(actor: Item("a", kind), word: word, call: call, trigger: [Hook("t:T", [action])], triggerItem: Item("t", .seesT))
+        }
+        return handlers + [
+            triggered(.source, "-a", by: .remove("a")), triggered(.source, "-a", by: .invalidate("a")),
+            triggered(.source, "+a", call: 2, by: .readd("a")), triggered(.source, "+a@o", by: .addToOther("a")),
+        ] + [Kind.source, .level, .edge, .oneShot, .port, .signal, .listener].map { triggered($0, "~a", by: .invalidate("a")) }
+    }
+
+    static func actions(on name: String) -> [Action] {
+        [
+            .remove(name), .invalidate(name), .readd(name), .move(name), .addToOther(name), .moveToLoop(name), .ready(name), .mute(name),
+            .unmute(name), .rearm(name), .fire(name), .date(name, -5), .date(name, 0), .date(name, 2),
+        ]
+    }
+
+    static let loopActions: [Action] = [
+        .stop, .stopSticky, .wakeUp, .run(.normal, 0), .run(.normal, 3), .run(.other, 0), .run(.other, 3), .block, .perform,
+    ]
+
+    struct Casting {
+        var callout: Callout
+        /// Nil: the actor itself.
+        var subject: Item?
+        var subjectIsFirst = false
+
+        var items: [Item] {
+            let actors = subject.map { subjectIsFirst ? [$0, callout.actor] : [callout.actor, $0] } ?? [callout.actor]
+            return (callout.triggerItem.map { [$0] } ?? []) + actors
+        }
+
+        var actions: [Action] {
+            let subject = subject ?? callout.actor
+            return Worlds.actions(on: subject.name).filter { $0.applies(to: subject.kind) }
+        }
+
+        func world(_ actions: [Action]) -> World {
+            // Something to do in the other mode for a run that is nested there.
+            let isNested = actions.contains { if case .run(.other, _) = $0 { true } else { false } }
+            var items = items
+            var hooks = callout.trigger
+            if isNested {
+                items.insert(Item("m", .source), at: 0)
+            }
+            hooks.append(Hook(callout.word, call: callout.call, actions))
+            return World(items: items, hooks: hooks)
+        }
+    }
+
+    static var castings: [Casting] {
+        callouts.flatMap { callout in
+            [Casting(callout: callout)]
+                + Kind.allCases.flatMap { kind in
+                    [false, true].map { Casting(callout: callout, subject: Item("b", kind), subjectIsFirst: $0) }
+                }
+        }
+    }
+
+    static func variants(_ world: World) -> [World] {
+        [true, false].flatMap { isObserved in
+            [false, true].flatMap { returnsAfterSource in
+                [false, true].map { isKept in
+                    var world = world
+                    (world.isObserved, world.returnsAfterSource, world.isKept) = (isObserved, returnsAfterSource, isKept)
+                    return world
+                }
+            }
+        }
+    }
+
+    /// One action each.
+    static var singles: [World] {
+        castings.flatMap { casting in (casting.actions + loopActions).map { casting.world([$0]) } }
+    }
+
+    /// Two actions in one callout.
+    static var pairs: [World] {
+        castings.flatMap { casting in
+            let all = casting.actions + loopActions
+            return all.flatMap { first in all.map { casting.world([first, $0]) } }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// Small worlds, all of them: every action on every kind of item, from every callout, on the item itself and on a second one that is
+// ready in the same pass, before or after it. What a world must do is said by a model of the rules (Model.swift), which is written from
+// docs/semantics.md and docs/run-sequence.md; what must hold in every world, by Claims.swift.
+//
+// The short form plays each world of one action once, in one of its eight variants (with observers or without, in runs that return after a
+// source or do not, in modes that are kept from being empty or are not). The long form, `make worlds`, plays all variants, and all worlds
+// of two actions.
+
+import Testing
+
+@Suite struct SmallWorldsTests {
+    @Test func `every action from every callout does what the rules say`() throws {
+        let worlds = Worlds.singles
+        if playsAllWorlds {
+            try checkAll(worlds.count * 8, { Worlds.variants(worlds[$0 / 8])[$0 % 8] }, check)
+        } else {
+            try checkAll(worlds.count / worldsStep, { Worlds.variants(worlds[$0 * worldsStep])[$0 % 8] }, check)
+        }
+    }
+
+    @Test(.enabled(if: playsAllWorlds))
+    func `every two actions from every callout do what the rules say`() throws {
+        let worlds = Worlds.pairs
+        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
+    }
+
+    @Test func `a world that breaks a rule is noticed`() throws {
+        let world = World(items: [Item("a", .source), Item("b", .timer)], hooks: [Hook("a", [.invalidate("b")])])
+        let other = World(items: [Item("a", .source), Item("b", .timer)], hooks: [Hook("a", [.remove("b")])])
+        let complaint = compare(try playOnLoop(world, 0), with: other)
+        #expect(complaint?.contains("the rules say") == true)
+    }
+}

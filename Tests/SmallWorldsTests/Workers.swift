@@ -1,0 +1,98 @@
+// Many worlds on a few threads, and what is said of those that fail.
+
+import EventLoopTestSupport
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// Which worlds are played: `SMALL_WORLDS=long` plays all of them, `make worlds`.
+let playsAllWorlds = getenv("SMALL_WORLDS").map { String(cString: $0) } == "long"
+
+private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
+
+/// A sanitizer makes each world ten times as slow: the short form plays one world in so many.
+let worldsStep = playsAllWorlds ? 1 : isUnderThreadSanitizer || dlsym(nil, "__asan_init") != nil ? 16 : 1
+
+/// How many worlds are played at once. The short form runs beside the rest of the suite.
+let workerCount = playsAllWorlds ? 2 : 1
+
+/// Plays the worlds and records an issue for each that fails, up to twenty.
+func checkAll(_ count: Int, _ world: @escaping @Sendable (Int) -> World, _ check: @escaping @Sendable (World, Int) throws -> String?) throws
+{
+    let progress = Progress(count)
+    let threads = (0..<workerCount).map { worker in
+        plainThread {
+            defer { progress.workerEnded() }
+            while let index = progress.take(worker) {  // ends: the worlds are counted
+                let world = world(index)
+                // A signal that a thread sends to itself comes late there.
+                if isUnderThreadSanitizer && world.items.contains(where: { $0.kind == .signal }) { continue }
+                progress.note(world, worker)
+                if let complaint = try check(world, worker) { progress.fail(world, complaint) }
+            }
+        }
+    }
+    progress.waitForWorkers()
+    for thread in threads { try thread.join() }
+    print("small worlds: \(count) played, \(progress.failures.count) failed")
+    for failure in progress.failures.prefix(20) { Issue.record(Comment(rawValue: failure)) }
+}
+
+private final class Progress: Sendable {
+    private struct State {
+        var next = 0
+        var current: [Int: World] = [:]
+        var failures: [String] = []
+    }
+
+    private let count: Int
+    private let state = Locked(State())
+    private let ended = Pipe()
+    /// A world takes less than a millisecond.
+    private static let patienceMilliseconds: Int32 = 300_000
+
+    init(_ count: Int) { self.count = count }
+
+    var failures: [String] { state.withLock { $0.failures } }
+
+    func take(_ worker: Int) -> Int? {
+        state.withLock { state in
+            defer { state.next += 1 }
+            return state.next < count ? state.next : nil
+        }
+    }
+
+    func note(_ world: World, _ worker: Int) { state.withLock { $0.current[worker] = world } }
+
+    func fail(_ world: World, _ complaint: String) {
+        state.withLock { state in
+            state.failures.append(state.failures.count < 20 ? "\(world.source)\n\(complaint)\n\(world.program)" : "")
+        }
+    }
+
+    func workerEnded() { ended.write() }
+
+    /// Ends the process, with the worlds in progress, when they make none.
+    func waitForWorkers() {
+        var left = workerCount
+        var seen = -1
+        while left > 0 {  // ends: with the workers, or the process
+            var entry = pollfd(fd: ended.readEnd, events: Int16(POLLIN), revents: 0)
+            if poll(&entry, 1, Self.patienceMilliseconds) > 0 {
+                left -= ended.readAll().utf8.count
+                continue
+            }
+            let (next, current) = state.withLock { ($0.next, $0.current) }
+            if next == seen {
+                fatalError(
+                    "a small world does not end; one of\n" + current.values.map { "\($0.source)\n\($0.program)" }.joined(separator: "\n"))
+            }
+            seen = next
+        }
+    }
+}
