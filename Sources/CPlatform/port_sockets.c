@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -21,8 +22,17 @@
 #if defined(__linux__)
 enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
 
-static int make_socket(void) { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
-static int take_connection(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK); }
+// An urgent byte (MSG_OOB, Linux 5.15) that is not read in its place is thrown away by the next read, and the descriptors with it are closed by the
+// kernel, on the thread that reads.
+static int with_urgent_bytes_in_place(int descriptor) {
+    int one = 1;
+    if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
+    return descriptor;
+}
+static int make_socket(void) { return with_urgent_bytes_in_place(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+static int take_connection(int listener) {
+    return with_urgent_bytes_in_place(accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
 
 int cplatform_peer(int descriptor, uint32_t *user, int32_t *process) {
     struct ucred peer;
@@ -151,6 +161,21 @@ int cplatform_accept_client(int listener) {
     }
 }
 
+bool cplatform_closes_at_once(int descriptor) {
+#if defined(F_GETPIPE_SZ)
+    // Asks the pipe and not the file system, unlike fstat(2).
+    return fcntl(descriptor, F_GETPIPE_SZ) >= 0;
+#else
+    (void)descriptor;
+    return false;
+#endif
+}
+
+bool cplatform_has_unread(int descriptor) {
+    int count = 0;
+    return ioctl(descriptor, FIONREAD, &count) < 0 || count > 0;
+}
+
 void cplatform_shutdown(int descriptor) { shutdown(descriptor, SHUT_RDWR); }
 
 // MARK: Bytes and descriptors
@@ -235,26 +260,43 @@ static void take_passed(struct msghdr *message, int *passed, int *passed_count) 
     }
 }
 
+static ssize_t receive_once(int descriptor, void *buffer, size_t size, int flags, union control *control, struct msghdr *message) {
+    struct iovec part = {.iov_base = buffer, .iov_len = size};
+    *message = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
+    if (control) {
+        message->msg_control = control->bytes;
+        message->msg_controllen = sizeof control->bytes;
+    }
+    ssize_t count;
+    do count = recvmsg(descriptor, message, flags);
+    while (count < 0 && errno == EINTR && (flags & MSG_DONTWAIT));
+    // A signal: the caller looks at the time.
+    if (count < 0 && (errno == EWOULDBLOCK || errno == EINTR)) errno = EAGAIN;
+    return count;
+}
+
 int64_t cplatform_receive(
-    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+    int descriptor, int manner, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
     *passed_count = 0;
     *truncated = false;
-    int flags = waiting ? TAKING : TAKING | MSG_DONTWAIT;
+    int flags = manner == CPLATFORM_WAITING ? TAKING : TAKING | MSG_DONTWAIT;
     union control control;
-    struct iovec part = {.iov_base = buffer, .iov_len = size};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    ssize_t count;
-    do count = passed ? recvmsg(descriptor, &message, flags) : recv(descriptor, buffer, size, flags);
-    while (count < 0 && errno == EINTR && !waiting);
-    if (count < 0) {
-        // A signal: the caller looks at the time.
-        if (errno == EWOULDBLOCK || errno == EINTR) errno = EAGAIN;
-        return count;
+    struct msghdr message;
+    if (manner == CPLATFORM_REFUSING) {
+        // Without a place for them the kernel says that there are some, and they stay where they are.
+        ssize_t seen = receive_once(descriptor, buffer, size, flags | MSG_PEEK, NULL, &message);
+        if (seen <= 0) return seen;
+        *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+        if (*truncated) return seen;
+        size = (size_t)seen;
     }
-    if (!passed) return count;
+    bool is_wary = manner == CPLATFORM_WARY;
+    ssize_t count = receive_once(descriptor, buffer, size, is_wary ? flags | MSG_PEEK : flags, &control, &message);
+    if (count <= 0) return count;
     if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
     *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
+    // What was peeked at are copies: the kernel lets go of its own now, and closes none.
+    if (is_wary && !*truncated) count = receive_once(descriptor, buffer, (size_t)count, flags, NULL, &message);
     return count;
 }
 

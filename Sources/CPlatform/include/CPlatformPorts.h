@@ -30,17 +30,27 @@ int64_t cplatform_send(
 
 enum { CPLATFORM_PASSED_LIMIT = 253 };  // what Linux takes in one message (SCM_MAX_FD)
 
-// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT; with `passed` NULL the kernel closes what came.
-// `truncated`: some were lost on the way,
-// because the process has none left. The number of bytes; 0 at the end. With `waiting`, waits for the first byte as long as
-// `cplatform_limit_waiting` has said; a signal ends that wait. EAGAIN when none has come.
+// How to receive. The kernel closes, on the thread that receives, the descriptors that the process has no numbers for; whoever must not wait for
+// that is wary, at the price of a second system call.
+enum {
+    CPLATFORM_TRYING,
+    CPLATFORM_WAITING,   // for the first byte, as long as `cplatform_limit_waiting` has said; a signal ends that wait
+    CPLATFORM_WARY,      // `truncated` leaves bytes and descriptors where they are; those that were handed out are copies
+    CPLATFORM_REFUSING,  // takes no descriptors: if some come with the bytes they are left where they are, which `truncated` says
+};
+// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some were lost on the way, because the
+// process has none left. The number of bytes; 0 at the end. EAGAIN when none has come.
 int64_t cplatform_receive(
-    int descriptor, bool waiting, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+    int descriptor, int manner, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
 // How long a receiver waits; 0 for ever. The kernel rounds up to its ticks, some milliseconds.
 void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 
 // Waits until the descriptor is readable or broken; false when `nanoseconds` passed first. Negative waits for ever.
 bool cplatform_await_readable(int descriptor, int64_t nanoseconds);
+// Whether closing the descriptor is known not to block, without asking anything that may block.
+bool cplatform_closes_at_once(int descriptor);
+// Whether a connection holds bytes that were not read, and maybe descriptors with them; true when that is not known.
+bool cplatform_has_unread(int descriptor);
 // Ends both directions, for all who hold the socket.
 void cplatform_shutdown(int descriptor);
 

@@ -24,13 +24,23 @@ struct FrameInlet: ~Copyable {
         case failed(RunLoop.PortError)
     }
 
+    enum Manner: Int32 {
+        case trying = 0
+        /// Waits for something to read, as long as was said to the socket.
+        case waiting
+        /// Leaves descriptors where they are for which the process has no numbers: the kernel would close them, however long that takes.
+        case wary
+        /// Leaves all descriptors where they are, and fails.
+        case refusing
+    }
+
     private static let scratchSize = 1 << 16
     private var decoder: FrameDecoder
     /// In the order of their frames.
     private var passed: [Int32] = []
     private let scratch: UnsafeMutableRawBufferPointer
 
-    /// A server's replies bring no descriptors. What a hostile one sends with them the kernel closes.
+    /// A server's replies bring no descriptors. What a hostile one sends with them is closed.
     private let takesDescriptors: Bool
 
     init(maximumLength: Int, takesDescriptors: Bool, scratch: UnsafeMutableRawBufferPointer) {
@@ -51,11 +61,13 @@ struct FrameInlet: ~Copyable {
     /// Whether `next` has something to say without a further `receive`.
     mutating func hasNext() -> Bool { decoder.hasNext() }
 
-    /// Reads once, `limit` bytes at most; with `waiting`, waits for something to read, as long as was said to the socket.
-    mutating func receive(from descriptor: Int32, limit: Int = .max, waiting: Bool = false) -> Outcome {
+    /// Reads once, `limit` bytes at most.
+    mutating func receive(from descriptor: Int32, limit: Int = .max, _ manner: Manner = .trying) -> Outcome {
         var isTruncated = false
         let limit = min(limit, scratch.count)
-        let count = takesDescriptors ? receiveAll(descriptor, limit, waiting, &isTruncated) : receiveBytes(descriptor, waiting)
+        let count = receiveAll(descriptor, limit, manner, &isTruncated)
+        // Taken all the same: the kernel would close what nobody takes, on this thread.
+        if !takesDescriptors && !passed.isEmpty { closePassed() }
         if count < 0 {
             switch errno {
             case EAGAIN: return .wouldBlock
@@ -63,25 +75,20 @@ struct FrameInlet: ~Copyable {
             case let code: return .failed(.system(operation: "recvmsg", errno: code))
             }
         }
-        if isTruncated { return .failed(.system(operation: "receiving descriptors", errno: EMFILE)) }
+        if isTruncated && takesDescriptors { return .failed(.system(operation: "receiving descriptors", errno: EMFILE)) }
         if count == 0 { return .ended }
         decoder.append(UnsafeRawBufferPointer(rebasing: scratch[..<Int(count)]))
         return checkDescriptors()
     }
 
-    private mutating func receiveAll(_ descriptor: Int32, _ limit: Int, _ waiting: Bool, _ isTruncated: inout Bool) -> Int64 {
+    private mutating func receiveAll(_ descriptor: Int32, _ limit: Int, _ manner: Manner, _ isTruncated: inout Bool) -> Int64 {
         withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
             var passedCount: Int32 = 0
             let count = cplatform_receive(
-                descriptor, waiting, scratch.baseAddress, limit, arrived.baseAddress, &passedCount, &isTruncated)
+                descriptor, manner.rawValue, scratch.baseAddress, limit, arrived.baseAddress, &passedCount, &isTruncated)
             if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
             return count
         }
-    }
-
-    private func receiveBytes(_ descriptor: Int32, _ waiting: Bool) -> Int64 {
-        var (none, isTruncated) = (Int32(0), false)
-        return cplatform_receive(descriptor, waiting, scratch.baseAddress, scratch.count, nil, &none, &isTruncated)
     }
 
     /// Descriptors come with the first byte of their frame. So when only a part of a frame is left, exactly its own are there; a peer that sends
@@ -119,10 +126,14 @@ struct FrameInlet: ~Copyable {
         return descriptors
     }
 
+    private mutating func closePassed() {
+        for descriptor in passed { DescriptorCloser.close(descriptor) }
+        passed = []
+    }
+
     /// Gives up what was received and not handed out.
     mutating func close() {
-        for descriptor in passed { closeDescriptor(descriptor) }
-        passed = []
+        closePassed()
         decoder.clear()
     }
 }
@@ -161,5 +172,3 @@ struct FrameOutlet: Sendable {
         return 0
     }
 }
-
-private func closeDescriptor(_ descriptor: Int32) { close(descriptor) }

@@ -3,18 +3,10 @@
 // Lifecycle of a descriptor: made by the kernel when the message was received, owned by the object until somebody takes it, closed with the
 // object otherwise.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
-
 extension RunLoop {
     /// File descriptors that came with a message; new ones, close-on-exec, for files that the sender has open.
     ///
-    /// What nobody takes is closed with this object. Thread-safe.
+    /// What nobody takes is closed with this object, by a thread of the library's if that may block. Thread-safe.
     public final class PassedDescriptors: Sendable {
         private let untaken: Guarded<[Int32?]>
         /// How many came, taken or not.
@@ -28,7 +20,7 @@ extension RunLoop {
         }
 
         deinit {
-            for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { close(descriptor) }
+            for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { DescriptorCloser.close(descriptor) }
         }
 
         /// The descriptor at `index`, in the order of sending, which is the caller's to close from now on; nil when it was taken before.

@@ -63,7 +63,6 @@ final class PortEngine: @unchecked Sendable {
         if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
         self.set = set
         do {
-            // Signals are for the threads of the program; this one must not be where its handlers run.
             thread = try RunLoopThread(name: "message-ports", setup: { _ in blockSignals() })
         } catch {
             cplatform_close_port_set(&set)
@@ -117,10 +116,4 @@ extension RunLoop.SourceError {
     fileprivate var errno: Int32 {
         if case .system(_, let errno) = self { errno } else { 0 }
     }
-}
-
-private func blockSignals() {
-    var all = sigset_t()
-    sigfillset(&all)
-    pthread_sigmask(SIG_SETMASK, &all, nil)
 }

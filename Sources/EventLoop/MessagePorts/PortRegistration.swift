@@ -88,7 +88,7 @@ final class PortRegistration: Sendable {
     private static func isLive(_ file: String, in directory: PortDirectory) throws(RunLoop.PortError) -> Bool {
         let connection = cplatform_connect_to(directory.socketPath(of: file), 0)
         if connection >= 0 {
-            close(connection)
+            DescriptorCloser.end(connection)
             return true
         }
         switch errno {
@@ -128,7 +128,7 @@ final class PortRegistration: Sendable {
                 }
             }
             if PortPeer(of: connection)?.isOurUser == true { return connection }
-            close(connection)
+            DescriptorCloser.end(connection)
             throw .notPermitted
         }
         // What others have made where ours would be is not ours, and says nothing of names, as long as there is a place for ours.

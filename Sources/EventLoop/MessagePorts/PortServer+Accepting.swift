@@ -16,9 +16,13 @@ extension PortServer {
     private static let retryAfter = Duration.milliseconds(100)
 
     /// More than these, and a new one takes the place of an old one. Half of what the process may open is the program's.
-    static var connectionLimit: Int { min(512, max(8, sysconf(Int32(_SC_OPEN_MAX)) / 2)) }
+    static func connectionLimit(openLimit: Int = sysconf(Int32(_SC_OPEN_MAX))) -> Int { min(512, max(8, openLimit / 2)) }
 
     func accept() {
+        // The program may have changed it.
+        let openLimit = sysconf(Int32(_SC_OPEN_MAX))
+        // Closing has come to a standstill. To let in more would use up all descriptors.
+        if DescriptorCloser.pending > 2 * descriptorLimit { return pauseAccepting() }
         var evictions = 0
         for _ in 0..<Self.acceptsAtOnce {
             let descriptor = cplatform_accept_client(listener)
@@ -29,18 +33,19 @@ extension PortServer {
                     evictions += 1
                     continue
                 }
+                if errno == EMFILE { hasRunShort() }
                 return pauseAccepting()
             }
             guard let peer = PortPeer(of: descriptor), peer.isOurUser else {
-                close(descriptor)
+                DescriptorCloser.end(descriptor)
                 continue
             }
-            if connections.count >= Self.connectionLimit { _ = makeRoom(orNobody: false) }
-            add(descriptor, peer)
+            if connections.count >= Self.connectionLimit(openLimit: openLimit) { _ = makeRoom(orNobody: false) }
+            add(descriptor, peer, openLimit)
         }
     }
 
-    private func add(_ descriptor: Int32, _ peer: PortPeer) {
+    private func add(_ descriptor: Int32, _ peer: PortPeer, _ openLimit: Int) {
         lastToken += 1
         let token = lastToken
         let isOpen = open.withLock { open in
@@ -50,12 +55,14 @@ extension PortServer {
         var set = set
         guard isOpen, cplatform_port_set_watch(&set, descriptor, token, Readiness.read.rawValue, true) == 0 else {
             open.withLock { $0?[token] = nil }
-            close(descriptor)
+            DescriptorCloser.end(descriptor)
             return
         }
         let connection = ServedConnection(
             token: token, descriptor: descriptor, process: peer.process, maximumLength: maximumLength, scratch: scratch)
         connection.lastHeard = ticks
+        // A new descriptor has the lowest number that is free.
+        connection.isWary = Int(descriptor) + 2 * Int(CPLATFORM_PASSED_LIMIT) > openLimit
         connections[token] = connection
         // Most clients have sent something by the time they are let in.
         read(connection)

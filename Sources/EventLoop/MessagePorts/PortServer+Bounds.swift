@@ -66,6 +66,20 @@ extension PortServer {
         connections.values.contains { $0.process == process && $0.countedDescriptors > 0 }
     }
 
+    // MARK: Descriptors
+
+    func manner(_ connection: ServedConnection) -> FrameInlet.Manner {
+        // Those that came before have not been closed yet: more would use up all that there are.
+        if DescriptorCloser.pending > descriptorLimit { return .refusing }
+        if connection.isWary { return .wary }
+        guard let end = waryUntil else { return .trying }
+        if clock() < end { return .wary }
+        waryUntil = nil
+        return .trying
+    }
+
+    func hasRunShort() { waryUntil = clock().advanced(by: .seconds(1)) }
+
     // MARK: Replies
 
     /// Whether a request of this connection has to wait until replies have been read: there are too many, and some are its process's.

@@ -42,6 +42,7 @@ final class PortServer: @unchecked Sendable {
     let open = Guarded<[UInt64: Int32]?>([:])
 
     private let hasEnded = Atomic<Bool>(false)
+    private let listenerIsEmpty = Atomic<Bool>(false)
 
     // SAFETY: touched only by whoever serves the port.
     @exclusivity(unchecked) var connections: [UInt64: ServedConnection] = [:]
@@ -62,6 +63,8 @@ final class PortServer: @unchecked Sendable {
     @exclusivity(unchecked) var waitingForDescriptors: [ServedConnection] = []
     /// The process has no descriptors left: until when nobody is accepted.
     @exclusivity(unchecked) var pausedUntil: RunLoop.Instant?
+    /// The process has had no descriptors left: until when the port is wary of losing some.
+    @exclusivity(unchecked) var waryUntil: RunLoop.Instant?
     @exclusivity(unchecked) private var alarm: Int64 = 0
     /// The only one that was ready last time: it is asked first.
     @exclusivity(unchecked) private var guess: ServedConnection?
@@ -117,7 +120,9 @@ final class PortServer: @unchecked Sendable {
         registration.withdraw()
         // Nobody new gets in, and those who wait to be let in are told.
         cplatform_shutdown(listener)
-        while case let client = cplatform_accept_client(listener), client >= 0 { close(client) }  // ends: it listens no more
+        while case let client = cplatform_accept_client(listener), client >= 0 { DescriptorCloser.end(client) }  // ends: it listens no more
+        // Without descriptors some are left.
+        listenerIsEmpty.store(cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_EXHAUSTED, ordering: .releasing)
         open.withLock { open in
             for descriptor in (open ?? [:]).values { cplatform_shutdown(descriptor) }
             open = nil
@@ -129,7 +134,12 @@ final class PortServer: @unchecked Sendable {
         if hasEnded.exchange(true, ordering: .acquiringAndReleasing) { return }
         for connection in connections.values { drop(connection) }
         ready = []
-        close(listener)
+        // In its queue there may be messages that nobody has read.
+        if listenerIsEmpty.load(ordering: .acquiring) || belongsToParentProcess {
+            close(listener)
+        } else {
+            DescriptorCloser.close(listener)
+        }
         var set = set
         cplatform_close_port_set(&set)
     }
@@ -247,10 +257,13 @@ final class PortServer: @unchecked Sendable {
     func read(_ connection: ServedConnection) {
         for _ in 0..<Self.readsAtOnce where !connection.inlet.hasNext() {
             guard let limit = bytesToRead(connection) else { return }
-            switch connection.inlet.receive(from: connection.descriptor, limit: limit) {
+            switch connection.inlet.receive(from: connection.descriptor, limit: limit, manner(connection)) {
             // A small frame has come whole by now; what is longer is read on.
             case .received: if connection.inlet.heldBytes < 1 << 12 { return }
             case .wouldBlock: return
+            case .failed(.system(_, EMFILE)):
+                hasRunShort()
+                return drop(connection)
             case .ended, .failed: return drop(connection)
             }
         }
@@ -313,7 +326,8 @@ final class PortServer: @unchecked Sendable {
             var set = set
             cplatform_port_set_forget(&set, connection.descriptor)
         }
-        close(connection.descriptor)
+        // The parent's connection goes on.
+        if belongsToParentProcess { close(connection.descriptor) } else { DescriptorCloser.end(connection.descriptor) }
         if belongsToParentProcess { return }
         if pausedUntil != nil { resumeAccepting() }
         uncount(connection)

@@ -92,7 +92,7 @@ extension RemoteConnection {
                 waitLimit = limit
                 cplatform_limit_waiting(descriptor, limit)
             }
-            return inlet.receive(from: descriptor, waiting: true)
+            return inlet.receive(from: descriptor, .waiting)
         }
         _ = cplatform_await_readable(descriptor, left)
         return inlet.receive(from: descriptor)

@@ -83,7 +83,8 @@ final class RemoteConnection: @unchecked Sendable {
     deinit {
         inlet.close()
         scratch.deallocate()
-        close(descriptor)
+        // The parent's connection goes on.
+        if belongsToParentProcess { close(descriptor) } else { DescriptorCloser.end(descriptor) }
     }
 
     /// In a child of fork the connection is the parent's.

@@ -30,6 +30,8 @@ final class ServedConnection {
     @exclusivity(unchecked) var isWaiting = false
     /// A message of it has been handled.
     @exclusivity(unchecked) var hasSpoken = false
+    /// The process had few descriptors left when it was accepted.
+    @exclusivity(unchecked) var isWary = false
     /// When it was last heard, in the port's own count.
     @exclusivity(unchecked) var lastHeard: UInt64 = 0
     /// What it makes the port keep, as the port has counted it; and since when without a message of it handled, in the port's own count.

@@ -131,7 +131,7 @@ import Testing
             first.send(rawFrame(length: 0, body: [1]))
             let crowd = Box<[RawClient]>([])
             let served = server.serve { _, _ in
-                for _ in 0..<(PortServer.connectionLimit + 1) {
+                for _ in 0..<(PortServer.connectionLimit() + 1) {
                     crowd.change { $0.append(try! RawClient(name)) }  // the port is there
                     crowd.value.last!.send(rawFrame(1, length: 0, body: [1]))
                     let nested = server.serve { _, _ in nil }

@@ -57,7 +57,7 @@ func boundTransfers(_ descriptor: Int32) {
 /// Sends bytes with descriptors, whether the frames in them announce any or not.
 func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: Int32...) { sendRaw(descriptor, bytes, passed) }
 
-func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32]) {
+func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32], flags: Int32 = 0) {
     // struct cmsghdr: a length of eight bytes, level and type of four each; then the descriptors, up to a multiple of eight.
     var control = [UInt8](repeating: 0, count: 16 + (4 * passed.count + 7) / 8 * 8)
     control.withUnsafeMutableBytes { raw in
@@ -73,7 +73,7 @@ func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32]) {
                 message.msg_iovlen = 1
                 message.msg_control = raw.baseAddress
                 message.msg_controllen = raw.count
-                _ = sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL))
+                _ = sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL) | flags)
             }
         }
     }

@@ -1,0 +1,178 @@
+// Rules proved here: a descriptor whose close blocks keeps nobody waiting, wherever it is when nobody wants it.
+//  - On the serving side: it was ignored, not taken, sent with half a message or with none, left unread or never accepted, or it came when the
+//    process had no descriptors left, or with an urgent byte.
+//  - On the asking side: it came with a reply, was left unread, or came from a server that has closed.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@testable import EventLoop
+
+/// A TCP connection whose close waits for a peer that reads nothing: SO_LINGER, with bytes that do not go.
+private final class LingeringSocket {
+    /// Longer than any other wait here, so that whoever waits for it fails.
+    static let seconds: Int32 = 300
+    private(set) var descriptor: Int32
+    private let peer: Int32
+
+    init() throws {
+        let listener = socket(AF_INET, SocketKind.stream, 0)
+        defer { close(listener) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let client = socket(AF_INET, SocketKind.stream, 0)
+        let isConnected = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, size) == 0 && listen(listener, 1) == 0 && getsockname(listener, $0, &size) == 0
+                    && connect(client, $0, size) == 0
+            }
+        }
+        try #require(isConnected)
+        peer = accept(listener, nil, nil)
+        descriptor = client
+        var option = linger(l_onoff: 1, l_linger: Self.seconds)
+        try #require(setsockopt(client, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size)) == 0)
+        let bytes = [UInt8](repeating: 1, count: 1 << 16)
+        while send(client, bytes, bytes.count, Int32(MSG_DONTWAIT) | Int32(MSG_NOSIGNAL)) > 0 {}  // ends: the peer reads nothing
+    }
+
+    /// The other copies are the only ones from now on.
+    func letGo() {
+        // Without waiting: the message in which it went has a copy.
+        if descriptor >= 0 { close(descriptor) }
+        descriptor = -1
+    }
+
+    deinit {
+        // A reset ends all waits for it.
+        var option = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(peer, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+        close(peer)
+        letGo()
+    }
+}
+
+@Suite(.serialized) struct PortClosingTests {
+    private static let limit = Duration.seconds(60)
+
+    private func isServed(_ name: String) throws -> Bool {
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        return try remote.request(id: 0, data: [9], sendTimeout: Self.limit, replyTimeout: Self.limit) == [9]
+    }
+
+    enum Case: String, CaseIterable, Sendable {
+        case ignored, notTaken, unannounced, half, unread, urgent
+    }
+
+    @Test(arguments: Case.allCases)
+    func `a port goes on while a descriptor that nobody wants is being closed`(what: Case) throws {
+        let name = freshName()
+        let port =
+            what == .notTaken
+            ? try RunLoop.LocalMessagePort(name: name, descriptorHandler: { _, _, data, _ in data })
+            : try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
+        let lingering = try LingeringSocket()
+        do {
+            // Before the port is served, so that the port's copy is the last one.
+            let client = try RawClient(name)
+            switch what {
+            case .ignored, .notTaken: sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5, 1]), lingering.descriptor)
+            case .unannounced: sendRaw(client.descriptor, rawFrame(length: 1, body: [5, 1]) + [0xE7], lingering.descriptor)
+            case .half: sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5]), lingering.descriptor)
+            case .unread:
+                // What is wrong is found in the first read; the descriptor is behind it.
+                client.send([UInt8](repeating: 0, count: 1 << 16))
+                sendRaw(client.descriptor, [0], lingering.descriptor)
+            case .urgent:
+                client.send(rawFrame(length: 100))
+                sendRaw(client.descriptor, [1], [lingering.descriptor], flags: Int32(MSG_OOB))
+                client.send([1, 2])
+            }
+            lingering.letGo()
+        }
+        let running = RunningLoop { $0.add(port) }
+        for _ in 0..<3 { #expect(try isServed(name)) }
+        withExtendedLifetime(lingering) {}
+        port.invalidate()
+        try running.end()
+    }
+
+    @Test func `a port ends while a client that it never accepted has sent a descriptor`() throws {
+        let lingering = try LingeringSocket()
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
+        let client = try RawClient(name)
+        sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5, 1]), lingering.descriptor)
+        lingering.letGo()
+        let took = ContinuousClock().measure { port.invalidate() }
+        #expect(took < Self.limit)
+        #expect(client.isClosedByPort())
+    }
+
+    @Test func `a port that has no descriptors left goes on while those of a message are being closed`() throws {
+        let name = freshName()
+        let peer = try PeerProcess("starve", name)
+        #expect(peer.line() == "ready")
+        let lingering = try LingeringSocket()
+        let process = try #require(try RunLoop.RemoteMessagePort(name: name).ask(4).flatMap { pid_t($0) })
+        do {
+            // It reads nothing before its copies are the last ones.
+            kill(process, SIGSTOP)
+            defer { kill(process, SIGCONT) }
+            let client = try RawClient(name)
+            sendRaw(
+                client.descriptor, rawFrame(descriptors: 64, length: 1, body: [5, 1]), [Int32](repeating: lingering.descriptor, count: 64))
+            lingering.letGo()
+        }
+        for _ in 0..<3 { #expect(try isServed(name)) }
+        withExtendedLifetime(lingering) {}
+        _ = peer.killed()
+    }
+
+    @Test(arguments: [false, true])
+    func `a client goes on while a descriptor that came from its server is being closed`(isRead: Bool) throws {
+        let lingering = try LingeringSocket()
+        var ends: [Int32] = [-1, -1]
+        #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
+        defer { close(ends[1]) }
+        let far = ends[1]
+        let near = ends[0]
+        let took = try ContinuousClock().measure {
+            let connection = try RemoteConnection(near, engine: try PortEngine.shared(), maximumLength: 100)
+            let waiter = ReplyWaiter(.thread)
+            try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
+            sendRaw(far, rawFrame(3, length: 1, body: [5, 1]), lingering.descriptor)
+            lingering.letGo()
+            if isRead {
+                let reply = try connection.awaitReply(waiter, .now.advanced(by: Self.limit))
+                #expect(reply == [5])
+            }
+            connection.end(.becameInvalid)
+            // The last who has it closes it.
+        }
+        #expect(took < Self.limit)
+    }
+
+    @Test func `what is closed elsewhere is closed in the end, and in a child of fork too`() async {
+        await #expect(processExitsWith: .success) {
+            func closesAll() -> Bool {
+                let pipes = (0..<100).map { _ in SocketPair() }
+                // The far end reads the end of file when nobody has the near one any more.
+                let copies = pipes.map { fcntl($0.near, F_DUPFD_CLOEXEC, 0) }
+                for copy in copies { DescriptorCloser.close(copy) }
+                for _ in 0..<60_000 where DescriptorCloser.pending > 0 { usleep(1_000) }
+                return DescriptorCloser.pending == 0 && copies.allSatisfy { fcntl($0, F_GETFD) < 0 }
+            }
+            let isClosed = closesAll()
+            let end = inForkedChild { closesAll() ? 0 : 1 }
+            exit(isClosed && end.status == 0 ? 0 : 1)
+        }
+    }
+}
+
+#endif
