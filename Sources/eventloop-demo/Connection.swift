@@ -51,7 +51,7 @@ final class Connection {
             let source = try RunLoop.DescriptorSource(
                 descriptor: descriptor, events: .write, label: "client \(number)"
             ) { _, events in here.value.ready(events) }
-            source.onInvalidation { [descriptor] in Sockets.release(descriptor) }
+            source.onInvalidation { Sockets.release($0.descriptor) }
             RunLoop.current.add(source)
             self.source = source
         } catch {

@@ -43,7 +43,7 @@ extension RunLoop {
         }
         source.isAccepting = false
         // The loop alone holds the source, so that it goes with the loop.
-        source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
         mailbox.connect(demand: { [weak source] in source?.isAccepting = true }, removal: { [weak source] in source?.invalidate() })
         // An ended loop refuses it; then the first `next` throws.
         if !add(source, forMode: mode) { source.invalidate() }
@@ -77,7 +77,7 @@ extension RunLoop {
             case .failure(let error): mailbox.end(throwing: error)
             }
         }
-        source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
         mailbox.connect { [weak source] in source?.invalidate() }
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }

@@ -27,7 +27,7 @@ extension RunLoop {
         let source = try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in
             mailbox.post(status) { _, _ in }
         }
-        source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
         mailbox.connect { [weak source] in source?.invalidate() }
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }

@@ -52,7 +52,7 @@ extension RunLoop {
             }
             source.isArmed.store(false, ordering: .releasing)
             // The loop alone holds the source, so that it goes with the loop.
-            source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+            source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
             mailbox.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
         }

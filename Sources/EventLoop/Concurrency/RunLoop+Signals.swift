@@ -45,7 +45,7 @@ extension RunLoop {
                 mailbox.post(count) { waiting, new in waiting += new }
             }
             // The loop alone holds the source, so that it goes with the loop.
-            source.onInvalidation { [weak source] in mailbox.end(throwing: source?.failure ?? RunLoopEnded()) }
+            source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
             mailbox.connect { [weak source] in source?.invalidate() }
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
         }

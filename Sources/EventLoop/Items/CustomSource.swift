@@ -53,6 +53,8 @@ extension RunLoop {
             super.init(isWatched: false, label: label, site: CreationSite(file, line))
         }
 
+        deinit { endByLastRelease() }
+
         /// Whether a signal is pending. Thread-safe.
         public var isSignaled: Bool { signalWord.isPending }
 

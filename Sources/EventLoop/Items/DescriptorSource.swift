@@ -7,7 +7,7 @@ extension RunLoop {
     ///
     /// The loop never reads or writes the descriptor. An error or a hang-up makes the source ready for all that it asked for, so
     /// that the next read or write reports it. With no events asked for it stays registered, keeps its mode alive and is silent.
-    /// Several sources may watch one descriptor. Close the descriptor in `onInvalidation`, not before.
+    /// Several sources may watch one descriptor. Close the descriptor in `onInvalidation { close($0.descriptor) }`, not before.
     ///
     /// Thread-safe. In several loops the handler never runs on two threads at once, and a one-shot fires once in all.
     public final class DescriptorSource: Source, @unchecked Sendable {
@@ -60,6 +60,8 @@ extension RunLoop {
             self.handler = HandlerSlot(Handler(handler))
             super.init(isWatched: true, isDescriptor: true, label: label, site: CreationSite(file, line))
         }
+
+        deinit { endByLastRelease() }
 
         override var watch: Watch? {
             let trigger: WatchTrigger =

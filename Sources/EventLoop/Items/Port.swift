@@ -54,7 +54,10 @@ extension RunLoop {
             super.init(isWatched: false, holdsMessages: true, label: label, site: CreationSite(file, line))
         }
 
-        deinit { assert(batch.isEmpty, "a batch ends with the step that took it") }
+        deinit {
+            assert(batch.isEmpty, "a batch ends with the step that took it")
+            endByLastRelease()
+        }
 
         // MARK: Being served
 

@@ -56,6 +56,11 @@ extension RunLoop {
             super.init(isWatched: true, label: label, site: CreationSite(file, line))
         }
 
+        deinit {
+            child.end()
+            endByLastRelease()
+        }
+
         override var watch: Watch? {
             Watch(descriptor: child.descriptor, wanted: .read, trigger: .level, priority: .default, identity: child.identity)
         }

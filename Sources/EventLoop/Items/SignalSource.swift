@@ -48,6 +48,12 @@ extension RunLoop {
             super.init(isWatched: true, label: label, site: CreationSite(file, line))
         }
 
+        deinit {
+            // First: the earlier handler is back by then.
+            signals.end()
+            endByLastRelease()
+        }
+
         override var watch: Watch? {
             Watch(descriptor: signals.descriptor, wanted: .read, trigger: .level, priority: .default, identity: signals.identity)
         }

@@ -106,6 +106,8 @@ extension RunLoop {
             super.init(isWatched: true, label: label, site: CreationSite(file, line))
         }
 
+        deinit { endByLastRelease() }
+
         /// The socket's own address: with the port that the kernel chose, or the file it is bound to. Of a connecting source nil once the
         /// socket is no longer its own. Thread-safe.
         public var localAddress: SocketAddress? {

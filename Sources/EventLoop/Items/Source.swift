@@ -34,9 +34,8 @@ extension RunLoop {
         }
 
         deinit {
-            // The last release of a source anywhere counts as its invalidation. The subclass's part is gone by now.
-            _ = rundown.invalidate()
-            callInvalidationBodies()
+            // A kind without a deinit of its own; its part is gone by now.
+            if rundown.isValid { endByLastRelease() }
         }
 
         /// False once the source was invalidated, or failed by itself. Thread-safe.
@@ -45,16 +44,23 @@ extension RunLoop {
         /// Why the source became invalid by itself (its descriptor was closed, the kernel refused it); nil otherwise.
         public var failure: SourceError? { state.withLock { $0.failure } }
 
-        /// Called once, when no call of the handler is in progress or can follow: the place to close a descriptor.
+        /// Called once, when no call of the handler is in progress or can follow.
+        ///
+        /// A closure that needs the source takes it as its argument: `onInvalidation { close($0.descriptor) }`. One that captured the source would
+        /// keep it alive, and the source the closure, until somebody invalidates it.
         ///
         /// On the owning thread, after the kernel has let go of the descriptor in every loop and mode; at once, on the caller's
         /// thread, if the source is invalid and finished already, or was never added. Several calls add up, in order. Thread-safe.
         public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+            addInvalidation { _ in body() }
+        }
+
+        final func addInvalidation(_ body: @escaping @Sendable (Source) -> Void) { /* DOES CALLOUT */
             let isFinished = state.withLock { state in
                 if !state.isFinished { state.addInvalidation(body) }
                 return state.isFinished
             }
-            if isFinished { body() }
+            if isFinished { body(self) }
         }
 
         // MARK: For subclasses
@@ -106,13 +112,42 @@ extension RunLoop {
             callInvalidationBodies()
         }
 
+        /// The last release of a source anywhere counts as its invalidation. For the deinit of each kind, while its own part is there: the
+        /// closures are handed the source.
+        final func endByLastRelease() { /* DOES CALLOUT */
+            // If it was invalidated before, it was finished too: what uses a source holds it.
+            guard rundown.invalidate().first else { return }
+            releaseHandlers()
+            callInvalidationBodies()
+        }
+
         private func callInvalidationBodies() { /* DOES CALLOUT */
             let bodies = state.withLockUnlessInherited { state in
                 state.isFinished = true
                 return state.takeInvalidations()
             }
-            for body in bodies ?? [] { body() }
+            for body in bodies ?? [] { body(self) }
         }
+    }
+}
+
+/// Every source, as a protocol, so that a member can name the kind of source that it is called on.
+public protocol _SourceOfAKind: RunLoop.Source {}
+extension RunLoop.Source: _SourceOfAKind {}
+
+extension _SourceOfAKind {
+    /// Called once, with the source, when no call of its handler is in progress or can follow: the place to close a descriptor.
+    ///
+    /// ```
+    /// source.onInvalidation { close($0.descriptor) }
+    /// ```
+    ///
+    /// On the owning thread, after the kernel has let go of the descriptor in every loop and mode; at once, on the caller's
+    /// thread, if the source is invalid and finished already, or was never added. When the source is invalid because its last reference
+    /// has gone, the closure may use it and not keep it. Several calls add up, in order. Thread-safe.
+    public func onInvalidation(_ body: @escaping @Sendable (Self) -> Void) { /* DOES CALLOUT */
+        // It is called with this source.
+        addInvalidation { body(unsafeDowncast($0, to: Self.self)) }
     }
 }
 
@@ -127,7 +162,7 @@ struct SourceState: Sendable {
     /// What few sources have.
     private final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, with the state that holds it.
-        var onInvalidation: [@Sendable () -> Void] = []
+        var onInvalidation: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
         var waitingToServe: [SourceMembership] = []
     }
@@ -144,9 +179,9 @@ struct SourceState: Sendable {
         set { makeRare().failure = newValue }
     }
 
-    mutating func addInvalidation(_ body: @escaping @Sendable () -> Void) { makeRare().onInvalidation.append(body) }
+    mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) { makeRare().onInvalidation.append(body) }
 
-    mutating func takeInvalidations() -> [@Sendable () -> Void] {
+    mutating func takeInvalidations() -> [@Sendable (RunLoop.Source) -> Void] {
         defer { rare?.onInvalidation = [] }
         return rare?.onInvalidation ?? []
     }

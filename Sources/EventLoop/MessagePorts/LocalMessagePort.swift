@@ -77,7 +77,7 @@ extension RunLoop {
         deinit {
             // The last release of a port that nobody has invalidated: it is in no loop.
             if isValid { server.withdraw() }
-            server.end()
+            endByLastRelease()
         }
 
         override var watch: Watch? {
