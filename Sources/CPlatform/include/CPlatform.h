@@ -73,8 +73,8 @@ static inline uint64_t cplatform_ticks(void) {
 // MARK: Locking
 
 // A lock of one word, all zero when free. Synchronization.Mutex does the same at the same speed, but its slow path lies in a library
-// without instrumentation, so that ThreadSanitizer reports races where there are none as soon as two threads meet (Swift 6.3). When it
-// does not any more, `Guarded` can go back to it, but for one thing: this one notices forks.
+// without instrumentation, so that ThreadSanitizer reports races where there are none as soon as two threads meet (Swift 6.3). And this one
+// notices forks.
 //
 // A lock that another thread held at a fork is *inherited* in the child: nobody will unlock it, and what it guards is half changed.
 struct cplatform_lock { uint32_t word; };

@@ -1,0 +1,29 @@
+// Rule proved here (docs/architecture.md, "Forks"):
+// - What the process shares under a lock is held over every fork: each static lock is locked by a `holdOverFork` of its file, and LoopForks or
+//   PortForks calls it.
+
+import Testing
+
+@Suite struct ForkedStateTests {
+    @Test func `every lock of the whole process is held over a fork`() {
+        let sources = Checkout.files.filter { $0.path.hasPrefix("Sources/EventLoop/") }
+        let calls = sources.filter { $0.path.hasSuffix("Forks.swift") }.flatMap(\.lines).filter { $0.text.hasSuffix(".holdOverFork()") }
+        var found = 0
+        for file in sources {
+            let locks = file.lines.filter { $0.text.contains("static let ") && ($0.text.contains("Guarded") || $0.text.contains("Mutex")) }
+            for lock in locks {
+                found += 1
+                // `private static let loops = Guarded…`
+                let words = lock.text.split { $0 == " " || $0 == ":" }
+                let name = words.drop { $0 != "let" }.dropFirst().first ?? ""
+                #expect(
+                    file.lines.contains { $0.text.contains("= \(name).lockValue()") },
+                    "\(file.path):\(lock.number): `\(name)` is not held over a fork; see LoopForks.swift")
+            }
+            let holds = file.lines.filter { $0.text.contains("static func holdOverFork()") }
+            #expect(holds.count == (locks.isEmpty ? 0 : 1), "\(file.path)")
+        }
+        #expect(found >= 6)
+        #expect(calls.count == sources.filter { $0.lines.contains { $0.text.contains("static func holdOverFork()") } }.count)
+    }
+}
