@@ -70,16 +70,24 @@ func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
         default: false
         }
     }
-    func moves(_ action: Action) -> Bool { if case .move = action { true } else { false } }
+    func addsElsewhere(_ action: Action) -> Bool {
+        switch action {
+        case .move, .addToOther: true
+        default: false
+        }
+    }
 
     // A stop that coincides with the limit: ours says so.
     if cf == model.replacingStops { return "1.6" }
-    // CF serves one descriptor a pass.
-    if world.items.count(where: { $0.kind == .level }) > 1 { return "4.1" }
+    // CF serves one thing a pass: a descriptor, or a wake-up, which a stop is too.
+    let ports = world.items.count { $0.kind == .level }
+    if ports > 1 || (ports > 0 && actions.contains { $0 == .wakeUp || $0 == .stop }) { return "4.1" }
+    // CF reads eight bytes: of what was written twice half is left.
+    if some({ $0 == .level }, { if case .ready = $0 { true } else { false } }) { return "4.2" }
     // CF performs a source that an earlier one of the pass has taken out.
     if world.items.count(where: { $0.kind == .source }) > 1 && some({ $0 == .source }, takesOut) { return "3.10" }
     // CF fires a timer that an earlier one of the pass has moved to another mode.
-    if some(\.isTimer, { moves($0) }) { return "5.4" }
+    if some(\.isTimer, takesOut) && some(\.isTimer, addsElsewhere) { return "5.4" }
     // CF tells an observer that was taken out while others were told.
     if some(\.isObserver, takesOut) { return "7.3" }
     return nil

@@ -184,6 +184,9 @@ final class CFMachine: Machine {
         letTimersBeSeen()
     }
 
+    func addToCommon(_ name: String) { preconditionFailure("CFRunLoop calls out with its lock held") }
+    func removeFromCommon(_ name: String) { preconditionFailure("CFRunLoop calls out with its lock held") }
+    func makeCommon() { preconditionFailure("CFRunLoop calls out with its lock held") }
     func mute(_ name: String, _ isMuted: Bool) { preconditionFailure("CFRunLoop has no events") }
     func rearm(_ name: String) { preconditionFailure("CFRunLoop has no triggers") }
     func fire(_ name: String) { preconditionFailure("CFRunLoop does not fire by hand") }

@@ -4,8 +4,8 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// What is wrong; nil when nothing is. `worker` is one of those that play at the same time.
-func check(_ world: World, _ worker: Int) throws -> String? { compare(try playOnLoop(world, worker), with: world) }
+/// What is wrong; nil when nothing is.
+func check(_ world: World) throws -> String? { compare(try playOnLoop(world), with: world) }
 
 /// What is wrong with a play for one of that world.
 func compare(_ ours: Played, with world: World) -> String? {
@@ -33,8 +33,8 @@ func playOnModel(_ world: World, lastReadyFirst: Bool) -> Played {
     return Played(trace: player.trace, complaints: player.complaintsAtEnd, passes: model.passes)
 }
 
-func playOnLoop(_ world: World, _ worker: Int) throws -> Played {
-    let stage = LoopStage(world, worker)
+func playOnLoop(_ world: World) throws -> Played {
+    let stage = LoopStage(world)
     try plainThread { stage.play() }.join()
     return stage.played()
 }
@@ -44,15 +44,14 @@ private final class LoopStage: @unchecked Sendable {
     // SAFETY: touched by the world's thread until it has been joined, then by the one that joined it.
 
     private let world: World
-    private let worker: Int
     private var player: Player?
     private var objects: [(name: String, object: WeakObject)] = []
     private var passes = 0
 
-    init(_ world: World, _ worker: Int) { (self.world, self.worker) = (world, worker) }
+    init(_ world: World) { self.world = world }
 
     func play() {
-        let machine = LoopMachine(world, worker)
+        let machine = LoopMachine(world)
         let player = Player(world, on: machine)
         self.player = player
         machine.player = player

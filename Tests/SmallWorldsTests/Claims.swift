@@ -9,6 +9,8 @@ struct Claims {
     private let world: World
     private var modes: [String: Set<Mode>] = [:]
     private var second: Set<String> = []
+    private var common: Set<String> = []
+    private var commonModes: Set<Mode> = [.normal]
     private var invalid: Set<String> = []
     private var pending: Set<String> = []
     private var silent: Set<String> = []
@@ -25,12 +27,27 @@ struct Claims {
 
     mutating func willAdd(_ name: String, _ mode: Mode, _ secondLoop: Bool) {
         if invalid.contains(name) { return }
-        let isElsewhere = secondLoop ? modes[name, default: []].isEmpty == false : second.contains(name)
+        let isElsewhere = secondLoop ? !modes[name, default: []].isEmpty || common.contains(name) : second.contains(name)
         if isElsewhere && !world.kind(name).isSource { return }
         if secondLoop { second.insert(name) } else { modes[name, default: []].insert(mode) }
     }
 
     mutating func willRemove(_ name: String, _ mode: Mode) { modes[name]?.remove(mode) }
+
+    mutating func willAddToCommon(_ name: String) {
+        if invalid.contains(name) || second.contains(name) && !world.kind(name).isSource { return }
+        common.insert(name)
+        modes[name, default: []].formUnion(commonModes)
+    }
+
+    mutating func willRemoveFromCommon(_ name: String) {
+        if common.remove(name) != nil { modes[name]?.subtract(commonModes) }
+    }
+
+    mutating func willMakeCommon() {
+        commonModes.insert(.other)
+        for name in common where !invalid.contains(name) { modes[name, default: []].insert(.other) }
+    }
 
     mutating func willInvalidate(_ name: String) {
         invalid.insert(name)

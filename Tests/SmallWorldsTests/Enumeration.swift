@@ -12,8 +12,11 @@ enum Worlds {
         var triggerItem: Item?
     }
 
+    /// A child process for each world is for the long form.
+    static let kinds = Kind.allCases.filter { $0 != .process || playsAllWorlds }
+
     static var callouts: [Callout] {
-        let handlers = Kind.allCases.filter(\.hasHandler).map { kind in
+        let handlers = kinds.filter(\.hasHandler).map { kind in
             Callout(actor: Item("a", kind), word: kind.activity.map { "a:\($0)" } ?? "a")
         }
         func triggered(_ kind: Kind, _ word: String, call: Int = 1, by action: Action) -> Callout {
@@ -22,18 +25,19 @@ enum Worlds {
         return handlers + [
             triggered(.source, "-a", by: .remove("a")), triggered(.source, "-a", by: .invalidate("a")),
             triggered(.source, "+a", call: 2, by: .readd("a")), triggered(.source, "+a@o", by: .addToOther("a")),
-        ] + [Kind.source, .level, .edge, .oneShot, .port, .signal, .listener].map { triggered($0, "~a", by: .invalidate("a")) }
+        ] + kinds.filter(\.isSource).map { triggered($0, "~a", by: .invalidate("a")) }
     }
 
     static func actions(on name: String) -> [Action] {
         [
-            .remove(name), .invalidate(name), .readd(name), .move(name), .addToOther(name), .moveToLoop(name), .ready(name), .mute(name),
-            .unmute(name), .rearm(name), .fire(name), .date(name, -5), .date(name, 0), .date(name, 2),
+            .remove(name), .invalidate(name), .readd(name), .move(name), .addToOther(name), .moveToLoop(name),
+            .addToCommon(name), .removeFromCommon(name), .ready(name), .mute(name), .unmute(name), .rearm(name), .fire(name),
+            .date(name, -5), .date(name, 0), .date(name, 2),
         ]
     }
 
     static let loopActions: [Action] = [
-        .stop, .stopSticky, .wakeUp, .run(.normal, 0), .run(.normal, 3), .run(.other, 0), .run(.other, 3), .block, .perform,
+        .makeCommon, .stop, .stopSticky, .wakeUp, .run(.normal, 0), .run(.normal, 3), .run(.other, 0), .run(.other, 3), .block, .perform,
     ]
 
     struct Casting {
@@ -68,7 +72,7 @@ enum Worlds {
     static var castings: [Casting] {
         callouts.flatMap { callout in
             [Casting(callout: callout)]
-                + Kind.allCases.flatMap { kind in
+                + kinds.flatMap { kind in
                     [false, true].map { Casting(callout: callout, subject: Item("b", kind), subjectIsFirst: $0) }
                 }
         }

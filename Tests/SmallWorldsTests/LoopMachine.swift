@@ -19,6 +19,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
         case port(RunLoop.Port)
         case signal(RunLoop.SignalSource)
         case listener(RunLoop.SocketSource, clients: Box<[Int32]>)
+        case process(RunLoop.ProcessSource)
         case timer(RunLoop.Timer)
         case delayed(RunLoop.DelayedPerform)
         case observer(RunLoop.Observer)
@@ -31,6 +32,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
             case .port(let source): source
             case .signal(let source): source
             case .listener(let source, _): source
+            case .process(let source): source
             default: nil
             }
         }
@@ -53,13 +55,12 @@ final class LoopMachine: Machine, @unchecked Sendable {
     private var isOnSecondLoop = false
     private var made: [String: Made] = [:]
     private var keepers: [RunLoop.KeepAlive] = []
-    private var signalCount: Int32 = 0
-    private let worker: Int
+    private var signals: [Int32] = []
+    private var children: [pid_t] = []
     private let other = RunLoop.Mode("other")
 
     /// On the world's thread.
-    init(_ world: World, _ worker: Int) {
-        self.worker = worker
+    init(_ world: World) {
         loop = RunLoop.current
         clock = RunLoop.ManualClock(start: .ms(100_000), autoAdvance: true)
         loop.use(clock)
@@ -84,6 +85,9 @@ final class LoopMachine: Machine, @unchecked Sendable {
     func takeObjects() -> [(String, WeakObject)] {
         let all = made.map { ($0.key, WeakObject($0.value.object)) }
         for case .listener(_, let clients) in made.values { for client in clients.value { close(client) } }
+        freeSignals.give(signals)
+        // Those that no source has reaped.
+        for child in children { waitpid(child, nil, 0) }
         made = [:]
         (keepers, second) = ([], nil)
         return all
@@ -111,6 +115,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
         case .port: made[name] = .port(RunLoop.Port { [self] _, _ in call(name) })
         case .signal: makeSignal(name)
         case .listener: makeListener(name)
+        case .process: makeProcess(name)
         case .timer: made[name] = .timer(RunLoop.Timer(fireAt: clock.now) { [self] _ in call(name) })
         case .ticker:
             made[name] = .timer(RunLoop.Timer(fireAt: clock.now, interval: .seconds(Model.interval)) { [self] _ in call(name) })
@@ -130,8 +135,8 @@ final class LoopMachine: Machine, @unchecked Sendable {
     }
 
     private func makeSignal(_ name: String) {
-        let signal = testSignal(Int32(worker) * 2 + signalCount)
-        signalCount += 1
+        let signal = freeSignals.take()
+        signals.append(signal)
         var set = sigset_t()
         sigemptyset(&set)
         sigaddset(&set, signal)
@@ -147,11 +152,31 @@ final class LoopMachine: Machine, @unchecked Sendable {
         made[name] = .listener(source, clients: Box([]))
     }
 
+    private func makeProcess(_ name: String) {
+        var child = pid_t()
+        let path = "/bin/true"
+        let code = path.withCString { path in
+            var arguments: [UnsafeMutablePointer<CChar>?] = [strdup(path), nil]
+            defer { free(arguments[0]) }
+            return posix_spawn(&child, path, nil, nil, &arguments, nil)
+        }
+        precondition(code == 0, "posix_spawn: errno \(code)")
+        children.append(child)
+        // It has ended, and is not reaped.
+        var info = siginfo_t()
+        while waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR {}  // ends: the program does
+        let source = try! RunLoop.ProcessSource(pid: child) { [self] _, _ in call(name) }  // a child of this process
+        made[name] = .process(source)
+    }
+
     private func word(_ name: String, _ mode: RunLoop.Mode) -> String { mode == .default ? name : "\(name)@o" }
     private func mode(_ mode: Mode) -> RunLoop.Mode { mode == .normal ? .default : other }
 
     func add(_ name: String, _ mode: Mode, secondLoop: Bool) {
-        let (loop, mode) = (secondLoop ? second!.loop : loop, self.mode(mode))
+        add(name, self.mode(mode), to: secondLoop ? second!.loop : loop)
+    }
+
+    private func add(_ name: String, _ mode: RunLoop.Mode, to loop: RunLoop) {
         switch made[name]! {
         case .timer(let timer): loop.add(timer, forMode: mode)
         case .observer(let observer): loop.add(observer, forMode: mode)
@@ -159,14 +184,19 @@ final class LoopMachine: Machine, @unchecked Sendable {
         }
     }
 
-    func remove(_ name: String, _ mode: Mode) {
-        let mode = self.mode(mode)
+    func remove(_ name: String, _ mode: Mode) { remove(name, self.mode(mode)) }
+
+    private func remove(_ name: String, _ mode: RunLoop.Mode) {
         switch made[name]! {
         case .timer(let timer): loop.remove(timer, forMode: mode)
         case .observer(let observer): loop.remove(observer, forMode: mode)
         case let item: loop.remove(item.asSource!, forMode: mode)
         }
     }
+
+    func addToCommon(_ name: String) { add(name, .common, to: loop) }
+    func removeFromCommon(_ name: String) { remove(name, .common) }
+    func makeCommon() { loop.addCommonMode(other) }
 
     func invalidate(_ name: String) {
         if name == "keepers" { return keepers.forEach { $0.cancel() } }
@@ -211,7 +241,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
         guard let item = made[name] else { return "" }
         func text(_ isValid: Bool, _ isIn: (RunLoop, RunLoop.Mode) -> Bool) -> String {
             (isValid ? "v" : "-") + (isIn(loop, .default) ? "n" : "") + (isIn(loop, other) ? "o" : "")
-                + (second.map { isIn($0.loop, .default) } ?? false ? "2" : "")
+                + (second.map { isIn($0.loop, .default) } ?? false ? "2" : "") + (isIn(loop, .common) ? "c" : "")
         }
         switch item {
         case .timer(let timer):
@@ -296,14 +326,19 @@ final class WeakObject: @unchecked Sendable {
     init(_ object: AnyObject) { self.object = object }
 }
 
-/// A signal that no other test uses, and no other worker.
-private func testSignal(_ number: Int32) -> Int32 {
+/// Signals that no other test uses. Those who play at the same time take others: each source of a signal is told of it.
+private let freeSignals = FreeSignals()
+
+private final class FreeSignals: Sendable {
     #if os(Linux)
     // Queued signals, from the other end than the tests of signals take theirs.
-    return __libc_current_sigrtmax() - 2 - number
+    private let free = Locked((2...13).map { __libc_current_sigrtmax() - $0 })
     #else
-    return [SIGUSR2, SIGINFO, SIGIO, SIGTTOU, SIGTTIN, SIGVTALRM][Int(number) % 6]
+    private let free = Locked([SIGUSR2, SIGINFO, SIGIO, SIGTTOU, SIGTTIN, SIGVTALRM, SIGPROF, SIGXFSZ])
     #endif
+
+    func take() -> Int32 { free.withLock { $0.removeFirst() } }  // a worker takes two at most
+    func give(_ signals: [Int32]) { free.withLock { $0 += signals } }
 }
 
 private func activity(_ letter: Character) -> RunLoop.Activity {

@@ -217,7 +217,11 @@ extension Model {
             servedAt[item.name] = next()
             item.ready -= 1
             if item.kind == .oneShot { item.isArmed = false }
-            using(item) { call(item.name) }
+            using(item) {
+                // The status of a process is reported once, and the source is invalid then (18).
+                if item.kind == .process { invalidate(item.name) }
+                call(item.name)
+            }
             isHandled = true
         }
         return isHandled

@@ -5,6 +5,8 @@ final class ModelItem {
     let name: String
     let kind: Kind
     var isValid = true
+    /// It is recorded for the common modes of the first loop (2.4).
+    var isCommon = false
     /// Where it is: a mode of the first loop, or the second loop's default mode. In the order of the joining.
     var places: [Place] = []
     /// Raised whenever it is put into a place, or what it asks for changes: what was found ready before then is found anew (4.3).
@@ -63,7 +65,7 @@ final class Model: Machine {
     static let interval = 4
     weak var player: Player!
     var items: [ModelItem] = []
-    var observersOfAll: [Place: Bool] = [:]
+    var commonModes: [Mode] = [.normal]
     /// Invalidated on another thread than this loop's.
     var ending: [(item: ModelItem, loop: Int)] = []
     var blocks: [Closure] = []
@@ -112,6 +114,7 @@ final class Model: Machine {
         case .block: blocks.append(Closure(word: spec.name, number: next(), place: home))
         case .perform: performs.append(Closure(word: spec.name, number: next(), place: home))
         case .keepAlive: item.places = [home]
+        case .process: item.ready = 1
         default: break
         }
     }
@@ -129,18 +132,49 @@ final class Model: Machine {
     func add(_ name: String, _ mode: Mode, secondLoop: Bool) {
         let (item, place) = (item(name), Place(loop: secondLoop ? 1 : 0, mode: mode))
         guard item.isValid else { return }
-        if !item.kind.isSource && item.places.contains(where: { $0.loop != place.loop }) { return }
+        if !item.kind.isSource && (item.places.contains { $0.loop != place.loop } || item.isCommon && place.loop != 0) { return }
+        gain(item, place)
+    }
+
+    private func gain(_ item: ModelItem, _ place: Place) {
         if item.isIn(place) { return }
         join(item, place)
-        using(item) { if item.kind == .source { call("+\(word(name, place))") } }
+        using(item) { if item.kind == .source { call("+\(word(item.name, place))") } }
+    }
+
+    private func lose(_ item: ModelItem, _ places: [Place]) {
+        item.places.removeAll { places.contains($0) }
+        using(item) { for place in places where item.kind == .source { call("-\(word(item.name, place))") } }
+    }
+
+    /// 2.4.
+    func addToCommon(_ name: String) {
+        let item = item(name)
+        guard item.isValid, item.kind.isSource || !item.places.contains(where: { $0.loop != 0 }) else { return }
+        item.isCommon = true
+        for mode in commonModes { gain(item, Place(loop: 0, mode: mode)) }
+    }
+
+    /// 2.5.
+    func removeFromCommon(_ name: String) {
+        let item = item(name)
+        guard item.isValid, item.isCommon else { return }
+        item.isCommon = false
+        lose(item, commonModes.map { Place(loop: 0, mode: $0) }.filter { item.isIn($0) })
+    }
+
+    /// 2.3, 2.4.
+    func makeCommon() {
+        if commonModes.contains(.other) { return }
+        commonModes.append(.other)
+        for item in items where item.isCommon && item.isValid { gain(item, Place(loop: 0, mode: .other)) }
     }
 
     /// 3.1, 3.2.
     func remove(_ name: String, _ mode: Mode) {
         let (item, place) = (item(name), Place(loop: 0, mode: mode))
         guard item.isValid, item.isIn(place) else { return }
-        item.places.removeAll { $0 == place }
-        using(item) { if item.kind == .source { call("-\(word(name, place))") } }
+        lose(item, [place])
     }
 
     /// 3.2, 11.1.7: invalid first, what is pending is forgotten, `cancel` for every mode.
@@ -151,7 +185,7 @@ final class Model: Machine {
         item.isValid = false
         item.ready = 0
         // Another loop lets go of it when it runs (13.5).
-        for loop in Set(item.places.map(\.loop)) where loop != currentLoop && item.kind.isSource {
+        for loop in Set(item.places.map(\.loop) + (item.isCommon ? [0] : [])) where loop != currentLoop && item.kind.isSource {
             item.uses += 1
             ending.append((item, loop))
         }
@@ -160,8 +194,8 @@ final class Model: Machine {
         let lost = loops.enumerated().filter { loops.firstIndex(of: $0.element) == $0.offset }.flatMap { _, loop in
             [Mode.normal, .other].map { Place(loop: loop, mode: $0) }.filter { item.isIn($0) }
         }
-        item.places = []
-        using(item) { for place in lost where item.kind == .source { call("-\(word(name, place))") } }
+        item.isCommon = false
+        lose(item, lost)
     }
 
     /// 13.5: `onInvalidation` waits for the calls in progress.
@@ -240,6 +274,7 @@ final class Model: Machine {
         if item.isIn(Place(loop: 0, mode: .normal)) { text += "n" }
         if item.isIn(Place(loop: 0, mode: .other)) { text += "o" }
         if item.isIn(Place(loop: 1, mode: .normal)) { text += "2" }
+        if item.isCommon { text += "c" }
         return text + (hasDates && item.kind.isTimer && item.isValid ? (item.pastDate ?? item.date).map { "@\($0)" } ?? "@-" : "")
     }
 

@@ -6,6 +6,9 @@ protocol Machine: AnyObject {
     func make(_ item: Item)
     func add(_ name: String, _ mode: Mode, secondLoop: Bool)
     func remove(_ name: String, _ mode: Mode)
+    func addToCommon(_ name: String)
+    func removeFromCommon(_ name: String)
+    func makeCommon()
     func invalidate(_ name: String)
     func ready(_ name: String)
     func mute(_ name: String, _ isMuted: Bool)
@@ -120,6 +123,15 @@ final class Player {
             remove(name, .normal)
             remove(name, .other)
             add(name, .normal, secondLoop: true)
+        case .addToCommon(let name):
+            claims.willAddToCommon(name)
+            machine.addToCommon(name)
+        case .removeFromCommon(let name):
+            claims.willRemoveFromCommon(name)
+            machine.removeFromCommon(name)
+        case .makeCommon:
+            claims.willMakeCommon()
+            machine.makeCommon()
         case .ready(let name): ready(name)
         case .mute(let name): mute(name, true)
         case .unmute(let name): mute(name, false)

@@ -13,6 +13,14 @@ import Darwin
 /// Which worlds are played: `SMALL_WORLDS=long` plays all of them, `make worlds`.
 let playsAllWorlds = getenv("SMALL_WORLDS").map { String(cString: $0) } == "long"
 
+/// `SMALL_WORLDS_PART=3/20` plays the third twentieth of each test's worlds, spread over all of them.
+private let part: (number: Int, of: Int) = {
+    let numbers = getenv("SMALL_WORLDS_PART").map { String(cString: $0).split(separator: "/").compactMap { Int($0) } } ?? []
+    return numbers.count == 2 && numbers[1] > 0 ? (numbers[0], numbers[1]) : (1, 1)
+}()
+
+var playsEveryPart: Bool { part.of == 1 }
+
 private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
 
 /// A sanitizer makes each world ten times as slow: the short form plays one world in so many.
@@ -22,8 +30,7 @@ let worldsStep = playsAllWorlds ? 1 : isUnderThreadSanitizer || dlsym(nil, "__as
 let workerCount = playsAllWorlds ? 2 : 1
 
 /// Plays the worlds and records an issue for each that fails, up to twenty.
-func checkAll(_ count: Int, _ world: @escaping @Sendable (Int) -> World, _ check: @escaping @Sendable (World, Int) throws -> String?) throws
-{
+func checkAll(_ count: Int, _ world: @escaping @Sendable (Int) -> World, _ check: @escaping @Sendable (World) throws -> String?) throws {
     let progress = Progress(count)
     let threads = (0..<workerCount).map { worker in
         plainThread {
@@ -33,25 +40,25 @@ func checkAll(_ count: Int, _ world: @escaping @Sendable (Int) -> World, _ check
                 // A signal that a thread sends to itself comes late there.
                 if isUnderThreadSanitizer && world.items.contains(where: { $0.kind == .signal }) { continue }
                 progress.note(world, worker)
-                if let complaint = try check(world, worker) { progress.fail(world, complaint) }
+                if let complaint = try check(world) { progress.fail(world, complaint) }
             }
         }
     }
     progress.waitForWorkers()
     for thread in threads { try thread.join() }
-    print("small worlds: \(count) played, \(progress.failures.count) failed")
+    print("small worlds: \(count / part.of) played, \(progress.failures.count) failed")
     for failure in progress.failures.prefix(20) { Issue.record(Comment(rawValue: failure)) }
 }
 
 private final class Progress: Sendable {
     private struct State {
-        var next = 0
+        var next: Int
         var current: [Int: World] = [:]
         var failures: [String] = []
     }
 
     private let count: Int
-    private let state = Locked(State())
+    private let state = Locked(State(next: part.number - 1))
     private let ended = Pipe()
     /// A world takes less than a millisecond.
     private static let patienceMilliseconds: Int32 = 300_000
@@ -62,7 +69,7 @@ private final class Progress: Sendable {
 
     func take(_ worker: Int) -> Int? {
         state.withLock { state in
-            defer { state.next += 1 }
+            defer { state.next += part.of }
             return state.next < count ? state.next : nil
         }
     }

@@ -49,6 +49,7 @@ extension World {
         case .signal: "\(name).value = try RunLoop.SignalSource(signal: SIGUSR1) { _, _ in call(\"\(name)\") }"
         case .listener:
             "\(name).value = try RunLoop.SocketSource(listeningOn: .ipv4(host: \"127.0.0.1\", port: 0)) { close($1); _ = $2; call(\"\(name)\") }"
+        case .process: "\(name).value = try RunLoop.ProcessSource(pid: childThatHasEnded) { _, _ in call(\"\(name)\") }"
         case .timer: "\(name).value = RunLoop.Timer(fireAt: clock.now) { _ in call(\"\(name)\") }"
         case .ticker: "\(name).value = RunLoop.Timer(fireAt: clock.now, interval: .seconds(4)) { _ in call(\"\(name)\") }"
         case .onDemand: "\(name).value = .onDemand { _ in call(\"\(name)\") }"
@@ -85,6 +86,9 @@ extension World {
             case .listener: return ["// connect to \(item).localAddress"]
             default: return ["\(name)Pipe.write()"]
             }
+        case .addToCommon: return ["loop.add(\(item), forMode: .common)"]
+        case .removeFromCommon: return ["loop.remove(\(item), forMode: .common)"]
+        case .makeCommon: return ["loop.addCommonMode(\"other\")"]
         case .mute: return ["\(item).events = []"]
         case .unmute: return ["\(item).events = .read"]
         case .rearm: return ["\(item).rearm()"]
@@ -111,6 +115,7 @@ extension Kind {
         case .port: "RunLoop.Port"
         case .signal: "RunLoop.SignalSource"
         case .listener: "RunLoop.SocketSource"
+        case .process: "RunLoop.ProcessSource"
         case .timer, .ticker, .onDemand: "RunLoop.Timer"
         case .delayed: "RunLoop.DelayedPerform"
         case .keepAlive: "RunLoop.KeepAlive"

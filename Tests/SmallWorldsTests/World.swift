@@ -12,7 +12,7 @@
 
 /// What an item is.
 enum Kind: String, CaseIterable, Sendable {
-    case source, level, edge, oneShot, port, signal, listener
+    case source, level, edge, oneShot, port, signal, listener, process
     case timer, ticker, onDemand, delayed
     case block, perform
     case seesE, seesT, seesS, seesW, seesA, seesX
@@ -24,7 +24,7 @@ enum Kind: String, CaseIterable, Sendable {
     var isObserver: Bool { activity != nil }
     var isSource: Bool { isWatched || self == .source || self == .port }
     /// The kernel says when it is ready.
-    var isWatched: Bool { isDescriptor || self == .signal || self == .listener }
+    var isWatched: Bool { isDescriptor || self == .signal || self == .listener || self == .process }
     var isDescriptor: Bool { [.level, .edge, .oneShot].contains(self) }
     var isTimer: Bool { [.timer, .ticker, .onDemand, .delayed].contains(self) }
     /// Whether `add` and `remove` take it.
@@ -36,6 +36,9 @@ enum Kind: String, CaseIterable, Sendable {
 /// What a callout does.
 enum Action: Hashable, Sendable {
     case remove(String), invalidate(String), readd(String), move(String), addToOther(String), moveToLoop(String)
+    case addToCommon(String), removeFromCommon(String)
+    /// Makes `other` a common mode.
+    case makeCommon
     /// Makes the item ready once more: a signal, a byte, a message, a connection.
     case ready(String)
     case mute(String), unmute(String), rearm(String), fire(String)
@@ -110,22 +113,23 @@ extension Action {
     var item: String? {
         switch self {
         case .remove(let name), .invalidate(let name), .readd(let name), .move(let name), .addToOther(let name), .moveToLoop(let name),
-            .ready(let name), .mute(let name), .unmute(let name), .rearm(let name), .fire(let name), .date(let name, _):
+            .addToCommon(let name), .removeFromCommon(let name), .ready(let name), .mute(let name), .unmute(let name), .rearm(let name),
+            .fire(let name), .date(let name, _):
             name
-        case .stop, .stopSticky, .wakeUp, .run, .block, .perform: nil
+        case .stop, .stopSticky, .wakeUp, .run, .block, .perform, .makeCommon: nil
         }
     }
 
     /// Whether it can be done to an item of that kind.
     func applies(to kind: Kind) -> Bool {
         switch self {
-        case .remove, .readd, .move, .addToOther, .moveToLoop: kind.isMember
+        case .remove, .readd, .move, .addToOther, .moveToLoop, .addToCommon, .removeFromCommon: kind.isMember
         case .invalidate: kind.isMember || kind == .delayed || kind == .keepAlive
-        case .ready: kind.isSource
+        case .ready: kind.isSource && kind != .process
         case .mute, .unmute: kind.isDescriptor
         case .rearm: kind == .oneShot
         case .fire, .date: kind.isTimer && kind != .delayed
-        case .stop, .stopSticky, .wakeUp, .run, .block, .perform: true
+        case .stop, .stopSticky, .wakeUp, .run, .block, .perform, .makeCommon: true
         }
     }
 }
