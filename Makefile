@@ -16,6 +16,8 @@
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
 #   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about ten minutes)
+#   make test-faults   fail each call of the C library with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
+#   make faults-smoke  a sample of the same, in a minute or two
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            everything that CI checks, in its order
@@ -49,7 +51,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke fork-storm soak soak-smoke worlds format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke test-faults faults-smoke fork-storm soak soak-smoke worlds format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -122,6 +124,19 @@ soak-smoke: release
 # The short form is part of the test suite.
 worlds: dependencies
 	SMALL_WORLDS=long $(SWIFT) test --filter SmallWorldsTests
+
+# Options for eventloop-fault-probe.
+FAULTS ?=
+
+test-faults: dependencies
+	$(SWIFT) build --product eventloop-fault-probe
+	.build/debug/eventloop-fault-probe limits
+	.build/debug/eventloop-fault-probe full
+	.build/debug/eventloop-fault-probe faults $(FAULTS)
+
+faults-smoke: dependencies
+	$(SWIFT) build --product eventloop-fault-probe
+	.build/debug/eventloop-fault-probe faults --sample $(FAULTS)
 
 # Both walk the folder by themselves and pass over hidden folders, the build folders among them.
 format:

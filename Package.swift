@@ -45,7 +45,12 @@ let package = Package(
             name: "EventLoopTests",
             dependencies: [
                 "EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe", "eventloop-port-peer",
+                .target(name: "eventloop-fault-probe", condition: .when(platforms: [.linux])),
             ], swiftSettings: strict),
+        // Faults of the C library made to order, and the program that has the library meet them. It does nothing on other systems.
+        .target(name: "CFaults", path: "Tests/CFaults"),
+        .executableTarget(
+            name: "eventloop-fault-probe", dependencies: ["EventLoop", "CFaults"], path: "Tests/FaultProbe", swiftSettings: strict),
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 int cplatform_make_wake_channel(int ends[2]) {
@@ -23,6 +25,8 @@ void cplatform_wake(const int ends[2]) {
     (void)!write(ends[1], &one, sizeof(one));
     errno = saved;
 }
+
+int cplatform_make_placeholder(void) { return eventfd(0, EFD_CLOEXEC); }
 
 int cplatform_make_deadline_timer(void) { return timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); }
 
@@ -55,13 +59,31 @@ static int readiness_of(short events) {
     return ready;
 }
 
+static short poll_events(int wanted) {
+    short events = 0;
+    if (wanted & CPLATFORM_READ) events |= POLLIN;
+    if (wanted & CPLATFORM_WRITE) events |= POLLOUT;
+    if (wanted & CPLATFORM_CLOSED) events |= POLLRDHUP;
+    return events;
+}
+
 int cplatform_readiness(int descriptor, int wanted) {
-    struct pollfd entry = {.fd = descriptor, .events = 0};
-    if (wanted & CPLATFORM_READ) entry.events |= POLLIN;
-    if (wanted & CPLATFORM_WRITE) entry.events |= POLLOUT;
-    if (wanted & CPLATFORM_CLOSED) entry.events |= POLLRDHUP;
-    if (poll(&entry, 1, 0) <= 0) return 0;
-    return readiness_of(entry.revents);
+    struct pollfd entry = {.fd = descriptor, .events = poll_events(wanted)};
+    return poll(&entry, 1, 0) <= 0 ? 0 : readiness_of(entry.revents);
+}
+
+int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
+    struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+    struct pollfd *polled = calloc((size_t)count, sizeof(*polled));
+    for (int index = 0; polled && index < count; index++) {
+        polled[index].fd = entries[index].descriptor;
+        polled[index].events = poll_events(entries[index].wanted);
+    }
+    int ready = polled ? ppoll(polled, (nfds_t)count, &time, 0) : -1;
+    if (ready < 0 && errno != EINTR) nanosleep(&time, 0);
+    for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
+    free(polled);
+    return ready < 0 ? 0 : ready;
 }
 
 int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/event.h>
 #include <sys/types.h>
@@ -34,6 +35,8 @@ void cplatform_wake(const int ends[2]) {
     errno = saved;
 }
 
+int cplatform_make_placeholder(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
 // libevent's own timeouts take its place there (kqueue's are precise).
 int cplatform_make_deadline_timer(void) {
     errno = ENOSYS;
@@ -57,17 +60,39 @@ int cplatform_probe_descriptor(int descriptor) {
     return result;
 }
 
-int cplatform_readiness(int descriptor, int wanted) {
-    struct pollfd entry = {.fd = descriptor, .events = 0};
-    if (wanted & CPLATFORM_READ) entry.events |= POLLIN;
-    if (wanted & CPLATFORM_WRITE) entry.events |= POLLOUT;
-    if (poll(&entry, 1, 0) <= 0) return 0;
+static short poll_events(int wanted) {
+    short events = 0;
+    if (wanted & CPLATFORM_READ) events |= POLLIN;
+    if (wanted & CPLATFORM_WRITE) events |= POLLOUT;
+    return events;
+}
+
+static int readiness_of(short events) {
     int ready = 0;
-    if (entry.revents & (POLLERR | POLLNVAL)) ready |= CPLATFORM_BROKEN;
-    if (entry.revents & POLLIN) ready |= CPLATFORM_READ;
-    if (entry.revents & POLLOUT) ready |= CPLATFORM_WRITE;
-    if (entry.revents & POLLHUP) ready |= CPLATFORM_CLOSED | CPLATFORM_READ;
+    if (events & (POLLERR | POLLNVAL)) ready |= CPLATFORM_BROKEN;
+    if (events & POLLIN) ready |= CPLATFORM_READ;
+    if (events & POLLOUT) ready |= CPLATFORM_WRITE;
+    if (events & POLLHUP) ready |= CPLATFORM_CLOSED | CPLATFORM_READ;
     return ready;
+}
+
+int cplatform_readiness(int descriptor, int wanted) {
+    struct pollfd entry = {.fd = descriptor, .events = poll_events(wanted)};
+    return poll(&entry, 1, 0) <= 0 ? 0 : readiness_of(entry.revents);
+}
+
+int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
+    int64_t milliseconds = nanoseconds / 1000000 + (nanoseconds % 1000000 != 0);
+    struct pollfd *polled = calloc((size_t)count, sizeof(*polled));
+    for (int index = 0; polled && index < count; index++) {
+        polled[index].fd = entries[index].descriptor;
+        polled[index].events = poll_events(entries[index].wanted);
+    }
+    int ready = polled ? poll(polled, (nfds_t)count, milliseconds > 1000000 ? 1000000 : (int)milliseconds) : -1;
+    if (ready < 0 && errno != EINTR) usleep(1000);
+    for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
+    free(polled);
+    return ready < 0 ? 0 : ready;
 }
 
 int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot) {

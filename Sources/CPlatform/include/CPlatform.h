@@ -100,6 +100,19 @@ int cplatform_make_wake_channel(int ends[2]);
 // Makes `ends[0]` readable; an eventfd has a new edge also when it already was. Async-signal-safe; keeps errno.
 void cplatform_wake(const int ends[2]);
 
+// What one descriptor is polled for, and what it is ready for: bits as below.
+struct cplatform_polled {
+    int descriptor, wanted, ready;
+};
+// Waits until one of them is ready, for so long at most. How many are; 0 also when the wait was interrupted, or when there was no memory:
+// then the thread has paused.
+int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds);
+
+// A descriptor that is good for nothing.
+int cplatform_make_placeholder(void);
+// Whether so many descriptors can be made: 0, or the errno of the one that could not.
+int cplatform_check_room(int count);
+
 // A timer that is a descriptor, on the monotonic clock; -1 with ENOSYS where the platform has none.
 int cplatform_make_deadline_timer(void);
 // Arms it for an absolute time in nanoseconds; 0 disarms. A time in the past makes it readable at once.
@@ -187,6 +200,18 @@ int cplatform_duplicate(int descriptor);
 int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode);
 // Removes it, if it is still that file.
 void cplatform_unlink_bound_file(const struct cplatform_address *address, uint64_t device, uint64_t inode);
+
+// MARK: libevent's bases
+
+struct event_base;
+struct event_config;
+// Calls `make`, which is `event_base_new_with_config`, when the process has descriptors to spare. Null with errno also where libevent would
+// end the process.
+struct event_base *cplatform_make_event_base(
+    struct event_base *(*make)(const struct event_config *), const struct event_config *config);
+// For `event_set_fatal_callback`. Calls what was given to `cplatform_on_libevent_failure`, unless the thread is making a base.
+void cplatform_libevent_gave_up(int code);
+void cplatform_on_libevent_failure(void (*body)(int code));
 
 // MARK: The dispatch main queue
 

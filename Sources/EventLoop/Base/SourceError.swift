@@ -1,5 +1,13 @@
 // What can be wrong with a source.
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
 extension RunLoop {
     /// Why a source could not be made, or became invalid by itself.
     public enum SourceError: Error, Sendable, Equatable {
@@ -13,5 +21,13 @@ extension RunLoop {
         case badProcess(Int32)
         case badAddress(String)
         case system(operation: String, errno: Int32)
+    }
+}
+
+extension RunLoop.SourceError {
+    /// Whether the same call may succeed later, when the process or the system has more descriptors or memory.
+    var isShortage: Bool {
+        guard case .system(_, let errno) = self else { return false }
+        return [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN].contains(errno)
     }
 }

@@ -2,6 +2,15 @@
 // (hence EVENT_BASE_FLAG_NOLOCK), after the events that the poller added have been freed. Events that C libraries added are theirs.
 
 internal import CLibevent
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
 
 /// One libevent base. Owner's thread only.
 struct EventBase: ~Copyable {
@@ -15,14 +24,20 @@ struct EventBase: ~Copyable {
     /// Nil with errno set when the kernel or the memory refuses.
     init?() {
         LibeventRuntime.prepare()
-        guard let config = event_config_new() else { return nil }
+        guard let config = event_config_new() else {
+            errno = ENOMEM
+            return nil
+        }
         defer { event_config_free(config) }
         // "Do not allocate a lock for the event base, even if we have locking set up" (event.h): the base has one thread.
         event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NOLOCK.rawValue))
-        guard let raw = event_base_new_with_config(config) else { return nil }
-        // event.h: "must be called before any events have been activated".
-        let result = event_base_priority_init(raw, Self.levels)
-        precondition(result == 0, "a new event base has no active events, so it takes priorities")
+        guard let raw = cplatform_make_event_base(event_base_new_with_config, config) else { return nil }
+        // event.h: "must be called before any events have been activated". A new base has none, so only memory can be missing.
+        guard event_base_priority_init(raw, Self.levels) == 0 else {
+            event_base_free(raw)
+            errno = ENOMEM
+            return nil
+        }
         self.raw = raw
         reportsEdges = event_base_get_features(raw) & Int32(EV_FEATURE_ET.rawValue) != 0
     }

@@ -1,6 +1,7 @@
 // What libevent keeps for the whole process: its log and its fatal callback.
 
 internal import CLibevent
+internal import CPlatform
 import Synchronization
 
 #if canImport(Glibc)
@@ -14,17 +15,27 @@ import Darwin
 enum LibeventRuntime {
     private static let logHandler = Guarded<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
 
+    /// The last warning or error.
+    private static let lastLine = Guarded("it logged nothing")
+
     private static let prepared: Bool = {
         // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a
         // library has nothing to say.
         event_set_log_callback { severity, message in
+            guard let message else { return }
+            // Whoever called libevent asks for it next.
+            let code = errno
+            defer { errno = code }
+            let line = String(cString: message)
+            if severity >= EVENT_LOG_WARN { LibeventRuntime.lastLine.withLock { $0 = line } }
             let handler = LibeventRuntime.logHandler.withLock { $0 }
-            if let handler, let message { handler(severity, String(cString: message)) }
+            handler?(severity, line)
         }
-        // event.h: "the callback should not return": libevent has found its own state broken.
-        event_set_fatal_callback { code in
-            preconditionFailure("libevent gave up with code \(code)")
+        cplatform_on_libevent_failure { code in
+            preconditionFailure("libevent gave up with code \(code): \(LibeventRuntime.lastLine.withLock { $0 })")
         }
+        // event.h: "the callback should not return": libevent has found its own state broken. A shortage while a base is made is survived.
+        event_set_fatal_callback(cplatform_libevent_gave_up)
         return true
     }()
 

@@ -24,7 +24,7 @@ enum LoopLifetime {
     /// Threads that ask at the same time make one each, and one of these becomes the main loop. So no thread waits for another one, which
     /// would not exist in a child of fork.
     private static func makeMain() -> RunLoop {
-        guard let loop = RunLoop(isMainLoop: true) else {
+        guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
             preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
         }
         LoopRegistry.add(loop)
@@ -46,7 +46,7 @@ enum LoopLifetime {
 
     static func makeLoopOfThisThread() -> RunLoop {
         if adoptMainLoopIfMainThread() { return main }
-        guard let loop = RunLoop() else {
+        guard let loop = RunLoop(mayUseReserve: true) else {
             preconditionFailure("no descriptor could be made for the run loop of this thread: errno \(errno)")
         }
         adopt(loop)
@@ -152,6 +152,7 @@ extension RunLoop {
         letGo(timers, observers)
         letGo(sources)
         for mode in owned.modes { mode.poller = nil }
+        Reserve.completeAgain()
         LoopRegistry.remove(id)
         owned.manualClock?.leave(self)
         finishItems()

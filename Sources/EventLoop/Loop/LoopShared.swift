@@ -124,6 +124,10 @@ final class LoopOwned {
     /// Items whose last use has ended; their last callouts are made at the next safe point.
     @exclusivity(unchecked) var finishing: ContiguousArray<FinishedItem> = []
     @exclusivity(unchecked) var isDrainingMainQueue = false
+    /// What was found ready in a mode without a base.
+    @exclusivity(unchecked) var polled = PolledSources()
+    /// Dispatch has made the main queue's handle.
+    @exclusivity(unchecked) var hasMainQueueHandle = false
     /// What step 9 has to look at although the wait does not tell of it.
     @exclusivity(unchecked) var owed = Owed()
     /// Emptied, and kept for their memory.

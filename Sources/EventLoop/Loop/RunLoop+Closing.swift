@@ -41,14 +41,14 @@ extension RunLoop {
         performJobBatch()
     }
 
-    /// Makes the default mode's base ahead of the first run, so that a thread without descriptors is told in time. False with errno set.
-    func prepareDefaultMode() -> Bool {
-        guard let poller = Poller(waking: channel) else { return false }
+    /// Makes the default mode's base ahead of the first run, so that a thread without descriptors is told in time.
+    func prepareDefaultMode() throws(SourceError) {
+        let poller = try Poller(waking: channel)
         let mode = shared.withLock { shared in
             owned.modes = shared.modes
             return shared.modes[0]
         }
         mode.poller = poller
-        return true
+        Reserve.complete()
     }
 }

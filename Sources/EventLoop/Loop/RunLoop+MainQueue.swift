@@ -20,6 +20,23 @@ extension RunLoop {
 
     func servesMainQueue(in mode: ModeState) -> Bool { servesMainQueue && mode.isCommon.load(ordering: .acquiring) }
 
+    /// Asks Dispatch for the main queue's handle. False when the process has no descriptor for it: Dispatch makes the handle when it is first
+    /// asked, and ends the process if it cannot. True on every other loop.
+    func prepareMainQueue() -> Bool {
+        if !servesMainQueue || owned.hasMainQueueHandle { return true }
+        if cplatform_check_room(Self.roomForMainQueue) != 0 {
+            // Closed, its number is free for the handle.
+            _ = Reserve.takeChannel()
+            if cplatform_check_room(1) != 0 { return false }
+        }
+        _ = cplatform_main_queue_descriptor()
+        owned.hasMainQueueHandle = true
+        return true
+    }
+
+    /// The handle, and three descriptors to spare: other threads may take some before Dispatch does.
+    private static var roomForMainQueue: Int32 { 4 }
+
     /// Has the mode's base watch the handle.
     func watchMainQueue(_ poller: Poller) {
         if poller.watchesMainQueue { return }

@@ -26,21 +26,42 @@ extension RunLoop {
             owned.modes = shared.modes
             return state
         }
-        let poller = state.poller ?? makePoller(state)
+        guard let poller = state.poller ?? makePoller(state) else {
+            preconditionFailure(
+                "withEventBase could not make an event base for run loop mode \"\(mode)\": the process has no descriptors left")
+        }
         poller.hostsForeignEvents = true
         return try body(poller.base.raw)
     }
 
-    /// Makes the mode's base and registers what the mode has.
-    func makePoller(_ mode: ModeState) -> Poller {
-        guard let poller = Poller(waking: channel) else {
-            preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": errno \(errno)")
-        }
+    /// Makes the mode's base and registers what the mode has. Nil when the process has no descriptors for it, nor any in reserve: the
+    /// caller tries again later.
+    func makePoller(_ mode: ModeState) -> Poller? {
+        // Before the base, so that a main loop that has a base has the handle as well.
+        guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
         mode.poller = poller
         if servesMainQueue(in: mode) { watchMainQueue(poller) }
         let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
         registerAll(memberships, in: mode) { _ in }
         return poller
+    }
+
+    private func newPoller(_ mode: ModeState) -> Poller? {
+        do {
+            let poller = try Poller(waking: channel)
+            Reserve.complete()
+            return poller
+        } catch {
+            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+        }
+        guard let poller = Reserve.takePoller() else { return nil }
+        do {
+            try poller.watch(channel)
+            return poller
+        } catch {
+            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+            return nil
+        }
     }
 
     /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list

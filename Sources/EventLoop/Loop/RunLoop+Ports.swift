@@ -11,7 +11,7 @@ extension RunLoop {
     func handleReady(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         if ready == .ports && mode.timers.isEmpty && owned.owed.isEmpty {
             mode.lastServed = .ports
-            return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
+            return serveReady(run, mode)
         }
         if ready.isEmpty && mode.timers.isEmpty && owned.owed.isEmpty { return false }
         return handleInTurn(ready, run, mode)
@@ -34,7 +34,7 @@ extension RunLoop {
             case .ports:
                 guard ready.contains(.ports) else { continue }
                 mode.lastServed = .ports
-                return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || servedForeign
+                return serveReady(run, mode) || servedForeign
             case .messages:
                 guard owned.owed.contains(.messages) else { continue }
                 mode.lastServed = .messages
@@ -48,6 +48,12 @@ extension RunLoop {
             }
         }
         return servedForeign
+    }
+
+    @inline(__always)
+    private func serveReady(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        guard let reference = mode.pollerReference else { return serveWithoutPoller(run, mode) }
+        return reference._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }
     }
 
     @inline(never)
@@ -74,7 +80,7 @@ extension RunLoop {
     }
 
     @inline(__always)
-    private func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
+    func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
         let source = membership.source
         if membership.isInSeveralBases { noteServing(membership) }
         guard source.isValid, source.beginServing(on: membership, id) else { return false }

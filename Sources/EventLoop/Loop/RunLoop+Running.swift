@@ -79,6 +79,7 @@ extension RunLoop {
         currentModeIndex.store(mode.index, ordering: .releasing)
         noteMode(mode)
         noteRun(of: mode)
+        Reserve.completeAgain()
         if owned.depth == 1 { counters.beginRunning() }
         let result = runActivation(run, in: mode)
         if owned.depth == 1 { counters.endRunning() }

@@ -27,7 +27,11 @@ extension RunLoop {
         // A handler may have forked, and returned in the child.
         preconditionNotForked()
         let messages: Ready = hasNews && findMessages(mode) ? .messages : []
-        guard preparePoller(mode, mayStayWithout: true) else { return messages }
+        guard preparePoller(mode, mayStayWithout: true) else {
+            // The mode needs no base, or there are no descriptors for it.
+            if mode.pollerReference != nil || !mayHaveWatches(mode) { return messages }
+            return findReadyWithoutPoller(mode).union(messages)
+        }
         return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
     }
 
@@ -38,16 +42,16 @@ extension RunLoop {
         preconditionNotForked()
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
         if hasNews { carryOutNews(mode) }
-        _ = preparePoller(mode, mayStayWithout: false)
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(run, mode) }
         return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(run, mode, $0) }
         // Callouts again.
     }
 
     @inline(__always)
-    private func sleep(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Ready {
+    func sleep(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Ready {
         while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
             sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent)
-            if isReasonToStayAwake(run, mode, poller) {
+            if !poller.ready.isEmpty || isReasonToStayAwake(run, mode) {
                 sleepState.store(SleepState.working, ordering: .releasing)
                 // What a level left behind must be asked of the kernel again.
                 if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
@@ -65,7 +69,7 @@ extension RunLoop {
     }
 
     @inline(never)
-    private func noteWakeUp(_ mode: ModeState) {
+    func noteWakeUp(_ mode: ModeState) {
         counters.wakeUps.increment()
         // A timer that another thread has added may be due at step 9.
         carryOutNews(mode)
@@ -94,8 +98,8 @@ extension RunLoop {
 
     /// Whether there is something to do in this mode now. On the owning thread.
     @inline(__always)
-    private func isReasonToStayAwake(_ run: Activation, _ mode: ModeState, _ poller: Poller) -> Bool {
-        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || !poller.ready.isEmpty || isEmpty(mode) { return true }
+    func isReasonToStayAwake(_ run: Activation, _ mode: ModeState) -> Bool {
+        if run.isStopRequested || isTerminating.load(ordering: .acquiring) || isEmpty(mode) { return true }
         return hasNews && isReasonPending(mode)
     }
 
@@ -113,9 +117,9 @@ extension RunLoop {
     }
 
     /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
-    /// could report. False when there is none and none is needed.
+    /// could report. False when there is none: none is needed, or the process has no descriptors for one.
     @inline(__always)
-    private func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+    func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let reference = mode.pollerReference, !isMainLoop {
             return !mayStayWithout || reference._withUnsafeGuaranteedRef { $0.watchesAnything }
         }
@@ -130,8 +134,11 @@ extension RunLoop {
             if mayStayWithout && !poller.watchesAnything { return nil }
             return poller
         }
-        let hasWatches = servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
-        if mayStayWithout && !hasWatches { return nil }
+        if mayStayWithout && !mayHaveWatches(mode) { return nil }
         return makePoller(mode)
+    }
+
+    private func mayHaveWatches(_ mode: ModeState) -> Bool {
+        servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
     }
 }

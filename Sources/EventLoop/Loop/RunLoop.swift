@@ -53,10 +53,10 @@ public final class RunLoop: Sendable {
     // SAFETY: touched on the owning thread only; `preconditionOnLoop` stands before every way in from outside.
     nonisolated(unsafe) let owned = LoopOwned()
 
-    /// Nil with errno set when there are no descriptors left.
-    init?(isMainLoop: Bool = false) {
+    /// Nil with errno set when there are no descriptors left; with `mayUseReserve`, when there are none in reserve either.
+    init?(isMainLoop: Bool = false, mayUseReserve: Bool = false) {
         LoopForks.prepare()
-        guard let channel = WakeChannel() else { return nil }
+        guard let channel = WakeChannel() ?? (mayUseReserve ? Reserve.takeChannel() : nil) else { return nil }
         self.channel = channel
         self.isMainLoop = isMainLoop
         id = LoopID.make()

@@ -25,26 +25,27 @@ struct DeadlineTimer: ~Copyable {
     /// What the kernel is armed for; `Int64.max` for nothing.
     private var armed = Int64.max
 
-    /// Nil with errno set when the kernel refuses.
-    init?(_ base: borrowing EventBase) {
+    init(_ base: borrowing EventBase) throws(RunLoop.SourceError) {
         descriptor = cplatform_make_deadline_timer()
-        let isRefused = descriptor < 0 && errno != ENOSYS
+        let refusal = descriptor < 0 && errno != ENOSYS ? errno : 0
         reportsEdges = base.reportsEdges
         record = EventRecord.allocate(Record())
         let event = EventRecord.event(record)
         let level = RunLoop.Priority.default.level
         if descriptor < 0 {
             event.assign(base, -1, [.timeout], level: level, Self.noteFired, record)
-            if isRefused {
+            if refusal != 0 {
                 EventRecord.free(record)
-                return nil
+                throw .system(operation: "making a timer descriptor", errno: refusal)
             }
             return
         }
         event.assign(base, descriptor, flags, level: level, Self.noteFired, record)
-        if event.add() != 0 {
+        let code = event.add()
+        if code != 0 {
+            // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
             EventRecord.free(record)
-            return nil
+            throw .system(operation: "watching a timer descriptor", errno: code)
         }
     }
 

@@ -72,19 +72,25 @@ final class Poller {
         static let foreign = Outcome(rawValue: 1 << 1)
     }
 
-    /// Nil with errno set when the kernel refuses a descriptor.
-    init?(waking channel: borrowing WakeChannel) {
-        guard let base = EventBase(), let deadline = DeadlineTimer(base) else { return nil }
+    /// Nothing wakes its wait before `watch(_:)`.
+    init() throws(RunLoop.SourceError) {
+        guard let base = EventBase() else { throw .system(operation: "making an event base", errno: errno) }
+        deadline = try DeadlineTimer(base)
         self.base = base
-        self.deadline = deadline
+    }
+
+    convenience init(waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
+        try self.init()
+        try watch(channel)
+    }
+
+    /// From now on the channel wakes the wait. Once, before the first wait.
+    func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         // A pipe that is never read fills up, and a full one has no edges.
         let drains = !self.base.reportsEdges || channel.readEnd != channel.writeEnd
         // Edge-triggered and never read: every write is a new edge, and the read is saved.
         let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
-        if code != 0 {
-            errno = code
-            return nil
-        }
+        if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 
     deinit {

@@ -99,11 +99,9 @@ private final class ThreadLife: Sendable {
             return begin(.failure(RunLoop.SourceError.system(operation: "making a run loop", errno: errno)))
         }
         LoopLifetime.adopt(loop)
-        guard loop.prepareDefaultMode() else {
-            return begin(.failure(RunLoop.SourceError.system(operation: "making an event base", errno: errno)))
-        }
         let keepAlive = loop.keepAlive()
         do {
+            try loop.prepareDefaultMode()
             try take(setup)?(loop)
         } catch {
             return begin(.failure(error))

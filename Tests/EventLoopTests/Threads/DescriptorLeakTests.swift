@@ -129,7 +129,9 @@ import Darwin
             try warmUp()
             try plainThread {
                 useUpDescriptors()
+                // This one has the channel that the process keeps in reserve.
                 _ = RunLoop.current
+                try plainThread { _ = RunLoop.current }.join()
             }.join()
         }
         let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)

@@ -1,0 +1,71 @@
+// Making a libevent base when descriptors run short.
+//
+// libevent 2.1.12 ends the process if it cannot make a base's pipe for signals (`evsig_init_` in signal.c calls `event_sock_err`, and
+// event.h says of the fatal callback: "the callback should not return"). So room is looked for first, and a failure that happens all the
+// same leaves libevent by a jump.
+
+#include "CPlatform.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <unistd.h>
+
+enum { MOST_ROOM = 512 };
+
+int cplatform_check_room(int count) {
+    int placeholders[MOST_ROOM], made = 0, code = 0;
+    while (made < count && made < MOST_ROOM) {
+        placeholders[made] = cplatform_make_placeholder();
+        if (placeholders[made] < 0) {
+            code = errno;
+            break;
+        }
+        made++;
+    }
+    while (made > 0) close(placeholders[--made]);
+    return code;
+}
+
+// How many descriptors must be free before libevent is asked for a base: three for the base, one for its deadline, and four to spare. Other
+// threads may take so many at the same moment that libevent gets too few. Then a descriptor is lost (see below), and twice the room is
+// asked for from then on, so that few are lost in all.
+static atomic_int room = 8;
+
+// Where the calling thread leaves libevent; null while it makes no base.
+static _Thread_local sigjmp_buf *way_out;
+// Set before the first base is made.
+static void (*on_failure)(int code);
+
+void cplatform_on_libevent_failure(void (*body)(int code)) { on_failure = body; }
+
+// Only frames of libevent's lie between the two ends of the jump. What they had made stays behind: some memory, and the descriptor of the
+// kernel's set, whose number libevent has told nobody.
+void cplatform_libevent_gave_up(int code) {
+    if (way_out) siglongjmp(*way_out, 1);
+    on_failure(code);
+}
+
+struct event_base *cplatform_make_event_base(
+    struct event_base *(*make)(const struct event_config *), const struct event_config *config) {
+    int shortage = cplatform_check_room(atomic_load(&room));
+    if (shortage != 0) {
+        errno = shortage;
+        return NULL;
+    }
+    sigjmp_buf here;
+    errno = 0;
+    if (sigsetjmp(here, 0) == 0) {
+        way_out = &here;
+        struct event_base *base = make(config);
+        way_out = NULL;
+        if (base == NULL && errno == 0) errno = ENOMEM;
+        return base;
+    }
+    way_out = NULL;
+    int saved = errno, present = atomic_load(&room);
+    if (present < MOST_ROOM) atomic_store(&room, 2 * present);
+    errno = saved == 0 ? EMFILE : saved;
+    return NULL;
+}

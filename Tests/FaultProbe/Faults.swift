@@ -1,0 +1,136 @@
+// Every fault of every scenario.
+
+import CFaults
+import EventLoop
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+/// What is to fail in one case.
+private struct Fault {
+    var function: Int32
+    var first: UInt32
+    var length: UInt32
+    var code: Int32
+
+    var name: String {
+        let calls = length == 1 ? "\(first)" : (length == .max ? "\(first)…" : "\(first)…\(first + length - 1)")
+        return "\(String(cString: faults_function_name(function))) \(calls) \(errorName(code))"
+    }
+
+    /// Other threads took the descriptors that were free when libevent was asked for a base: its epoll set is lost (`event_bases.c`).
+    var mayLoseDescriptor: Bool { faults_is_group(function) && length > 1 }
+
+    /// The process or the system has run short of something, or the call was interrupted: no reason to stop.
+    var isOrdinary: Bool { [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN, EINTR, EDQUOT].contains(code) }
+}
+
+private struct Tally {
+    var cases = 0
+    var worked = 0
+    var threw = 0
+    var stops: [String: Int] = [:]
+    var failures: [String] = []
+}
+
+func tryFaults(_ options: Options) -> Bool {
+    guard faults_are_available() else {
+        say("no faults under a sanitizer")
+        return true
+    }
+    var tally = Tally()
+    for scenario in options.scenarios {
+        for isWarm in [true, false] { tryFaults(scenario, isWarm, options, &tally) }
+        say("\(scenario.name): \(tally.cases) cases so far, \(tally.failures.count) failures")
+    }
+    for (sentence, count) in tally.stops.sorted(by: { $0.key < $1.key }) { say("\(count) × \(sentence)") }
+    for failure in tally.failures { say("FAILED \(failure)") }
+    let stops = tally.stops.values.reduce(0, +)
+    say(
+        "\(tally.cases) cases: \(tally.worked) worked, \(tally.threw) threw, \(stops) stopped with a sentence, \(tally.failures.count) failed"
+    )
+    return tally.failures.isEmpty
+}
+
+private func tryFaults(_ scenario: Scenario, _ isWarm: Bool, _ options: Options, _ tally: inout Tally) {
+    let clean = run(scenario, isWarm, nil)
+    let calls = faults_report()!.pointee.calls_at_all
+    guard clean.isGood, clean.ending == .worked else {
+        tally.failures.append("\(scenario.name) without a fault: \(clean.text)")
+        return
+    }
+    for function in 0..<Int32(faults_function_count()) {
+        if let name = options.function, name != String(cString: faults_function_name(function)) { continue }
+        for length in faults_is_group(function) ? [1, 2, 3, UInt32.max] : [1] {
+            for code in errors(of: function, options) {
+                var first: UInt32 = 1
+                while first < 2_000 {  // ends: when the function is not called so often
+                    let fault = Fault(function: function, first: first, length: length, code: code)
+                    if !tryFault(scenario, isWarm, fault, cleanCalls: calls, options, &tally) { break }
+                    first += options.isSample ? max(1, first) : 1
+                }
+            }
+        }
+    }
+}
+
+/// The sample has the first, which is the likeliest.
+private func errors(of function: Int32, _ options: Options) -> [Int32] {
+    let all = faults_errnos(function)!
+    var errors: [Int32] = []
+    while all[errors.count] != 0 { errors.append(all[errors.count]) }
+    return options.isSample ? Array(errors.prefix(2)) : errors
+}
+
+/// False when there was no such call.
+private func tryFault(
+    _ scenario: Scenario, _ isWarm: Bool, _ fault: Fault, cleanCalls: UInt32, _ options: Options, _ tally: inout Tally
+) -> Bool {
+    var verdict = run(scenario, isWarm, fault)
+    let report = faults_report()!.pointee
+    if report.failed == 0 && verdict.isGood { return false }
+    if verdict.isGood && verdict.ending != .nothing && report.calls_after > 4 * cleanCalls + 1_000 {
+        verdict.isGood = false
+        verdict.text = "spun: \(report.calls_after) calls after the fault, \(cleanCalls) without one"
+    }
+    let isAllowed = !verdict.text.hasPrefix("stopped") || !fault.isOrdinary || scenario.mayStop(verdict.text)
+    let name = "\(scenario.name)\(isWarm ? "" : " (first use)"), \(fault.name)"
+    if options.isVerbose { say("\(name): \(verdict.isGood ? "" : "BAD ")\(verdict.ending) \(verdict.text)") }
+    tally.cases += 1
+    if !verdict.isGood || !isAllowed {
+        tally.failures.append("\(name): \(verdict.text)")
+    } else {
+        switch verdict.ending {
+        case .worked: tally.worked += 1
+        case .threw: tally.threw += 1
+        case .nothing, .wrong: tally.stops[verdict.text, default: 0] += 1
+        }
+    }
+    return report.failed > 0
+}
+
+/// The scenario once with the fault, then once more without one: the process must be whole. `isWarm`: after a run without a fault, so that
+/// what is made at the first use is there, and a descriptor more at the end is a leak.
+private func run(_ scenario: Scenario, _ isWarm: Bool, _ fault: Fault?) -> Verdict {
+    Case.run(mayStop: true) {
+        var thrown: (any Error)?
+        try scenario.inItsWorld { world in
+            if isWarm { try scenario.body(world) }
+            let before = openDescriptors()
+            faults_arm(fault?.function ?? -1, fault?.first ?? 0, fault?.length ?? 0, fault?.code ?? 0)
+            do { try scenario.body(world) } catch { thrown = error }
+            faults_disarm()
+            if let wrong = thrown as? Wrong { throw wrong }
+            do { try scenario.body(world) } catch { throw Wrong(text: "the run after the fault: \(error)") }
+            if isWarm { try requireNoMoreThan(before, plus: fault?.mayLoseDescriptor ?? false ? 1 : 0) }
+        }
+        if let thrown { throw thrown }
+    }
+}
+
+private func errorName(_ code: Int32) -> String {
+    strerrorname(code).map { String(cString: $0) } ?? "errno \(code)"
+}
+
+@_silgen_name("strerrorname_np") private func strerrorname(_ code: Int32) -> UnsafePointer<CChar>?

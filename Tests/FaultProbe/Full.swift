@@ -1,0 +1,296 @@
+// What a process does that has no descriptor left, and what it does when it has some again.
+
+import Dispatch
+import EventLoop
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+func tryFull(_ options: Options) -> Bool {
+    var failures = 0
+    for (name, body) in fullCases where options.scenario == nil || options.scenario == name {
+        let verdict = Case.run(mayStop: false) { try body() }
+        say("\(name): \(verdict.ending) \(verdict.text)")
+        if !verdict.isGood || verdict.ending != .worked { failures += 1 }
+    }
+    return failures == 0
+}
+
+private let fullCases: [(String, @Sendable () throws -> Void)] = [
+    ("modal runs serve everything", modalRuns), ("calls that can throw throw", throwingCalls), ("the reserve is for one of each", reserve),
+    ("the main loop serves the main queue", mainLoop), ("edges do not spin", edges), ("stops, limits and performs get through", control),
+    ("a closed descriptor fails its source", closedDescriptor), ("a base is made as soon as there is room", recovery),
+    ("other threads take what is free", thief),
+]
+
+/// Every descriptor that the process may have, until `free`.
+private final class AllDescriptors {
+    private var taken: [Int32] = []
+
+    init() {
+        limitDescriptors(100)
+        take()
+    }
+
+    func take() {
+        while true {  // ends: at the limit
+            let descriptor = dup(STDERR_FILENO)
+            if descriptor < 0 { return }
+            taken.append(descriptor)
+        }
+    }
+
+    func free() {
+        for descriptor in taken { close(descriptor) }
+        taken = []
+    }
+}
+
+/// A loop that has run, in a process that has no descriptors left.
+private func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
+    try onThread { loop in
+        let ends = try Ends()
+        let alive = loop.keepAlive()
+        _ = loop.run(for: .milliseconds(1))
+        alive.cancel()
+        try body(loop, ends, AllDescriptorsBox())
+    }
+}
+
+private final class AllDescriptorsBox: @unchecked Sendable {
+    // SAFETY: one thread of the case uses it at a time.
+    let all = AllDescriptors()
+}
+
+private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpoll") } }
+
+@Sendable private func modalRuns() throws {
+    let ends = try Ends()
+    let seen = Counter()
+    // Made before: a source needs a descriptor for a moment.
+    let source = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read) { _, _ in
+        for _ in 0..<ends.empty() { seen.increment() }
+    }
+    try withFullProcess { loop, _, _ in
+        // The first has the base in reserve, the others have none.
+        for number in 1...4 {
+            let mode = RunLoop.Mode("modal \(number)")
+            let (fired, performed) = (Counter(), Counter())
+            loop.add(source, forMode: mode)
+            loop.add(RunLoop.Timer(after: .milliseconds(5)) { _ in fired.increment() }, forMode: mode)
+            let sender = try startThread {
+                usleep(2_000)
+                loop.perform(inModes: [mode]) { performed.increment() }
+                try ends.fill()
+            }
+            run(loop, mode) { seen.value == number && fired.value == 1 && performed.value == 1 }
+            try sender.join()
+            try require(
+                seen.value == number && fired.value == 1 && performed.value == 1, [source],
+                "\(mode): \(seen.value) bytes, \(fired.value) timers, \(performed.value) performs")
+        }
+        source.invalidate()
+    }
+}
+
+@Sendable private func throwingCalls() throws {
+    try withFullProcess { _, _, _ in
+        func expectShortage(_ name: String, _ body: () throws -> Void) throws {
+            do {
+                try body()
+            } catch RunLoop.SourceError.system(_, EMFILE) {
+                return
+            } catch RunLoop.PortError.system(_, EMFILE) {
+                return
+            } catch {
+                throw Wrong(text: "\(name): \(error)")
+            }
+            throw Wrong(text: "\(name) was made without a descriptor")
+        }
+        try expectShortage("RunLoopThread") { _ = try RunLoopThread(name: "none") }
+        try expectShortage("RunLoopThreadGroup") { _ = try RunLoopThreadGroup(count: 2) }
+        try expectShortage("LocalMessagePort") { _ = try RunLoop.LocalMessagePort(name: "none") { _, _, _ in nil } }
+        try expectShortage("RemoteMessagePort") { _ = try RunLoop.RemoteMessagePort(name: "none") }
+        try expectShortage("SocketSource") {
+            _ = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in close(descriptor) }
+        }
+        try expectShortage("SignalSource") { _ = try RunLoop.SignalSource(signal: SIGUSR2) { _, _ in } }
+        let child = systemFork()
+        if child == 0 { _exit(0) }
+        try expectShortage("ProcessSource") { _ = try RunLoop.ProcessSource(pid: child) { _, _ in } }
+        waitpid(child, nil, 0)
+    }
+}
+
+@Sendable private func reserve() throws {
+    try withFullProcess { loop, _, _ in
+        let sets = epollSets()
+        try require(loop.withEventBase(forMode: "hosts") { _ in true }, "no base in reserve")
+        try require(epollSets() == sets, "the base was not in reserve")
+        try onThread { loop in
+            let fired = Counter()
+            loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in fired.increment() })
+            run(loop) { fired.value == 1 }
+            try require(fired.value == 1, "a loop with the channel in reserve fires no timer")
+        }
+    }
+}
+
+@Sendable private func mainLoop() throws {
+    let served = Counter()
+    try startThread { try withFullProcess { _, _, all in _ = Unmanaged.passRetained(all) } }.join()
+    let sender = try startThread {
+        usleep(20_000)
+        DispatchQueue.main.async { served.increment() }
+    }
+    run(RunLoop.main) { served.value == 1 }
+    try sender.join()
+    try require(served.value == 1, "the main queue's block is lost")
+}
+
+/// Takes the reserve, so that the next mode has no base.
+private func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
+
+@Sendable private func edges() throws {
+    let ends = try Ends()
+    let (edges, shots) = (Counter(), Counter())
+    // Nobody reads, so a level would be there at every look.
+    let edge = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read, trigger: .edge) { _, _ in edges.increment() }
+    let shot = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read, trigger: .oneShot) { _, _ in shots.increment() }
+    try withFullProcess { loop, _, _ in
+        useReserve(loop)
+        loop.add(edge, forMode: "edges")
+        loop.add(shot, forMode: "edges")
+        try ends.fill()
+        let before = loop.statistics.passes
+        try require(loop.run(mode: "edges", for: .milliseconds(200)) == .timedOut, "the run did not end by its limit")
+        let passes = loop.statistics.passes - before
+        try require(passes <= 60, "\(passes) passes in 200 ms")
+        try require(edges.value >= 1 && edges.value <= 25, "the edge was served \(edges.value) times in 200 ms")
+        try require(shots.value == 1, "the only shot was served \(shots.value) times")
+        shot.rearm()
+        run(loop, "edges") { shots.value == 2 }
+        try require(shots.value == 2, "the second shot is lost")
+        edge.invalidate()
+        shot.invalidate()
+    }
+}
+
+@Sendable private func control() throws {
+    try withFullProcess { loop, _, _ in
+        useReserve(loop)
+        let mode: RunLoop.Mode = "control"
+        let alive = loop.keepAlive(forMode: mode)
+        defer { alive.cancel() }
+        let before = loop.statistics.passes
+        let start = RunLoop.Instant.now
+        try require(loop.run(mode: mode, for: .milliseconds(300)) == .timedOut, "the run did not end by its limit")
+        let took = start.duration(to: .now)
+        try require(took >= .milliseconds(300), "the run ended after \(took)")
+        try require(loop.statistics.passes - before <= 5, "\(loop.statistics.passes - before) passes in an idle run")
+        for _ in 0..<50 {
+            let stopper = try startThread { loop.stop(sticky: true) }
+            try require(loop.run(mode: mode, for: patience) == .stopped, "the stop is lost")
+            try stopper.join()
+        }
+        let (asked, answered) = (Counter(), Counter())
+        let asker = try startThread {
+            for _ in 0..<50 {
+                asked.increment()
+                try loop.performAndWait(inModes: [mode], timeout: patience) { answered.increment() }
+            }
+        }
+        run(loop, mode) { answered.value == 50 }
+        try asker.join()
+        try require(answered.value == 50, "\(answered.value) of 50 performs")
+    }
+}
+
+@Sendable private func closedDescriptor() throws {
+    let descriptor = dup(STDERR_FILENO)
+    let ends = try Ends()
+    dup2(ends.near, descriptor)
+    let source = try RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { _, _ in }
+    try withFullProcess { loop, _, all in
+        useReserve(loop)
+        loop.add(source, forMode: "closed")
+        close(descriptor)
+        all.all.take()
+        _ = loop.run(mode: "closed", for: .milliseconds(50))
+        close(descriptor)
+        run(loop, "closed") { !source.isValid }
+        try require(source.failure == .badDescriptor(descriptor), "\(String(describing: source.failure))")
+    }
+}
+
+@Sendable private func recovery() throws {
+    let ends = try Ends()
+    let seen = Counter()
+    let source = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read) { _, _ in
+        for _ in 0..<ends.empty() { seen.increment() }
+    }
+    try withFullProcess { loop, _, all in
+        useReserve(loop)
+        loop.add(source, forMode: "new")
+        _ = loop.run(mode: "new", for: .milliseconds(20))
+        let sets = epollSets()
+        let freer = try startThread {
+            usleep(50_000)
+            all.all.free()
+        }
+        // One run and no pass: the loop looks by itself.
+        _ = loop.run(mode: "new", for: .milliseconds(1_500))
+        try freer.join()
+        // The mode's, and the one in reserve.
+        try require(epollSets() >= sets + 2, "\(epollSets() - sets) bases were made")
+        try ends.fill()
+        run(loop, "new") { seen.value == 1 }
+        try require(seen.value == 1, [source], "the base does not serve")
+        source.invalidate()
+    }
+}
+
+/// For a second, a thread takes each descriptor that is free and gives some back, while loops are made.
+@Sendable private func thief() throws {
+    limitDescriptors(60)
+    try besideRobber {
+        let deadline = RunLoop.Instant.now.advanced(by: .seconds(1))
+        var (made, refused) = (0, 0)
+        while RunLoop.Instant.now < deadline {
+            do {
+                let thread = try RunLoopThread(name: "robbed")
+                try require(try thread.runLoop.performAndWait(timeout: patience) { 42 } == 42, "no answer")
+                thread.stop()
+                thread.join()
+                made += 1
+            } catch let RunLoop.SourceError.system(_, code) where code == EMFILE {
+                refused += 1
+            }
+        }
+        try require(made + refused > 20, "made \(made), refused \(refused)")
+    }
+}
+
+private func besideRobber(_ body: () throws -> Void) throws {
+    let flag = Counter()
+    let robber = try startThread {
+        var taken: [Int32] = []
+        var number = 0
+        while flag.value == 0 {
+            let descriptor = dup(STDERR_FILENO)
+            if descriptor >= 0 { taken.append(descriptor) }
+            number += 1
+            if descriptor < 0 || number % 7 == 0 {
+                for descriptor in taken.suffix(number % 13) { close(descriptor) }
+                taken.removeLast(min(taken.count, number % 13))
+            }
+        }
+        for descriptor in taken { close(descriptor) }
+    }
+    let result = Result { try body() }
+    flag.increment()
+    try robber.join()
+    try result.get()
+}

@@ -1,0 +1,73 @@
+// A program that tries what the library does when the C library's calls fail, and when the process has few descriptors. Each case is a
+// process of its own, forked from this one, which never uses the library itself.
+//
+//   eventloop-fault-probe limits            every scenario with every limit of 4 to 64 descriptors
+//   eventloop-fault-probe full              what runs when all descriptors are taken, and when they are free again
+//   eventloop-fault-probe faults [--sample] [--scenario NAME] [--function NAME] [--verbose]
+//                                           the nth call of each function fails with each of its errors, until no call is left to fail
+
+import CFaults
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+@main
+struct Main {
+    static func main() {
+        withoutBacktraces()
+        withoutInheritance()
+        var arguments = Array(CommandLine.arguments.dropFirst())
+        let what = arguments.isEmpty ? "" : arguments.removeFirst()
+        let options = Options(arguments)
+        switch what {
+        case "limits": exit(tryLimits(options) ? 0 : 1)
+        case "full": exit(tryFull(options) ? 0 : 1)
+        case "faults": exit(tryFaults(options) ? 0 : 1)
+        default:
+            print("usage: eventloop-fault-probe limits|full|faults [--sample] [--scenario NAME] [--function NAME] [--verbose]")
+            exit(2)
+        }
+    }
+
+    /// Whoever starts this program may have left descriptors open, and may have blocked signals.
+    private static func withoutInheritance() {
+        for descriptor in 3..<Int32(1024) { close(descriptor) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        sigprocmask(SIG_SETMASK, &none, nil)
+    }
+
+    /// The runtime reads its settings as the program starts. A backtrace of each of a thousand deliberate ends would take minutes.
+    private static func withoutBacktraces() {
+        if getenv("SWIFT_BACKTRACE") != nil { return }
+        setenv("SWIFT_BACKTRACE", "enable=no", 1)
+        var path = [CChar](repeating: 0, count: 4096)
+        guard readlink("/proc/self/exe", &path, path.count - 1) > 0 else { return }
+        execv(&path, CommandLine.unsafeArgv)
+    }
+}
+
+struct Options {
+    var isSample = false
+    var isVerbose = false
+    var scenario: String?
+    var function: String?
+
+    init(_ arguments: [String]) {
+        var left = arguments[...]
+        while let option = left.popFirst() {
+            switch option {
+            case "--sample": isSample = true
+            case "--verbose": isVerbose = true
+            case "--scenario": scenario = left.popFirst()
+            case "--function": function = left.popFirst()
+            default:
+                print("no such option: \(option)")
+                exit(2)
+            }
+        }
+    }
+
+    var scenarios: [Scenario] { Scenario.all.filter { scenario == nil || $0.name == scenario } }
+}
