@@ -31,16 +31,14 @@ final class PortEngine: @unchecked Sendable {
         PortForks.prepare()
         if let existing = current.withLock({ $0 }) { return existing }
         let made = try PortEngine()
+        // Before anybody can find it: an engine that hears nothing would let every request time out.
+        try made.start()
         let engine = current.withLock { current in
             let engine = current ?? made
             current = engine
             return engine
         }
-        if engine === made {
-            try made.start()
-        } else {
-            made.thread.stop()
-        }
+        if engine !== made { made.thread.stop() }
         return engine
     }
 
@@ -78,13 +76,14 @@ final class PortEngine: @unchecked Sendable {
     }
 
     private func start() throws(RunLoop.PortError) {
-        do {
+        do throws(RunLoop.SourceError) {
             let source = try RunLoop.DescriptorSource(descriptor: set.set, events: .read, label: "message ports") { [self] _, _ in
                 takeEvents()
             }
-            runLoop.add(source)
+            // The engine's thread watches it at once, and says whether it can.
+            try? runLoop.performAndWait { [runLoop] in _ = runLoop.add(source) }
+            if let failure = source.failure { throw failure }
         } catch {
-            Self.current.withLock { $0 = nil }
             thread.stop()
             throw .system(operation: "watching a set of descriptors", errno: error.errno)
         }
