@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 int cplatform_make_port_set(struct cplatform_port_set *set) {
@@ -56,6 +57,26 @@ int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatfo
         events[index] = (struct cplatform_port_event){.token = ready[index].data.u64, .ready = bits};
     }
     return count;
+}
+
+int cplatform_watch_file(const char *directory, const char *file) {
+    int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (watch < 0) return -1;
+    // inotify(7): a file that is removed has one link less, which is IN_ATTRIB; it is not deleted before it is closed.
+    if (inotify_add_watch(watch, file, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_DONT_FOLLOW) >= 0
+        && inotify_add_watch(watch, directory, IN_MOVE_SELF | IN_DELETE_SELF) >= 0) {
+        return watch;
+    }
+    int saved = errno;
+    close(watch);
+    errno = saved;
+    return -1;
+}
+
+void cplatform_drain_file_watch(int watch) {
+    _Alignas(8) char events[4096];
+    if (watch < 0) return;
+    while (read(watch, events, sizeof(events)) > 0) {}  // ends: what it has is taken faster than files are removed
 }
 
 #endif

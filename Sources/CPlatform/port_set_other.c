@@ -81,4 +81,13 @@ int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatfo
     return count;
 }
 
+// kqueue(2) cannot watch the file of a socket, and a directory only while it is open and for every change in it.
+int cplatform_watch_file(const char *directory, const char *file) {
+    (void)directory, (void)file;
+    errno = ENOSYS;
+    return -1;
+}
+
+void cplatform_drain_file_watch(int watch) { (void)watch; }
+
 #endif

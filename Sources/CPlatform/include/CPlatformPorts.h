@@ -68,6 +68,12 @@ void cplatform_unlock_file(int descriptor);
 // Opens a file for its lock, making it for the owner only; not through a symbolic link.
 int cplatform_open_lock_file(int directory, const char *file);
 
+// A descriptor that becomes readable when `file` is removed or moved, or its directory is moved, or it is touched in another way.
+// -1 with ENOSYS where there is none.
+int cplatform_watch_file(const char *directory, const char *file);
+// Takes what it has said; nothing for a negative one.
+void cplatform_drain_file_watch(int watch);
+
 // MARK: A set of descriptors that is watched as one
 
 // An epoll set with a timer, or a kqueue. `set` is readable while something in it is ready. Any thread may change it.

@@ -2,6 +2,14 @@
 
 internal import CPlatform
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
 extension RunLoop {
     /// The named end that serves requests from other threads and processes of the same user (CFMessagePort's local end,
     /// `CFMessagePortCreateLocal`).
@@ -14,6 +22,10 @@ extension RunLoop {
     /// The name is taken while the port is valid. Invalidation, from any thread or the handler itself, gives it back and tells every client
     /// before it returns; a request whose handler is running then gets no reply. In a child of fork the port belongs to the parent: the child
     /// cannot serve it, and does not give its name back.
+    ///
+    /// If the file of its socket is removed, or the directory around it, as at a logout, the port takes its name again as soon as it is served, in
+    /// the first place that can be used; its connections go on. If another port has the name by then, this one becomes invalid and its
+    /// `failure` says EADDRINUSE. (On Linux; elsewhere the port goes on with the connections that it has.)
     ///
     /// Other users cannot connect. What a client may do to the port, and what it may not, is in docs/message-ports.md. Thread-safe.
     public final class LocalMessagePort: Source, @unchecked Sendable {
@@ -85,11 +97,21 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            server.serve { frame, passed in
+            let hasServed = server.serve { frame, passed in
                 // A port that has ended answers nobody; what was read before is dropped.
                 if !isValid { return nil }
                 return handler.with { $0.call(self, frame.id, frame.body, passed) } ?? nil
             }
+            if server.hasLostName { end() }
+            return hasServed
+        }
+
+        /// Another port has the name: this one cannot be found any more.
+        private func end() { /* DOES CALLOUT */
+            state.withLock { state in
+                if state.failure == nil { state.failure = .system(operation: "keeping the name \(name)", errno: EADDRINUSE) }
+            }
+            invalidate()
         }
 
         override func didInvalidate() { server.withdraw() }

@@ -18,8 +18,9 @@ final class PortDirectory: Sendable {
     static let variable = "EVENTLOOP_PORT_DIRECTORY"
     private static let lockName = ".lock"
     /// How long somebody else may hold the lock. Whoever follows the rules holds it for microseconds.
-    private static let lockPatience = Duration.seconds(5)
+    static let lockPatience = Duration.seconds(5)
 
+    let candidate: Candidate
     let path: String
     private let descriptor: Int32
     private let identity: FileIdentity
@@ -36,6 +37,7 @@ final class PortDirectory: Sendable {
     /// whatever its path leads to by then.
     init(_ candidate: Candidate, making: Bool) throws(Refusal) {
         PortForks.prepare()
+        self.candidate = candidate
         path = Self.withoutEnd(candidate.path)
         // It would be another directory for a process that works elsewhere, and for this one after `chdir`.
         if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is no absolute path", errno: EINVAL) }
@@ -126,6 +128,9 @@ final class PortDirectory: Sendable {
     /// Binds a socket in it and listens. Negative with errno.
     func listen(at file: String, backlog: Int32) -> Int32 { cplatform_listen_in(descriptor, file, socketPath(of: file), backlog) }
 
+    /// See `PortRegistration.watchFile`.
+    func watch(_ file: String) -> Int32 { cplatform_watch_file(socketPath(of: "."), socketPath(of: file)) }
+
     /// Zero, or the errno.
     func remove(_ file: String) -> Int32 { unlinkat(descriptor, file, 0) == 0 ? 0 : errno }
 
@@ -185,9 +190,10 @@ final class PortDirectory: Sendable {
         }
     }
 
-    /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules.
-    func lock() throws(RunLoop.PortError) -> Lock {
-        let deadline = RunLoop.Instant.now.advanced(by: Self.lockPatience)
+    /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules. A patience of zero
+    /// tries once or twice.
+    func lock(_ patience: Duration = lockPatience) throws(RunLoop.PortError) -> Lock {
+        let deadline = RunLoop.Instant.now.advanced(by: patience)
         while true {  // ends: with the lock, an error, or the deadline
             let file = path(of: Self.lockName)
             switch tryLock() {

@@ -29,7 +29,8 @@ final class PortRegistration: Sendable {
     /// A file of that name whose listener answers is a live port's. One that refuses connections while the lock is held is what a process left
     /// that has died, and is taken over; without the lock, it might be somebody's between `bind` and `listen`.
     static func take(
-        _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates
+        _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates,
+        patience: Duration = PortDirectory.lockPatience
     ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
         let home = try openHome(candidates)
         var others: [PortDirectory] = []
@@ -41,7 +42,7 @@ final class PortRegistration: Sendable {
         }
         // In one order for everybody, whatever they call them, so that two that have several in common do not wait for each other.
         var locks: [PortDirectory.Lock] = []
-        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock()) }
+        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(patience)) }
         defer { withExtendedLifetime(locks) {} }
         let file = name.fileName
         for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
@@ -51,10 +52,21 @@ final class PortRegistration: Sendable {
         return (PortRegistration(home, file), listener)
     }
 
+    /// Whether the file is still there, for those who look for it by its path.
+    var isInPlace: Bool {
+        guard let identity, let present = try? PortDirectory(directory.candidate, making: false), present.isSame(as: directory) else {
+            return false
+        }
+        return directory.identity(of: file) == identity
+    }
+
+    /// A descriptor that becomes readable when the file may have gone; negative where there is none.
+    func watchFile() -> Int32 { directory.watch(file) }
+
     /// Gives the name back, if it still is ours. The file goes; what listens is the caller's to close.
-    func withdraw() {
+    func withdraw(patience: Duration = PortDirectory.lockPatience) {
         // Without the lock somebody may be taking the name over at this moment; then the file stays, and the next one finds it stale.
-        guard let lock = try? directory.lock() else { return }
+        guard let lock = try? directory.lock(patience) else { return }
         if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
         withExtendedLifetime(lock) {}
     }

@@ -11,7 +11,7 @@ import Darwin
 #endif
 
 extension PortServer {
-    private static let acceptsAtOnce = 16
+    static let acceptsAtOnce = 16
     private static let evictionsAtOnce = 4
     private static let retryAfter = Duration.milliseconds(100)
 

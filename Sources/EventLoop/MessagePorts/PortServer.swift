@@ -22,13 +22,13 @@ import Darwin
 final class PortServer: @unchecked Sendable {
     // SAFETY: constants; what `open` guards; and what only the thread that serves touches, which `Source.beginServing` makes one.
 
-    private static let backlog: Int32 = 1024
+    static let backlog: Int32 = 1024
     private static let readsAtOnce = 16
     private static let guessesAtOnce = 16
     static let listenerToken: UInt64 = 1
+    static let nameToken: UInt64 = 2
 
-    private let registration: PortRegistration
-    let listener: Int32
+    let name: PortName
     let set: cplatform_port_set
     let maximumLength: Int
     /// How many descriptors of messages that have not come whole all clients together may make the port keep. From half of it on, processes that
@@ -41,17 +41,33 @@ final class PortServer: @unchecked Sendable {
     /// The descriptors of the connections, for whoever ends the port; nil from then on.
     let open = Guarded<[UInt64: Int32]?>([:])
 
+    /// Where the port is, for whoever ends it.
+    struct Place: Sendable {
+        var registration: PortRegistration
+        var listener: Int32
+        var isWithdrawn = false
+    }
+    let place: Guarded<Place>
+
     private let hasEnded = Atomic<Bool>(false)
     private let listenerIsEmpty = Atomic<Bool>(false)
 
     // SAFETY: touched only by whoever serves the port.
+    @exclusivity(unchecked) var registration: PortRegistration
+    @exclusivity(unchecked) var listener: Int32
+    /// Says when the socket's file has gone; negative where the system cannot.
+    @exclusivity(unchecked) var nameWatch: Int32 = -1
+    /// The file has gone, and the name could not be taken again: when to try next.
+    @exclusivity(unchecked) var renewal: (at: RunLoop.Instant, pause: Duration)?
+    /// Another port has the name.
+    @exclusivity(unchecked) var hasLostName = false
     @exclusivity(unchecked) var connections: [UInt64: ServedConnection] = [:]
     /// Those that have a frame that has come whole, in the order in which their turn comes.
     @exclusivity(unchecked) var ready: [ServedConnection] = []
     @exclusivity(unchecked) private var nextReady = 0
     /// Those whose frame waits until replies have been read.
     @exclusivity(unchecked) var deferred: [ServedConnection] = []
-    @exclusivity(unchecked) var lastToken = listenerToken
+    @exclusivity(unchecked) var lastToken = nameToken
     /// Counts what happens: the port's own order of things.
     @exclusivity(unchecked) var ticks: UInt64 = 0
     @exclusivity(unchecked) var quota: PortQuota
@@ -93,7 +109,9 @@ final class PortServer: @unchecked Sendable {
             cplatform_close_port_set(&set)
             throw .system(operation: "watching the port's socket", errno: code)
         }
+        self.name = name
         self.set = set
+        place = Guarded(Place(registration: registration, listener: listener))
         self.maximumLength = maximumLength
         self.clock = clock
         // Last: a name that is in use leaves nothing behind.
@@ -102,6 +120,7 @@ final class PortServer: @unchecked Sendable {
         quota = PortQuota(longest: Frame.headerSize + maximumLength + Frame.sealSize, atLeast: roomAtLeast)
         // The rest is for the program, and for new clients. A message that has all it may have must find room.
         self.descriptorLimit = descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4)
+        watchName()
     }
 
     deinit {
@@ -117,6 +136,10 @@ final class PortServer: @unchecked Sendable {
     /// Gives the name back and tells every client. Any thread, once.
     func withdraw() {
         if belongsToParentProcess { return }
+        let (registration, listener) = place.withLock { place in
+            place.isWithdrawn = true
+            return (place.registration, place.listener)
+        }
         registration.withdraw()
         // Nobody new gets in, and those who wait to be let in are told.
         cplatform_shutdown(listener)
@@ -140,6 +163,7 @@ final class PortServer: @unchecked Sendable {
         } else {
             DescriptorCloser.close(listener)
         }
+        forgetNameWatch()
         var set = set
         cplatform_close_port_set(&set)
     }
@@ -219,10 +243,12 @@ final class PortServer: @unchecked Sendable {
             // settleAlarm looks at the time. An alarm that does not go on ringing has to be set again.
             case UInt64(CPLATFORM_ALARM_TOKEN): if !cplatform_alarm_stays() { alarm = 0 }
             case Self.listenerToken: accept()
+            case Self.nameToken: checkName()
             default: if let connection = connections[event.token] { hear(connection) }
             }
         }
         if let pausedUntil, pausedUntil <= clock() { resumeAccepting() }
+        if let renewal, renewal.at <= clock() { checkName() }
         dropStalled()
     }
 
@@ -337,7 +363,7 @@ final class PortServer: @unchecked Sendable {
         var due: Int64 = 1
         if nextReady == ready.count {
             if somebodyWaits && patience.nextLook == nil { dropStalled() }
-            due = [pausedUntil, patience.nextLook].compactMap { $0?.nanoseconds }.min() ?? 0
+            due = [pausedUntil, renewal?.at, patience.nextLook].compactMap { $0?.nanoseconds }.min() ?? 0
         }
         if due == alarm { return }
         alarm = due

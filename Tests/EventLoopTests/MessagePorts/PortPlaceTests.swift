@@ -92,6 +92,53 @@ import Testing
         }
     }
 
+    @Test func `a port whose file is removed takes its name again, and its clients notice nothing`() throws {
+        let served = try ServedPort { _, _, data in data }
+        let old = try RunLoop.RemoteMessagePort(name: served.name)
+        #expect(try old.ask(1, "before") == "before")
+        for _ in 0..<3 {
+            #expect(unlink(portDirectory + "/" + (try PortName(served.name).fileName)) == 0)
+            try waitUntil("the name is there again") { (try? RunLoop.RemoteMessagePort(name: served.name).ask(1, "new")) == "new" }
+            #expect(try old.ask(1, "after") == "after")
+        }
+        #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: served.name) { _, _, _ in nil } }
+        try served.end()
+        #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: served.name) }
+    }
+
+    @Test func `a port whose name another one has taken meanwhile ends, and says why`() throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
+        let ended = EventLoopTestSupport.Gate()
+        port.onInvalidation { ended.open() }
+        let client = try RunLoop.RemoteMessagePort(name: name)
+        // It is in no loop yet, so it notices nothing.
+        #expect(unlink(portDirectory + "/" + (try PortName(name).fileName)) == 0)
+        let thief = try ServedPort(name) { _, _, _ in [7] }
+        let running = RunningLoop { $0.add(port) }
+        ended.wait()
+        #expect(port.failure == .system(operation: "keeping the name \(name)", errno: EADDRINUSE))
+        #expect(!port.isValid && !client.isValid)
+        #expect(try RunLoop.RemoteMessagePort(name: name).ask() == "\u{7}")
+        try thief.end()
+        try running.end()
+    }
+
+    @Test(arguments: [false, true])
+    func `a port whose directory goes is found in a new one`(isMoved: Bool) throws {
+        try inTemporaryDirectory { path in
+            let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)/ports"]
+            let server = try PeerProcess("serve", "name", environment: environment)
+            try #require(server.line() == "ready")
+            if isMoved { #expect(rename(path + "/ports", path + "/moved") == 0) } else { removeFlatDirectory(path + "/ports") }
+            try waitUntil("the name is there again") { filesIn(path + "/ports").contains("name") }
+            #expect(try PeerProcess("ask", "name", "0", "found", environment: environment).line() == "found")
+            #expect(!filesIn(path + "/moved").contains("name"))
+            #expect(server.ended() == 0)
+            #expect(filesIn(path + "/ports") == [".lock"])
+        }
+    }
+
     @Test func `a file that is no socket keeps its name, and is not removed`() throws {
         let name = freshName()
         let path = portDirectory + "/" + (try PortName(name).fileName)
