@@ -56,7 +56,7 @@ extension RunLoop.Port {
     /// Tells the loops of the port, and those of its readers, that there are messages where there were none.
     func tellOfMessages() {
         if hasHandler { return noteMessagesEverywhere() }
-        for reader in readers.withLock({ $0 }) { reader.source?.noteMessagesEverywhere() }
+        for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.noteMessagesEverywhere() }
     }
 }
 

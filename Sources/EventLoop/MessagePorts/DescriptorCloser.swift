@@ -42,6 +42,9 @@ final class DescriptorCloser: @unchecked Sendable {
     // Not a lock: a child of fork might find it locked.
     private static let current = Atomic<UInt>(0)
 
+    /// Makes the word, which Swift would otherwise make at its first use.
+    static func prepare() { _ = current.load(ordering: .relaxed) }
+
     private init(forkEpoch: Int32) { self.forkEpoch = forkEpoch }
 
     /// The one of this process.

@@ -11,6 +11,7 @@ enum PortForks {
 
     private static func hold() {
         _ = RunLoop.PassedDescriptors.none
+        DescriptorCloser.prepare()
         PortEngine.holdOverFork()
         PortDirectory.holdOverFork()
     }
