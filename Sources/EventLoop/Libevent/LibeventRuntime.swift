@@ -46,9 +46,13 @@ enum LibeventRuntime {
     static func holdOverFork() {
         prepare()
         _ = logHandler.lockValue()
+        _ = lastLine.lockValue()
     }
 
-    static func releaseAfterFork() { logHandler.unlock() }
+    static func releaseAfterFork() {
+        lastLine.unlock()
+        logHandler.unlock()
+    }
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()

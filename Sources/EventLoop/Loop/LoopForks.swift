@@ -16,6 +16,7 @@ enum LoopForks {
         LoopID.prepare()
         _ = (RunLoop.Mode.onlyCommon, RunLoop.Mode.onlyDefault)
         _ = LoopLifetime.exitKey
+        Reserve.prepare()
         LoopRegistry.holdOverFork()
         AfterEnd.holdOverFork()
         LibeventRuntime.holdOverFork()

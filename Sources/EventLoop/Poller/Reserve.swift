@@ -13,6 +13,12 @@ enum Reserve {
     /// A part was taken, or could not be made.
     private static let isIncomplete = Atomic<Bool>(false)
 
+    /// Makes the places, which Swift would otherwise make at their first use.
+    static func prepare() {
+        _ = isIncomplete.load(ordering: .relaxed)
+        _ = (poller.isEmpty, channel.isEmpty)
+    }
+
     private final class ChannelBox {
         private var channel: WakeChannel?
         init?() {
@@ -57,6 +63,8 @@ enum Reserve {
             let forkEpoch = ForkEpoch.current
             init(_ object: Object) { self.object = object }
         }
+
+        var isEmpty: Bool { word.load(ordering: .relaxed) == 0 }
 
         borrowing func take() -> Object? { takeKept()?.object }
 
