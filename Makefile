@@ -15,7 +15,7 @@
 #   make fork-storm    a thousand forks while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
-#   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about ten minutes)
+#   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about fifteen minutes)
 #   make test-faults   fail each call of the C library with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of the same, in a minute or two
 #   make format        rewrite the Swift sources in the house format

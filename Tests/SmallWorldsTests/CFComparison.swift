@@ -70,6 +70,7 @@ func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
         default: false
         }
     }
+    func readds(_ action: Action) -> Bool { if case .readd = action { true } else { false } }
     func addsElsewhere(_ action: Action) -> Bool {
         switch action {
         case .move, .addToOther: true
@@ -85,7 +86,7 @@ func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
     // CF reads eight bytes: of what was written twice half is left.
     if some({ $0 == .level }, { if case .ready = $0 { true } else { false } }) { return "4.2" }
     // CF performs a source that an earlier one of the pass has taken out.
-    if world.items.count(where: { $0.kind == .source }) > 1 && some({ $0 == .source }, takesOut) { return "3.10" }
+    if world.items.count(where: { $0.kind == .source }) > 1 && some({ $0 == .source }, { takesOut($0) && !readds($0) }) { return "3.10" }
     // CF fires a timer that an earlier one of the pass has moved to another mode.
     if some(\.isTimer, takesOut) && some(\.isTimer, addsElsewhere) { return "5.4" }
     // CF tells an observer that was taken out while others were told.

@@ -95,6 +95,36 @@ enum Worlds {
         castings.flatMap { casting in (casting.actions + loopActions).map { casting.world([$0]) } }
     }
 
+    /// One action each, with both items in both modes.
+    static var inBothModes: [World] {
+        castings.filter { $0.callout.trigger.isEmpty }.flatMap { casting -> [World] in
+            let members = casting.items.filter(\.kind.isMember)
+            if members.isEmpty { return [] }
+            var casting = casting
+            casting.callout.triggerItem = Item("t", .seesT)
+            casting.callout.trigger = [Hook("t:T", members.map { .addToOther($0.name) })]
+            return (casting.actions + loopActions).map { casting.world([$0]) }
+        }
+    }
+
+    /// The actor runs the loop, and in that run, or after it, the second item does something to either of them.
+    static var nested: [World] {
+        castings.filter { $0.callout.trigger.isEmpty && $0.subject?.kind.hasHandler ?? false }.flatMap { casting in
+            let (actor, subject) = (casting.callout.actor, casting.subject!)  // the filter has looked
+            var runs: [[Action]] = [[.run(.normal, 0)], [.run(.normal, 3)]]
+            if subject.kind.isMember { runs += [0, 3].map { [.addToOther(subject.name), .run(.other, $0)] } }
+            let actions =
+                [actor, subject].flatMap { item in Worlds.actions(on: item.name).filter { $0.applies(to: item.kind) } } + loopActions
+            return runs.flatMap { run in
+                actions.map { action in
+                    var world = casting.world(run)
+                    world.hooks.append(Hook(subject.kind.activity.map { "\(subject.name):\($0)" } ?? subject.name, [action]))
+                    return world
+                }
+            }
+        }
+    }
+
     /// Two actions in one callout.
     static var pairs: [World] {
         castings.flatMap { casting in

@@ -112,8 +112,7 @@ extension Model {
         if performed && frame.returnsAfterSource { return true }
         var isHandled = performed
         let batch = items.filter { $0.kind == .source && $0.isIn(place) && $0.ready > 0 }.sorted { $0.readyAt < $1.readyAt }
-        let joinings = batch.map { $0.joinings[place] }
-        for (item, joining) in zip(batch, joinings) where item.isIn(place) && item.joinings[place] == joining && item.ready > 0 {
+        for item in batch where item.isIn(place) && item.ready > 0 {
             item.ready = 0  // 3.5
             using(item) { call(item.name) }
             isHandled = true
@@ -160,7 +159,9 @@ extension Model {
             turn = turn.map { Turn(rawValue: ($0.rawValue + 1) % 3)! } ?? .timers
             switch turn! {
             case .timers:
-                let due = items.filter { isDue($0, place, dueBy) }.sorted { ($0.date!, $0.filedAt) < ($1.date!, $1.filedAt) }
+                let due = items.filter { isDue($0, place, dueBy) }.sorted {
+                    ($0.date!, $0.filedAt[place]!) < ($1.date!, $1.filedAt[place]!)
+                }
                 if due.isEmpty { continue }
                 lastTurn[place] = .timers
                 fireTimers(due, place, dueBy)
@@ -198,7 +199,7 @@ extension Model {
             }
             let present = now[place.loop]
             item.date = present < date ? date + Self.interval : present + Self.interval - (present - date) % Self.interval
-            item.filedAt = next()
+            file(item)
         }
     }
 

@@ -25,7 +25,8 @@ final class ModelItem {
     var date: Int?
     /// How a date in the past reads back (5.6).
     var pastDate: Int?
-    var filedAt = 0
+    /// When it was added to a mode, or given its date there: the order of equal dates (5.4).
+    var filedAt: [Place: Int] = [:]
     var isFiring = false
     var wasDated = false
 
@@ -124,7 +125,7 @@ final class Model: Machine {
         item.places.append(place)
         item.joinings[place, default: 0] += 1
         item.insertion[place] = next()
-        if item.kind.isTimer { item.filedAt = next() }
+        if item.kind.isTimer { item.filedAt[place] = next() }
         if item.kind.isWatched { item.readyAt = next() }
     }
 
@@ -252,9 +253,11 @@ final class Model: Machine {
         let date = now[currentLoop] + seconds
         item.date = item.repeats ? max(present, date) : date
         item.pastDate = item.repeats && date < present ? date : nil
-        item.filedAt = next()
+        file(item)
         item.wasDated = true
     }
+
+    func file(_ item: ModelItem) { for place in item.places { item.filedAt[place] = next() } }
 
     /// 5.18.
     func fire(_ name: String) {

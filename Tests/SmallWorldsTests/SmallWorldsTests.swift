@@ -24,6 +24,18 @@ import Testing
         try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
     }
 
+    @Test(.enabled(if: playsAllWorlds))
+    func `every action on items that are in two modes does what the rules say`() throws {
+        let worlds = Worlds.inBothModes
+        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
+    }
+
+    @Test(.enabled(if: playsAllWorlds))
+    func `every action from a run that is nested in another item's callout does what the rules say`() throws {
+        let worlds = Worlds.nested
+        try checkAll(worlds.count, { Worlds.variants(worlds[$0])[$0 % 8] }, check)
+    }
+
     @Test func `a world that breaks a rule is noticed`() throws {
         let world = World(items: [Item("a", .source), Item("b", .timer)], hooks: [Hook("a", [.invalidate("b")])])
         let other = World(items: [Item("a", .source), Item("b", .timer)], hooks: [Hook("a", [.remove("b")])])

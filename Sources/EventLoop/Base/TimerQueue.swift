@@ -62,6 +62,11 @@ struct TimerQueue: ~Copyable {
         if Int(slot) < slotCapacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
     }
 
+    /// Unfiles a timer until `reschedule`.
+    mutating func setAside(_ slot: UInt32) {
+        if Int(slot) < slotCapacity && slots[Int(slot)].isFiled { unfile(slot) }
+    }
+
     /// Takes a timer out for good.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)

@@ -229,6 +229,13 @@ struct TimerMemberships: Sendable {
         return removed
     }
 
+    @inline(__always)
+    func forEach(_ body: (Membership) -> Void) {
+        if isEmpty { return }
+        body(first)
+        if others != nil { others!.forEach(body) }
+    }
+
     var all: [Membership] { isEmpty ? [] : [first] + (others ?? []) }
 
     /// How `Timer.place` says it.

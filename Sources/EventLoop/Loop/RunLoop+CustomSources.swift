@@ -65,7 +65,8 @@ extension RunLoop {
             let membership = Unmanaged.passUnretained(run.signals[run.nextSignal])
             run.nextSignal += 1
             let isPerformed = membership._withUnsafeGuaranteedRef { membership in
-                (removals.load(ordering: .acquiring) == stamp || isMember(membership, of: mode)) && perform(membership)
+                if removals.load(ordering: .acquiring) == stamp || isMember(membership, of: mode) { return perform(membership) }
+                return performIfBack(membership, mode)
             }
             guard isPerformed else { continue }
             isHandled = true
@@ -93,6 +94,12 @@ extension RunLoop {
         }
         run.nextSignal = 0
         return !run.signals.isEmpty
+    }
+
+    /// Performs a source that an earlier one of the walk has taken out of its last mode, if it is in the mode again by another membership.
+    private func performIfBack(_ membership: SourceMembership, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        guard let back = membership.source.existingMembership(of: self), isMember(back, of: mode) else { return false }
+        return perform(back)
     }
 
     private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */

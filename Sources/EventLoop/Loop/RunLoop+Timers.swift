@@ -239,7 +239,7 @@ extension RunLoop {
     private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
         let date = timer.date.load(ordering: .acquiring)
-        guard date <= dueBy, isInMode(timer, mode), timer.rundown.enter() else { return fileIfPopped(timer) }
+        guard date <= dueBy, takeForFiring(timer, mode), timer.rundown.enter() else { return fileIfPopped(timer) }
         timer.flags.bitwiseOr(Timer.Flag.firing, ordering: .acquiringAndReleasing)
         let version = timer.dateVersion.load(ordering: .acquiring)
         counters.timersFired.increment()
@@ -257,11 +257,23 @@ extension RunLoop {
         }
     }
 
-    private func isInMode(_ timer: Timer, _ mode: ModeState) -> Bool {
+    /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
+    /// for it.
+    private func takeForFiring(_ timer: Timer, _ mode: ModeState) -> Bool {
         let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
         if place.loopID != id { return false }
-        if place.isDirect { return place.modeIndex == mode.index }
-        return shared.withLock { _ in isTimer(timer, in: mode.index) }
+        if place.isDirect {
+            if place.modeIndex == mode.index { mode.timers.setAside(place.slot) }
+            return place.modeIndex == mode.index
+        }
+        return shared.withLock { _ in
+            guard isTimer(timer, in: mode.index) else { return false }
+            timer.memberships.forEach { membership in
+                // A mode that the owner has not seen yet has a queued change that files the timer.
+                if membership.modeIndex < owned.modes.count { owned.modes[membership.modeIndex].timers.setAside(membership.slot) }
+            }
+            return true
+        }
     }
 
     /// Gives a timer its next date, or ends it.

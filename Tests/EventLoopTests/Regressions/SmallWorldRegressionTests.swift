@@ -5,6 +5,7 @@
 // - A run that is nested in a timer's callout does not wake for that timer (5.8), whatever the callout does to it.
 // - Equal dates fire in the order in which the timers were given them (5.4), also after a nested run.
 // - What a nested run of another mode has served is not served again (8.2): edges and only shots.
+// - A source that an earlier one of the pass takes out and puts in again is performed (3.10), in however many modes it is.
 // - A message that is sent after the sleep waits for the next pass, whether or not the pass before handed one out.
 
 import EventLoop
@@ -82,6 +83,36 @@ import Testing
         }
     }
 
+    @Test func `a run of another mode that a timer is in does not wake for it in its callout`() throws {
+        try inManualTime { loop, clock, trace in
+            loop.addIdleSource(forMode: "other")
+            trace.observe(loop, in: "other")
+            let timer = RunLoop.Timer(fireAt: clock.now) { _ in #expect(loop.run(mode: "other", for: .seconds(10)) == .timedOut) }
+            loop.add(timer)
+            loop.add(timer, forMode: "other")
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "E T S W A X")
+        }
+    }
+
+    /// What an earlier timer of the pass does: either puts the later one, which the pass has taken, back into the queue.
+    @Test(arguments: ["runs another mode", "sets its date"])
+    func `a run nested in a timer's callout does not wake for it, also if an earlier timer:`(_ change: String) throws {
+        try inManualTime { loop, clock, trace in
+            loop.addIdleSource()
+            let timer = RunLoop.Timer(fireAt: clock.now) { _ in
+                trace.observe(loop)
+                #expect(loop.run(for: .seconds(10)) == .timedOut)
+            }
+            loop.addTimer(at: clock.now) { _ in
+                if change == "sets its date" { timer.nextFire = clock.now } else { _ = loop.run(mode: "other", for: .zero) }
+            }
+            loop.add(timer)
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "E T S W A X X")
+        }
+    }
+
     @Test func `equal dates fire in the order in which they were given, also after a nested run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "nested")
@@ -124,6 +155,27 @@ import Testing
             trace.observe(loop)
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(trace.take() == "E T S ( shared:x ) T S W A X")
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `a source that an earlier one takes out and puts in again is performed in the pass, in another mode too or not:`(_ isInTwo: Bool)
+        throws
+    {
+        try inManualTime { loop, _, trace in
+            let second = RunLoop.CustomSource(order: 2) { trace.add("second") }
+            loop.addSource(order: 1, signaled: true) { _ in
+                trace.add("first")
+                loop.remove(second)
+                loop.add(second)
+            }
+            loop.add(second)
+            if isInTwo { loop.add(second, forMode: "other") }
+            second.signal()
+            trace.observe(loop)
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(loop.run(for: .zero) == .timedOut)
+            #expect(trace.take() == "E T S first second X E T S X")
         }
     }
 
