@@ -56,7 +56,7 @@ let package = Package(
         .testTarget(
             name: "SmallWorldsTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+            name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent"], swiftSettings: strict),
         // One program twice, the same but for its imports: written for Foundation, and moved over.
         .target(name: "MigrationBefore", path: "Tests/Migration/Before", swiftSettings: strict),
         .target(

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -109,6 +110,39 @@ int cplatform_take_gate(int gate) {
     if (epoll_wait(gate, &event, 1, 0) <= 0) return 0;
     // The two families of constants have the same values on Linux, epoll_ctl(2).
     return readiness_of((short)event.events);
+}
+
+// epoll_ctl(2): MOD fails with ENOENT when the descriptor is not in the set, and with EINVAL when there is no set, and changes nothing then.
+static bool is_in_set(int set, int member) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = member};
+    return epoll_ctl(set, EPOLL_CTL_MOD, member, &event) == 0;
+}
+
+int cplatform_find_epoll_set(int member) {
+    long limit = sysconf(_SC_OPEN_MAX);
+    if (limit < 0 || limit > 1 << 20) limit = 1 << 20;
+    for (int distance = 1; distance <= member || member + distance < limit; distance++) {
+        if (distance <= member && is_in_set(member - distance, member)) return member - distance;
+        if (member + distance < limit && is_in_set(member + distance, member)) return member + distance;
+    }
+    return -1;
+}
+
+int cplatform_epoll_members(int set, int *members, int capacity) {
+    char path[64], line[256];
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", set);
+    FILE *list = fopen(path, "re");
+    if (!list) return -1;
+    int count = 0, member;
+    while (count < capacity && fgets(line, sizeof(line), list))
+        if (sscanf(line, "tfd: %d", &member) == 1) members[count++] = member;
+    fclose(list);
+    return count;
+}
+
+bool cplatform_wait_for_readable(int descriptor) {
+    struct pollfd entry = {.fd = descriptor, .events = POLLIN};
+    return poll(&entry, 1, -1) > 0;
 }
 
 #endif

@@ -125,4 +125,9 @@ int cplatform_take_gate(int gate) {
     return ready;
 }
 
+// Where a closed descriptor leaves the kernel's set, whatever duplicates it has, nobody asks.
+int cplatform_find_epoll_set(int member) { return -1; }
+int cplatform_epoll_members(int set, int *members, int capacity) { return -1; }
+bool cplatform_wait_for_readable(int descriptor) { return false; }
+
 #endif

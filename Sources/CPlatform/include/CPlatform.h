@@ -131,6 +131,15 @@ int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot);
 // What passed the gate since the last call: readiness bits, 0 for nothing.
 int cplatform_take_gate(int gate);
 
+// The epoll set that has `member`, a descriptor which was added to one set only, edge-triggered and for reading; -1 when there is none. The
+// member may be reported once more. Tries the open descriptors from the member's number outwards.
+int cplatform_find_epoll_set(int member);
+// The descriptors that were added to an epoll set, by the kernel's own list (proc(5), fdinfo: `tfd`): how many, up to `capacity` of them in
+// `members`; -1 where there is no such list.
+int cplatform_epoll_members(int set, int *members, int capacity);
+// Waits until a descriptor is readable. False when a signal came instead.
+bool cplatform_wait_for_readable(int descriptor);
+
 // MARK: Signals
 
 // False for SIGKILL, SIGSTOP, the signals that report a fault, those that the C library keeps, and for what is no signal.

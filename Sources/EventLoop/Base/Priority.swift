@@ -1,10 +1,11 @@
 // How urgent a ready source is.
 
 extension RunLoop {
-    /// Which of several ready kernel-signalled sources is served first; maps onto libevent's active-event priorities.
+    /// Which of several ready kernel-signalled sources is served first.
     ///
     /// A pass serves the most urgent level that is ready and asks the kernel again before going lower. A source that is always
-    /// ready at a more urgent level therefore starves the levels below it.
+    /// ready at a more urgent level therefore starves the levels below it. Events that C libraries have put on the mode's base are not
+    /// among them: these have libevent's own priorities, and neither side starves the other.
     public struct Priority: Sendable, Hashable, Comparable {
         let level: Int32
         public static let high = Priority(level: 0)

@@ -41,7 +41,8 @@ extension RunLoop {
         /// False once the source was invalidated, or failed by itself. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
-        /// Why the source became invalid by itself (its descriptor was closed, the kernel refused it); nil otherwise.
+        /// Why the source became invalid by itself (its descriptor was closed, the kernel refused it); nil otherwise. Says `.badDescriptor` also
+        /// when the source was invalidated by hand, but after its descriptor had been closed.
         public var failure: SourceError? { state.withLock { $0.failure } }
 
         /// Called once, when no call of the handler is in progress or can follow.

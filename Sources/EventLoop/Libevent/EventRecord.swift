@@ -53,15 +53,21 @@ struct OpaqueEvent {
     let raw: OpaquePointer
 
     /// event.h: "event_assign() ... prepares ... for future calls to event_add". Not for an event that is added.
+    ///
+    /// `level` is libevent's priority: `EventBase.ownLevel` for all but what must run behind the events of C libraries.
     func assign(
-        _ base: borrowing EventBase, _ descriptor: Int32, _ flags: EventFlags, level: Int32, _ callback: EventCallback,
-        _ context: UnsafeMutableRawPointer?
+        _ base: borrowing EventBase, _ descriptor: Int32, _ flags: EventFlags, level: Int32 = EventBase.ownLevel,
+        isInternal: Bool = false, _ callback: EventCallback, _ context: UnsafeMutableRawPointer?
     ) {
         let assigned = event_assign(raw, base.raw, descriptor, flags.rawValue, callback, context)
         precondition(assigned == 0, "event_assign refuses only signals with descriptors' flags")
         let prioritized = event_priority_set(raw, level)
         precondition(prioritized == 0, "a level lies within the base's priorities, and the event is not active")
+        if isInternal { makeInternal() }
     }
+
+    /// From here on libevent calls the event's callback without counting it, and goes on to less urgent levels in the same round.
+    func makeInternal() { clibevent_make_internal(raw) }
 
     /// 0, or the errno of the kernel's refusal.
     func add() -> Int32 {
@@ -79,7 +85,15 @@ struct OpaqueEvent {
     }
 
     /// Takes the event off its base, out of the kernel's set and out of the queue of active ones. Nothing when it is not there.
-    func delete() { event_del(raw) }
+    ///
+    /// Returns 0, or the errno of the kernel, which does not know the descriptor (EBADF, ENOENT): it was closed before. libevent does not
+    /// report that (epoll.c: "that's fine too: we closed the fd"), but leaves errno as the kernel set it.
+    @discardableResult
+    func delete() -> Int32 {
+        errno = 0
+        event_del(raw)
+        return errno
+    }
 
     /// Queues the event's callback behind those that are active at its level.
     func activate() { event_active(raw, Int32(EV_TIMEOUT), 1) }

@@ -54,6 +54,11 @@ enum LibeventRuntime {
         logHandler.unlock()
     }
 
+    /// Reports a warning of ours where libevent's own go.
+    static func warn(_ message: String) {
+        if let handler = logHandler.withLock({ $0 }) { handler(Int32(EVENT_LOG_WARN), message) }
+    }
+
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
         logHandler.withLock { $0 = handler }

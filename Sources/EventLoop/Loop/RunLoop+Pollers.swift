@@ -30,7 +30,7 @@ extension RunLoop {
             preconditionFailure(
                 "withEventBase could not make an event base for run loop mode \"\(mode)\": the process has no descriptors left")
         }
-        poller.hostsForeignEvents = true
+        poller.hostForeignEvents()
         return try body(poller.base.raw)
     }
 
@@ -125,7 +125,16 @@ extension RunLoop {
     func unregister(_ membership: SourceMembership, modeIndex: Int) {
         forgetParked(membership, modeIndex: modeIndex)
         guard let registration = membership.takeRegistration(inMode: modeIndex) else { return }
-        owned.modes[modeIndex].poller!.unregister(registration, owner: membership)  // it was registered there
+        let source = membership.source
+        let descriptor = registration.pointee.watch.descriptor
+        let wasOpen = owned.modes[modeIndex].poller!.unregister(  // it was registered there
+            registration, owner: membership,
+            description: source.kind + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
+        if wasOpen || source.isValid { return }
+        // The caller's mistake, and perhaps a file that the kernel goes on reporting: said where one looks for what was wrong with a source.
+        source.state.withLock { state in
+            if state.failure == nil { state.failure = .badDescriptor(descriptor) }
+        }
     }
 
     /// Fails the sources whose number turned out to be another file's while they were being served.

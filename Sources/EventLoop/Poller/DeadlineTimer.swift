@@ -17,9 +17,14 @@ import Darwin
 ///
 /// libevent's own timeouts follow a coarse clock (2 ms late in the median), and its precise mode arms a timer on every wait.
 struct DeadlineTimer: ~Copyable {
-    struct Record { var hasFired = false }
+    struct Record {
+        var hasFired = false
+        /// Whose wait must be ended by hand, because the base has events of C libraries.
+        var host: Unmanaged<Poller>?
+    }
 
-    private let descriptor: Int32
+    /// The timer's descriptor, or -1 where there is none.
+    let descriptor: Int32
     private let reportsEdges: Bool
     private let record: UnsafeMutablePointer<Record>
     /// What the kernel is armed for; `Int64.max` for nothing.
@@ -31,16 +36,15 @@ struct DeadlineTimer: ~Copyable {
         reportsEdges = base.reportsEdges
         record = EventRecord.allocate(Record())
         let event = EventRecord.event(record)
-        let level = RunLoop.Priority.default.level
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], level: level, Self.noteFired, record)
+            event.assign(base, -1, [.timeout], Self.noteFired, record)
             if refusal != 0 {
                 EventRecord.free(record)
                 throw .system(operation: "making a timer descriptor", errno: refusal)
             }
             return
         }
-        event.assign(base, descriptor, flags, level: level, Self.noteFired, record)
+        event.assign(base, descriptor, flags, Self.noteFired, record)
         let code = event.add()
         if code != 0 {
             // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
@@ -57,19 +61,26 @@ struct DeadlineTimer: ~Copyable {
     mutating func move(to base: borrowing EventBase) {
         let event = EventRecord.event(record)
         event.delete()
-        let level = RunLoop.Priority.default.level
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], level: level, Self.noteFired, record)
+            event.assign(base, -1, [.timeout], Self.noteFired, record)
             armed = .max
             return
         }
-        event.assign(base, descriptor, flags, level: level, Self.noteFired, record)
+        event.assign(base, descriptor, flags, Self.noteFired, record)
         let code = event.add()
         precondition(code == 0, "a timer descriptor that one base takes another one takes too; errno \(code)")
     }
 
     private static let noteFired: EventCallback = { _, _, context in
-        context!.assumingMemoryBound(to: Record.self).pointee.hasFired = true
+        let record = context!.assumingMemoryBound(to: Record.self)
+        record.pointee.hasFired = true
+        record.pointee.host?._withUnsafeGuaranteedRef { $0.noteCollected() }
+    }
+
+    /// The base gets events of C libraries.
+    func makeInternal(host: Poller) {
+        EventRecord.event(record).makeInternal()
+        record.pointee.host = .passUnretained(host)
     }
 
     /// An edge needs no read: each arming that comes due is a new one.
@@ -80,9 +91,6 @@ struct DeadlineTimer: ~Copyable {
         EventRecord.event(record).delete()
         EventRecord.free(record)
     }
-
-    /// How many events of the base are the timer's.
-    var addedEvents: Int { descriptor >= 0 || armed != .max ? 1 : 0 }
 
     /// Whether the deadline came in the last wait.
     var hasFired: Bool { record.pointee.hasFired }

@@ -21,7 +21,7 @@ extension Poller {
     @inline(__always)
     func beginBatch(onlyOne: Bool) -> ReadyBatch {
         batchesInProgress += 1
-        return unusualLevels == 0 ? ReadyBatch(level: nil, isSingle: onlyOne) : beginBatchOfLevel(onlyOne: onlyOne)
+        return unusualPriorities == 0 ? ReadyBatch(level: nil, isSingle: onlyOne) : beginBatchOfLevel(onlyOne: onlyOne)
     }
 
     @inline(never)
@@ -76,12 +76,13 @@ extension Poller {
     private func letGoOfStranger(_ registration: RegistrationPointer) {
         stale.append(registration.pointee.owner)
         disconnect(registration)
+        needsCare = true
         // A duplicate keeps the old file in the kernel's set, under a number that leads to another file.
         rebuild()
     }
 
     private var mostUrgentLevel: Int32 {
-        var level = EventBase.levels
+        var level = RunLoop.Priority.low.level
         ready.forEach { level = min(level, $0.pointee.watch.priority.level) }
         return level
     }

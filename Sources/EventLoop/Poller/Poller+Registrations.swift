@@ -26,7 +26,7 @@ extension Poller {
             return .failure(error)
         }
         registrations.insert(registration)
-        if watch.priority != .default { unusualLevels += 1 }
+        if watch.priority != .default { unusualPriorities += 1 }
         return .success(registration)
     }
 
@@ -43,15 +43,22 @@ extension Poller {
 
     /// Watches no more; the kernel has let go of the descriptor when this returns. `owner` is kept alive until no batch in progress can
     /// meet the registration.
-    func unregister(_ registration: RegistrationPointer, owner: AnyObject) {
-        disconnect(registration)
+    ///
+    /// False when the kernel did not know the descriptor any more: it was closed before. `description` says whose it was.
+    @discardableResult
+    func unregister(_ registration: RegistrationPointer, owner: AnyObject, description: @autoclosure () -> String = "") -> Bool {
+        let wasOpen = disconnect(registration)
+        if !wasOpen { closedEarly.describe(registration.pointee.watch.descriptor, description()) }
         registrations.remove(registration)
-        if registration.pointee.watch.priority != .default { unusualLevels -= 1 }
+        if registration.pointee.watch.priority != .default { unusualPriorities -= 1 }
         if batchesInProgress > 0 {
             buried.append((registration, owner))
         } else {
+            // Whoever was to be failed after the wait is not kept alive by a batch.
+            if !stale.isEmpty { stale.removeAll { $0 == registration.pointee.owner } }
             EventRecord.free(registration)
         }
+        return wasOpen
     }
 
     // MARK: Batches
@@ -95,11 +102,10 @@ extension Poller {
         let gate = registration.pointee.gate
         let event = EventRecord.event(registration)
         let flags: EventFlags = gate >= 0 ? [.read, .persist] : watch.eventFlags
-        event.assign(base, gate >= 0 ? gate : watch.descriptor, flags, level: watch.priority.level, Poller.collect, registration)
+        event.assign(base, gate >= 0 ? gate : watch.descriptor, flags, Poller.collect, registration)
         if event.add() != 0 {
             // Its number has become another file's too, and nobody has looked yet: whoever watches it anew will.
             registration.pointee.isAdded = false
-            ownEvents -= 1
         }
     }
 
@@ -117,7 +123,7 @@ extension Poller {
             watched = gate
         }
         let event = EventRecord.event(registration)
-        event.assign(base, watched, flags, level: watch.priority.level, Poller.collect, registration)
+        event.assign(base, watched, flags, isInternal: guests != nil, Poller.collect, registration)
         let code = event.add()
         if code != 0 {
             closeGate(registration)
@@ -125,20 +131,28 @@ extension Poller {
         }
         registration.pointee.isAdded = true
         registration.pointee.isPlain = registration.pointee.gate < 0 && watch.trigger != .oneShot
-        ownEvents += 1
         return nil
     }
 
-    /// Deletes the event and closes the gate. What was collected is forgotten.
-    func disconnect(_ registration: RegistrationPointer) {
+    /// Deletes the event and closes the gate. What was collected is forgotten. False when the kernel did not know the descriptor any more.
+    @discardableResult
+    func disconnect(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.isSpent = false
-        if registration.pointee.isAdded {
-            EventRecord.event(registration).delete()
-            registration.pointee.isAdded = false
-            ownEvents -= 1
-        }
+        let wasOpen = registration.pointee.isAdded ? takeOff(registration) : true
         closeGate(registration)
         forgetReadiness(of: registration)
+        return wasOpen
+    }
+
+    /// Deletes an event that is added. False when the kernel did not know the descriptor any more.
+    @discardableResult
+    func takeOff(_ registration: RegistrationPointer) -> Bool {
+        let code = EventRecord.event(registration).delete()
+        registration.pointee.isAdded = false
+        if code == 0 || registration.pointee.gate >= 0 || !base.reportsEdges { return true }
+        closedEarly.insert(registration.pointee.watch.descriptor, among: registrations.count)
+        needsCare = true
+        return false
     }
 
     private func closeGate(_ registration: RegistrationPointer) {
@@ -147,9 +161,11 @@ extension Poller {
         registration.pointee.gate = -1
     }
 
-    /// libevent 2.1 cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), makes one kind of an edge and a
-    /// level watcher of one descriptor, and knows edges only where the backend does. Such a source gets a small poller of its own,
-    /// which the base watches as a plain readable descriptor.
+    /// libevent 2.1 cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
+    /// all events of a descriptor, and knows edges only where the backend does. The one entry has one trigger, and its edge is reported
+    /// once: an event that joins it later, or is set anew, would never hear of what is readable already. So an edge-triggered source shares
+    /// its entry with no other. A source that cannot be on the base gets a small poller of its own, which the base watches as a plain
+    /// readable descriptor.
     private func needsGate(_ registration: RegistrationPointer) -> Bool {
         let watch = registration.pointee.watch
         if watch.wanted == .closed { return true }
@@ -158,7 +174,7 @@ extension Poller {
         var next = registrations.first(of: watch.descriptor)
         while let other = next {  // ends: the chain has an end
             next = other.pointee.nextOnDescriptor
-            if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (other.pointee.watch.trigger == .edge) != isEdge
+            if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (isEdge || other.pointee.watch.trigger == .edge)
             {
                 return true
             }
@@ -191,9 +207,9 @@ extension Watch {
         if wanted.contains(.write) { flags.insert(.write) }
         if wanted.contains(.closed) { flags.insert(.closed) }
         switch trigger {
-        case .level: flags.insert(.persist)
+        // A one-shot is taken off by `collect`: libevent would not say whether the kernel still knew the descriptor.
+        case .level, .oneShot: flags.insert(.persist)
         case .edge: flags.formUnion([.persist, .edge])
-        case .oneShot: break
         }
         return flags
     }

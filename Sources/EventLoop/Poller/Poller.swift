@@ -18,27 +18,26 @@ final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; `Registration.poller` is read in callbacks on that thread.
 
     @exclusivity(unchecked) private(set) var base: EventBase
-    @exclusivity(unchecked) private var deadline: DeadlineTimer
-    @exclusivity(unchecked) private var internals: [UnsafeMutablePointer<InternalRecord>] = []
-    @exclusivity(unchecked) private var sentinels: [UnsafeMutablePointer<InternalRecord>] = []
+    @exclusivity(unchecked) private(set) var deadline: DeadlineTimer
+    @exclusivity(unchecked) private(set) var internals: [UnsafeMutablePointer<InternalRecord>] = []
 
     /// Every live registration by descriptor number, chained.
     @exclusivity(unchecked) var registrations = DescriptorTable()
     @exclusivity(unchecked) var ready = ReadyList()
-    /// How many added events the poller knows as its own.
-    @exclusivity(unchecked) var ownEvents = 0
-    /// How many registrations have another level than the default one.
-    @exclusivity(unchecked) var unusualLevels = 0
-    /// A C library may have events on the base.
-    @exclusivity(unchecked) var hostsForeignEvents = false
+    /// How many registrations have another priority than the default one.
+    @exclusivity(unchecked) var unusualPriorities = 0
+    /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
+    @exclusivity(unchecked) var guests: Guests?
+    /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
+    @exclusivity(unchecked) var closedEarly = ClosedDescriptors()
+    /// The next wait is not a plain one: there are guests, closed descriptors, or owners to be failed.
+    @exclusivity(unchecked) var needsCare = false
     /// The thread is inside libevent.
     @exclusivity(unchecked) private(set) var isInside = false
-    /// The last wait ended before the lower levels were collected: what libevent still holds for them may be stale by now.
-    @exclusivity(unchecked) private var mayHoldStaleEvents = false
     /// What the wait in progress has brought.
-    @exclusivity(unchecked) private var outcome = Outcome()
+    @exclusivity(unchecked) var outcome = Outcome()
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
-    /// Every event needs no more than a note in the ready list: one level, no guests, nothing stale.
+    /// Every event needs no more than a note in the ready list: no guests, nothing stale.
     @exclusivity(unchecked) private var isPlainWait = true
     @exclusivity(unchecked) var lastServing: UInt32 = 0
 
@@ -48,8 +47,8 @@ final class Poller {
     /// Unregistered while a batch is being served; freed after it.
     @exclusivity(unchecked) var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
 
-    /// How many of our own callbacks ran in the wait in progress.
-    @exclusivity(unchecked) private var collected = 0
+    /// How many of our own callbacks ran in the wait in progress, if it needs care.
+    @exclusivity(unchecked) var collected = 0
 
     /// The events that are the poller's own business.
     struct InternalRecord {
@@ -57,12 +56,10 @@ final class Poller {
         var descriptor: Int32 = -1
         var flags: EventFlags = []
         var callback: EventCallback
-        var level: Int32 = RunLoop.Priority.default.level
         /// The descriptor must be read, because the backend knows levels only.
         var drains = false
-        var isActive = false
     }
-    private typealias Internal = EventRecord<InternalRecord>
+    typealias Internal = EventRecord<InternalRecord>
 
     /// What a wait brought, beside the ready list.
     struct Outcome: OptionSet {
@@ -70,6 +67,8 @@ final class Poller {
         static let mainQueue = Outcome(rawValue: 1 << 0)
         /// A callback of a C library ran, as far as libevent's counts tell.
         static let foreign = Outcome(rawValue: 1 << 1)
+        /// There are owners in `stale`.
+        static let stale = Outcome(rawValue: 1 << 2)
     }
 
     /// Nothing wakes its wait before `watch(_:)`.
@@ -96,10 +95,11 @@ final class Poller {
     deinit {
         assert(!isInside && batchesInProgress == 0, "a poller ends outside its wait")
         deadline.disconnect()
-        for record in internals + sentinels {
+        for record in internals {
             EventRecord.event(record).delete()
             Internal.free(record)
         }
+        freeGuestRecords()
         registrations.forEach { registration in
             disconnect(registration)
             EventRecord.free(registration)
@@ -130,47 +130,51 @@ final class Poller {
     @inline(__always)
     private func inside(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
         precondition(!isInside, Self.nestedUnderForeign)
-        if hostsForeignEvents || unusualLevels > 0 || mayHoldStaleEvents { return insideWithCare(waiting: waiting) }
+        if needsCare { return insideWithCare(waiting: waiting) }
         outcome = []
-        isInside = true
-        if waiting { base.wait() } else { base.poll() }
-        isInside = false
+        enterLibevent(waiting: waiting)
         if deadline.hasFired { deadline.settleFired() }
         return outcome
     }
 
-    /// The same where the base has guests, or more than one level.
+    /// One call of libevent. Without guests it is one round: all events stand on one level, so that every callback of the round runs, and
+    /// libevent returns when none is left.
+    @inline(__always)
+    func enterLibevent(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        isInside = true
+        let code = waiting ? base.wait() : base.poll()
+        isInside = false
+        if code < 0 { settleFailedWait() }
+    }
+
     @inline(never)
     private func insideWithCare(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
-        if hostsForeignEvents { _ = base.takeMostActiveEvents() }
-        collected = 0
         outcome = []
+        collected = 0
         isPlainWait = false
-        isInside = true
-        if waiting { base.wait() } else { base.poll() }
-        isInside = false
-        isPlainWait = true
-        if deadline.hasFired {
-            deadline.settleFired()
-            collected += 1
+        if guests != nil {
+            enterBesideGuests(waiting: waiting)
+        } else if !closedEarly.isEmpty {
+            enterAmongClosed(waiting: waiting)
+        } else {
+            enterLibevent(waiting: waiting)
         }
-        if hostsForeignEvents && base.takeMostActiveEvents() > collected + base.activeEvents { outcome.insert(.foreign) }
-        if !sentinels.isEmpty { settleSentinels() }
+        isPlainWait = true
+        if deadline.hasFired { deadline.settleFired() }
+        if !stale.isEmpty { outcome.insert(.stale) }
+        updateCare()
         return outcome
     }
+
+    func updateCare() { needsCare = guests != nil || !closedEarly.isEmpty || !stale.isEmpty }
 
     static let nestedUnderForeign = """
         a run in this mode cannot nest inside a libevent callback of the same mode, because libevent's wait is not re-entrant; \
         nest in another mode, or hand the work to the loop with perform and nest there
         """
 
-    /// Whether a C library has events that keep the mode from being empty.
-    var hasForeignEvents: Bool {
-        hostsForeignEvents && base.addedEvents > ownEvents + deadline.addedEvents
-    }
-
     /// Whether the kernel could report anything beside the wake-up and the deadline.
-    var watchesAnything: Bool { !registrations.isEmpty || hostsForeignEvents || watchesMainQueue }
+    var watchesAnything: Bool { !registrations.isEmpty || guests != nil || watchesMainQueue || !stale.isEmpty }
 
     // MARK: Our own events
 
@@ -180,20 +184,18 @@ final class Poller {
         let record = Internal.allocate(
             InternalRecord(poller: .passUnretained(self), descriptor: descriptor, flags: flags, callback: callback, drains: drains))
         internals.append(record)
-        let code = addInternal(record)
-        if code == 0 { ownEvents += 1 }
-        return code
+        return addInternal(record)
     }
 
     private func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {
         let event = Internal.event(record)
-        event.assign(base, record.pointee.descriptor, record.pointee.flags, level: record.pointee.level, record.pointee.callback, record)
+        event.assign(base, record.pointee.descriptor, record.pointee.flags, isInternal: guests != nil, record.pointee.callback, record)
         return event.add()
     }
 
     private static let noteInternal: EventCallback = { descriptor, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller._withUnsafeGuaranteedRef { $0.collected += 1 }
+        record.pointee.poller._withUnsafeGuaranteedRef { $0.noteCollected() }
         guard record.pointee.drains else { return }
         var count: UInt64 = 0
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
@@ -204,7 +206,7 @@ final class Poller {
         let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
             let record = context!.assumingMemoryBound(to: InternalRecord.self)
             record.pointee.poller._withUnsafeGuaranteedRef {
-                $0.collected += 1
+                $0.noteCollected()
                 $0.outcome.insert(.mainQueue)
             }
         }
@@ -220,13 +222,8 @@ final class Poller {
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal socket pair twice there, and the second time the numbers
     /// may be another thread's. Events of C libraries cannot be moved: a base that hosts some stays, and may report the stranger.
     func rebuild() {
-        guard !hostsForeignEvents, !isInside, let fresh = EventBase() else { return }
+        guard guests == nil, !isInside, let fresh = EventBase() else { return }
         for record in internals { Internal.event(record).delete() }
-        for record in sentinels {
-            Internal.event(record).delete()
-            Internal.free(record)
-        }
-        sentinels = []
         forEachAdded { EventRecord.event($0).delete() }
         deadline.move(to: fresh)
         base = fresh
@@ -235,9 +232,11 @@ final class Poller {
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         forEachAdded { reconnect($0) }
+        closedEarly = ClosedDescriptors()
+        updateCare()
     }
 
-    private func forEachAdded(_ body: (RegistrationPointer) -> Void) {
+    func forEachAdded(_ body: (RegistrationPointer) -> Void) {
         registrations.forEach { if $0.pointee.isAdded { body($0) } }
     }
 
@@ -262,14 +261,10 @@ final class Poller {
 
     @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
-        collected += 1
-        if registration.pointee.watch.trigger == .oneShot && registration.pointee.gate < 0 {
-            // Added without EV_PERSIST: libevent has taken the event off.
-            registration.pointee.isAdded = false
-            ownEvents -= 1
+        noteCollected()
+        if registration.pointee.watch.trigger == .oneShot {
+            if registration.pointee.gate >= 0 { registration.pointee.isSpent = true } else { takeOff(registration) }
         }
-        if registration.pointee.gate >= 0 && registration.pointee.watch.trigger == .oneShot { registration.pointee.isSpent = true }
-        if unusualLevels > 0 || hostsForeignEvents { stopAtLevel(registration.pointee.watch.priority.level) }
         let seen = readiness(of: registration, what)
         if !seen.isEmpty { note(registration, seen) }
     }
@@ -277,44 +272,18 @@ final class Poller {
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
         if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
-        if mayHoldStaleEvents && watch.trigger == .level { return Readiness.now(of: watch.descriptor, wanted: watch.wanted) }
+        if guests?.mayHoldStaleEvents == true && watch.trigger == .level {
+            return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
+        }
         return what.readiness
     }
 
-    /// Makes the wait end when all that is active at `level` has been collected.
-    ///
-    /// libevent looks at the kernel again before it goes to a less urgent level. Our callbacks only collect, so an urgent descriptor is
-    /// still readable then, and would be for ever: the wait would not return. An event of the poller's own, queued behind the first
-    /// one collected, breaks the wait; less urgent ones stay active in libevent until the next wait.
-    private func stopAtLevel(_ level: Int32) {
-        if sentinels.isEmpty { makeSentinels() }
-        let sentinel = sentinels[Int(level)]
-        if sentinel.pointee.isActive { return }
-        sentinel.pointee.isActive = true
-        Internal.event(sentinel).activate()
-    }
+    func makeDeadlineInternal() { deadline.makeInternal(host: self) }
 
-    private func makeSentinels() {
-        for level in 0..<EventBase.levels {
-            let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), callback: Self.breakWait, level: level))
-            Internal.event(record).assign(base, -1, [], level: level, Self.breakWait, record)
-            sentinels.append(record)
-        }
-    }
-
-    private static let breakWait: EventCallback = { _, _, context in
-        let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.isActive = false
-        record.pointee.poller._withUnsafeGuaranteedRef { $0.base.breakLoop() }
-    }
-
-    private func settleSentinels() {
-        for sentinel in sentinels where sentinel.pointee.isActive {
-            // The wait ended before its turn came.
-            Internal.event(sentinel).delete()
-            sentinel.pointee.isActive = false
-        }
-        mayHoldStaleEvents = base.activeEvents > 0
+    /// A callback of the poller's own ran. Beside guests libevent would go on, so the wait must be ended.
+    func noteCollected() {
+        collected += 1
+        if guests != nil { endWaitBesideGuests() }
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.

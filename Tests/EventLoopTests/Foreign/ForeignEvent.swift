@@ -18,7 +18,9 @@ final class ForeignEvent: @unchecked Sendable {
     private var event: OpaquePointer?
     private let body: (ForeignEvent) -> Void
 
-    init(_ base: OpaquePointer, _ descriptor: Int32 = -1, _ what: Int32 = 0, _ body: @escaping (ForeignEvent) -> Void) {
+    init(
+        _ base: OpaquePointer, _ descriptor: Int32 = -1, _ what: Int32 = 0, priority: Int32 = 1, _ body: @escaping (ForeignEvent) -> Void
+    ) {
         self.base = base
         self.body = body
         event = event_new(
@@ -28,16 +30,23 @@ final class ForeignEvent: @unchecked Sendable {
                 event.body(event)
             }, Unmanaged.passRetained(self).toOpaque())
         precondition(event != nil, "event_new")
+        precondition(event_priority_set(event, priority) == 0, "event_priority_set")
     }
 
     func add(milliseconds: Int? = nil) {
         if let milliseconds {
-            var time = timeval(tv_sec: milliseconds / 1000, tv_usec: .init(milliseconds % 1000 * 1000))
-            precondition(event_add(event, &time) == 0)
+            // The members of `timeval` come from whichever module the compiler has seen first, which changes with the files of a job.
+            let time = (milliseconds / 1000, milliseconds % 1000 * 1000)
+            let code = withUnsafePointer(to: time) {
+                $0.withMemoryRebound(to: timeval.self, capacity: 1) { event_add(event, $0) }
+            }
+            precondition(code == 0, "event_add")
         } else {
             precondition(event_add(event, nil) == 0)
         }
     }
+
+    func activate() { event_active(event, EV_TIMEOUT, 1) }
 
     func remove() { precondition(event_del(event) == 0) }
 

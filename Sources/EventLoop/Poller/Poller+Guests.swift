@@ -1,0 +1,137 @@
+// Waiting on a base that C libraries have events on: the poller's guests.
+//
+// Lifecycle of the two records: made by `hostForeignEvents`, freed by `Poller.deinit`. libevent holds them only during a wait.
+//
+// libevent runs the callbacks of the most urgent level that is active, asks the kernel again, and returns from `EVLOOP_ONCE` only when no
+// callback of any level is left. A guest that is ready whenever the kernel is asked therefore keeps less urgent callbacks from running, and
+// the wait from ending. So our own events are *internal* ones on the most urgent level: libevent runs their callbacks first in every round,
+// does not count them, and goes on to the guests in the same round. Neither side starves the other. The first of our callbacks asks for the
+// end of the wait: behind the guests of this round, or at the latest at the beginning of the next round.
+
+/// What a poller knows of its guests.
+struct Guests {
+    /// Runs behind everything else of a round in which only internal callbacks have run until then.
+    fileprivate let roundEnd: UnsafeMutablePointer<Poller.InternalRecord>
+    /// Runs at the beginning of a round.
+    fileprivate let roundStart: UnsafeMutablePointer<Poller.InternalRecord>
+    /// How many events libevent had counted as added before the first guest could come. Ours are not counted any more since then.
+    fileprivate let ownEvents: Int
+    fileprivate var end = WaitEnd.libevent
+    /// `roundStart` has not run yet in a poll.
+    fileprivate var isOpening = false
+    /// The end of the wait has been asked for.
+    fileprivate var isEnding = false
+    /// The last wait left events active in libevent: what they were ready for may be gone.
+    fileprivate(set) var mayHoldStaleEvents = false
+
+    /// Who ended the last call of libevent.
+    fileprivate enum WaitEnd {
+        /// libevent, because no callback was left, or a guest (`event_base_loopbreak`). In both cases a guest's callback ran.
+        case libevent
+        /// `roundEnd`: there was one round since the end was asked for.
+        case roundEnd
+        /// `roundStart` of a second round, which libevent only begins when a guest's callback ran in the first.
+        case roundStart
+    }
+}
+
+extension Poller {
+    /// C libraries may have events on the base from now on.
+    func hostForeignEvents() {
+        if guests != nil { return }
+        precondition(!isInside, "the first C library comes to a base outside its wait")
+        let ownEvents = base.addedEvents
+        for record in internals { Internal.event(record).makeInternal() }
+        forEachAdded { EventRecord.event($0).makeInternal() }
+        let roundEnd = makeGuestRecord(level: EventBase.levels - 1, Self.noteRoundEnd)
+        let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.noteRoundStart)
+        guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
+        makeDeadlineInternal()
+        Internal.event(roundStart).add(afterMicroseconds: 1_000_000)
+        precondition(base.addedEvents == ownEvents, "this libevent does not keep internal events apart (EVLIST_INTERNAL in event_struct.h)")
+        Internal.event(roundStart).delete()
+        needsCare = true
+    }
+
+    /// Whether a C library has events that keep the mode from being empty.
+    var hasForeignEvents: Bool {
+        guard let guests else { return false }
+        return base.addedEvents > guests.ownEvents
+    }
+
+    private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {
+        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), callback: callback))
+        Internal.event(record).assign(base, -1, [.timeout], level: level, isInternal: true, callback, record)
+        return record
+    }
+
+    func freeGuestRecords() {
+        guard let guests else { return }
+        for record in [guests.roundEnd, guests.roundStart] {
+            Internal.event(record).delete()
+            Internal.free(record)
+        }
+        self.guests = nil
+    }
+
+    // MARK: Waiting
+
+    /// Asks the kernel, and if there was nothing waits.
+    ///
+    /// The first question ends after two rounds at the latest, whatever the guests do. The wait behind it ends within two rounds of
+    /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
+    /// and the more urgent one stayed so.
+    func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        askBesideGuests(waiting: false)
+        if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
+    }
+
+    /// One call of libevent.
+    private func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        _ = base.takeMostActiveEvents()
+        let ownCallbacks = collected
+        guests!.end = .libevent
+        // A loop that does not sleep is not written to, and the deadline is not armed for a poll: nothing else would end it.
+        guests!.isOpening = !waiting
+        if !waiting { Internal.event(guests!.roundStart).activate() }
+        enterLibevent(waiting: waiting)
+        if guests!.isEnding {
+            Internal.event(guests!.roundEnd).delete()
+            Internal.event(guests!.roundStart).delete()
+            guests!.isEnding = false
+        }
+        let left = base.activeEvents
+        guests!.mayHoldStaleEvents = left > 0
+        // `roundStart` of a poll was one of the active events.
+        let own = collected - ownCallbacks + (waiting ? 0 : 1)
+        if guests!.end != .roundEnd || base.takeMostActiveEvents() > own + left { outcome.insert(.foreign) }
+    }
+
+    /// Has the call of libevent in progress end when the guests of this round have had their turn.
+    func endWaitBesideGuests() {
+        if guests!.isEnding { return }
+        guests!.isEnding = true
+        Internal.event(guests!.roundEnd).activate()
+        // Comes due in the next round, should libevent begin one.
+        Internal.event(guests!.roundStart).add(afterMicroseconds: 0)
+    }
+
+    private static let noteRoundEnd: EventCallback = { _, _, context in
+        let record = context!.assumingMemoryBound(to: InternalRecord.self)
+        record.pointee.poller._withUnsafeGuaranteedRef { $0.endLibevent(.roundEnd) }
+    }
+
+    private static let noteRoundStart: EventCallback = { _, _, context in
+        let record = context!.assumingMemoryBound(to: InternalRecord.self)
+        record.pointee.poller._withUnsafeGuaranteedRef { poller in
+            if !poller.guests!.isOpening { return poller.endLibevent(.roundStart) }
+            poller.guests!.isOpening = false
+            poller.endWaitBesideGuests()
+        }
+    }
+
+    private func endLibevent(_ end: Guests.WaitEnd) {
+        guests!.end = end
+        base.breakLoop()
+    }
+}

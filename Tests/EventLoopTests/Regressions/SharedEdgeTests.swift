@@ -1,0 +1,125 @@
+// Edge-triggered sources that share a descriptor with others in one mode (semantics 4.2, 13.4; architecture, decision 15):
+//  - Each is told of data that is readable already when it begins to watch: when it is added, when its `events` are set again, when it is
+//    removed and added.
+//  - None is told again of old data because another one begins to watch or ends.
+//  - A pending edge is not lost because another source's handler changes the source's `events`.
+//
+// libevent has one entry of the kernel's set for all events of a descriptor, so they shared one edge.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@Suite struct SharedEdgeTests {
+    private typealias Events = RunLoop.DescriptorSource.Events
+
+    /// How a second source begins to watch a descriptor that another one watches.
+    enum Beginning: String, CaseIterable, CustomTestStringConvertible {
+        case added, eventsSetAgain, removedAndAdded
+        var testDescription: String { rawValue }
+    }
+
+    /// Makes `count` polling passes.
+    private static func poll(_ loop: RunLoop, _ count: Int = 3) {
+        for _ in 0..<count { _ = loop.run(for: .zero) }
+    }
+
+    @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot], Beginning.allCases)
+    func `an edge source that begins to watch beside another one is told of what is readable already, and tells nobody else anew`(
+        other: RunLoop.DescriptorSource.Trigger, beginning: Beginning
+    ) throws {
+        let (first, second) = try onSimulatedTime { loop, _ in
+            let (first, second) = (Box(0), Box(0))
+            let pipe = Pipe()
+            let firstSource = try readSource(pipe, trigger: other) { _ in first.increment() }
+            let secondSource = try readSource(pipe, trigger: .edge) { _ in second.increment() }
+            loop.add(firstSource)
+            if beginning != .added { loop.add(secondSource) }
+            Self.poll(loop)
+            switch beginning {
+            case .added: break
+            case .eventsSetAgain: secondSource.events = []
+            case .removedAndAdded: loop.remove(secondSource)
+            }
+            Self.poll(loop)
+            pipe.write()
+            Self.poll(loop)
+            first.value = 0
+            switch beginning {
+            case .added, .removedAndAdded: loop.add(secondSource)
+            case .eventsSetAgain: secondSource.events = .read
+            }
+            Self.poll(loop)
+            return (first.value, second.value)
+        }
+        #expect(second == 1)
+        #expect(first == (other == .level ? 3 : 0))
+    }
+
+    @Test func `the end of one edge source is no edge for the other`() throws {
+        let counts = try onSimulatedTime { loop, _ in
+            let counts = Box([0, 0])
+            let pipe = Pipe()
+            let sources = try [0, 1].map { index in
+                try readSource(pipe, trigger: .edge) { _ in counts.change { $0[index] += 1 } }
+            }
+            for source in sources { loop.add(source) }
+            pipe.write()
+            Self.poll(loop)
+            sources[0].invalidate()
+            Self.poll(loop)
+            pipe.write()
+            Self.poll(loop)
+            return counts.value
+        }
+        #expect(counts == [1, 2])
+    }
+
+    @Test(arguments: [0, 1])
+    func `an edge is not lost because the other source's handler changes the source's events`(order: Int) throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pair = SocketPair()
+            let sources = Box<[RunLoop.DescriptorSource]>([])
+            for index in 0..<2 {
+                sources.change {
+                    $0.append(
+                        try! RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .edge) { _, _ in  // it is a socket
+                            trace.add("\(index)")
+                            // The other one is ready in the same pass.
+                            sources.value[1 - index].events = []
+                            sources.value[1 - index].events = .read
+                        })
+                }
+            }
+            for source in order == 0 ? sources.value : sources.value.reversed() { loop.add(source) }
+            pair.sendFromFar("x")
+            Self.poll(loop, 1)
+            let served = Set(trace.list)
+            Self.poll(loop, 3)
+            sources.value = []
+            return withExtendedLifetime(pair) { "\(served.count) \(Set(trace.list).count)" }
+        }
+        #expect(trace == "1 2" || trace == "2 2")
+    }
+
+    @Test func `a reader and a writer with edges on one socket hear each its own, once`() throws {
+        let trace = try onSimulatedTime { loop, _ in
+            let trace = Trace()
+            let pair = SocketPair()
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .edge) { _, events in
+                    trace.add("reader:\(describe(events))")
+                })
+            pair.sendFromFar("x")
+            Self.poll(loop)
+            loop.add(
+                try RunLoop.DescriptorSource(descriptor: pair.near, events: .write, trigger: .edge) { _, events in
+                    trace.add("writer:\(describe(events))")
+                })
+            Self.poll(loop)
+            return withExtendedLifetime(pair) { trace.description }
+        }
+        #expect(trace == "reader:read writer:write")
+    }
+}

@@ -1,0 +1,230 @@
+// Waits that the kernel refuses, and files that the kernel reports under a number nobody watches (semantics 13.2, 13.3; architecture,
+// decision 14):
+//  - A loop whose epoll descriptor was closed by code that does not own it ends the program with a sentence that names the errno.
+//  - A descriptor that is closed before its source is invalidated, while a duplicate of it is open, does not spin the wait: the loop
+//    makes a new base, says which source it was, and serves the others.
+//  - A descriptor that is closed before its source is invalidated, without a duplicate, costs a sweep and nothing else.
+//  - With select, one closed descriptor is one source's failure.
+
+import CLibevent
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+#if os(Linux)
+@Suite struct FailedWaitTests {
+    /// The read end of a pipe, and the only descriptor that the pipe still has.
+    private static func onlyDescriptor() -> Int32 {
+        var ends: [Int32] = [-1, -1]
+        precondition(pipe(&ends) == 0)
+        close(ends[1])
+        return ends[0]
+    }
+
+    /// Has the mode make its base.
+    private static func sleepOnce(_ loop: RunLoop) {
+        loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in loop.stop() })
+        _ = loop.run(for: patience)
+    }
+
+    // MARK: Waits that the kernel refuses
+
+    /// The open epoll descriptors of the process.
+    private static func epollSets() -> [Int32] {
+        filesIn("/proc/self/fd").compactMap { name in
+            var target = [CChar](repeating: 0, count: 256)
+            guard readlink("/proc/self/fd/\(name)", &target, 255) > 0 else { return nil }
+            let text = String(decoding: target.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            return text.contains("eventpoll") ? Int32(name) : nil
+        }
+    }
+
+    @Test func `a loop whose epoll descriptor was closed ends with a sentence that names the errno`() async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                let before = Set(FailedWaitTests.epollSets())
+                FailedWaitTests.sleepOnce(loop)
+                for set in FailedWaitTests.epollSets() where !before.contains(set) { close(set) }
+                _ = loop.run(for: .seconds(5))
+                alive.cancel()
+            }
+        }
+        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+        #expect(errors.contains("errno 9") && errors.contains("epoll"), "\(errors)")
+    }
+
+    @Test func `a loop whose epoll descriptor became another file ends with a sentence that names the errno`() async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                let pipe = Pipe()
+                let before = Set(FailedWaitTests.epollSets())
+                FailedWaitTests.sleepOnce(loop)
+                for set in FailedWaitTests.epollSets() where !before.contains(set) { dup2(pipe.readEnd, set) }
+                _ = loop.run(for: .seconds(5))
+                alive.cancel()
+            }
+        }
+        let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
+        #expect(errors.contains("errno 22"), "\(errors)")
+    }
+
+    @Test func `with select a closed descriptor is its source's failure, and others are served`() async {
+        await #expect(processExitsWith: .success) {
+            setenv("EVENT_NOEPOLL", "1", 1)
+            setenv("EVENT_NOPOLL", "1", 1)
+            let outcome = try onFreshThread { loop in
+                let trace = Trace()
+                let (closed, other) = (Pipe(), Pipe())
+                let number = fcntl(closed.readEnd, F_DUPFD_CLOEXEC, 700)
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("closed") }
+                source.onInvalidation { trace.add("let go") }
+                loop.add(source)
+                loop.add(
+                    try readSource(other) { _ in
+                        trace.add("other:\(other.readAll())")
+                        loop.stop()
+                    })
+                _ = loop.run(for: .zero)
+                close(number)
+                _ = loop.run(for: .zero)
+                other.write("x")
+                trace.add("\(loop.run(for: patience))")
+                return "\(trace), \(source.failure == .badDescriptor(number))"
+            }
+            #expect(outcome == "let go other:x stopped, true")
+        }
+    }
+
+    // MARK: Files left behind
+
+    @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .oneShot])
+    func `a descriptor closed before its source is invalidated, with a duplicate open, does not spin the wait`(
+        trigger: RunLoop.DescriptorSource.Trigger
+    ) throws {
+        let (outcome, processorTime) = try onFreshThread { loop in
+            let trace = Trace()
+            let (pipe, other) = (Pipe(), Pipe())
+            // A high number, which no other test's files get.
+            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: trigger, label: "hasty") { _, _ in
+                trace.add("called")
+            }
+            source.onInvalidation { trace.add("let go") }
+            loop.add(source)
+            loop.add(
+                try readSource(other) { _ in
+                    trace.add("other:\(other.readAll())")
+                    loop.stop()
+                })
+            _ = loop.run(for: .zero)
+            close(number)
+            source.invalidate()
+            // The kernel reports the file, which `pipe.readEnd` keeps open, under the closed number.
+            pipe.write("x")
+            let before = threadTime()
+            trace.add("\(loop.run(for: .milliseconds(300)))")
+            let used = threadTime() - before
+            other.write("y")
+            trace.add("\(loop.run(for: patience))")
+            return ("\(trace), \(source.failure == .badDescriptor(number))", used)
+        }
+        #expect(outcome == "let go timedOut other:y stopped, true")
+        // A wait that spins takes all of the 300 ms that it can get.
+        #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `the library says which source's descriptor was closed too early`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            RunLoop.setLibeventLogHandler { severity, message in
+                trace.add("\(severity) \(message.contains("\"hasty\"")) \(message.contains("FailedWaitTests")) \(message.contains("720"))")
+            }
+            try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                let pipe = Pipe()
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                close(number)
+                source.invalidate()
+                pipe.write("x")
+                _ = loop.run(for: .seconds(1))
+                alive.cancel()
+            }
+            #expect(trace.description == "warning true true true")
+        }
+    }
+
+    @Test func `a file left behind that becomes ready in the sleep does not spin the wait`() throws {
+        let (result, processorTime) = try onFreshThread { loop in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let pipe = Pipe()
+            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 740)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+            loop.add(source)
+            _ = loop.run(for: .zero)
+            close(number)
+            source.invalidate()
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                pipe.write("x")
+            }
+            let before = threadTime()
+            let result = loop.run(for: .milliseconds(300))
+            let used = threadTime() - before
+            try other.join()
+            return (result, used)
+        }
+        #expect(result == .timedOut)
+        #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `descriptors closed too early without a duplicate repeat no edge and cost no source anything`() async {
+        // In a process of its own: a child that another test starts has duplicates of everything until it runs its program.
+        await #expect(processExitsWith: .success) {
+            let (edges, calls) = try onFreshThread { loop in
+                let (edges, calls) = (Box(0), Box(0))
+                let (pipe, other) = (Pipe(), Pipe())
+                pipe.write()
+                loop.add(try readSource(pipe, trigger: .edge) { _ in edges.increment() })
+                loop.add(
+                    try readSource(other) { _ in
+                        other.readAll()
+                        calls.increment()
+                    })
+                for _ in 0..<50 {
+                    let number = FailedWaitTests.onlyDescriptor()
+                    let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+                    loop.add(source)
+                    _ = loop.run(for: .zero)
+                    close(number)
+                    source.invalidate()
+                    other.write()
+                    _ = loop.run(for: .zero)
+                }
+                return (edges.value, calls.value)
+            }
+            #expect(edges == 1)
+            #expect(calls == 50)
+        }
+    }
+}
+
+/// The processor time of the calling thread, in nanoseconds.
+private func threadTime() -> Int {
+    var time = timespec()
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+    return time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+#endif
