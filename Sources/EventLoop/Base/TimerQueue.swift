@@ -40,21 +40,22 @@ struct TimerQueue: ~Copyable {
         if date != .max { insert(slot) }
     }
 
-    /// Gives a timer another date. O(1) when it is later, O(log n) when earlier.
-    mutating func reschedule(_ slot: UInt32, date: Int64) {
+    /// Gives a timer another date. O(1) when it is later, O(log n) when earlier. False if the slot has no timer.
+    @discardableResult
+    mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
-        guard index < slotCapacity, slots[index].owner != nil else { return }
+        guard index < slotCapacity, slots[index].owner != nil else { return false }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
         // The same date is not later: the entry would keep its old place among equal dates, unless something had it filed anew before.
         let isLater = date > slots[index].date
         slots[index].date = date
         if slots[index].isFiled {
-            if isLater { return }
-            refile(slot)
+            if !isLater { refile(slot) }
         } else if date != .max {
             insert(slot)
         }
+        return true
     }
 
     /// Files a timer that `popDue` has handed out, unless it is filed again.

@@ -241,6 +241,8 @@ final class SourceMembership: @unchecked Sendable {
     @exclusivity(unchecked) var index: Int32 = 0
     @exclusivity(unchecked) var isCommon = false
     @exclusivity(unchecked) var isDead = false
+    /// Where the loop's queue of changes has one of it.
+    @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
 
     // SAFETY: touched only on the loop's thread.
 

@@ -183,7 +183,10 @@ struct TimerMemberships: Sendable {
     struct Membership: Sendable {
         fileprivate var mode: UInt32
         var slot: UInt32
+        /// Where the loop's queue of changes has the timer's joining; none once the owner has filed the timer there.
+        var changePlace = LinkedQueue<Never>.noPlace
         var modeIndex: Int { Int(mode) }
+        var isFiled: Bool { changePlace == LinkedQueue<Never>.noPlace }
 
         init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
     }
@@ -192,13 +195,31 @@ struct TimerMemberships: Sendable {
 
     /// Its mode is `noMode` when there is none.
     private var first = Membership.none
-    /// Where the loop's list of timers holds it.
-    var index: UInt32 = 0
-    var isCommon = false
+    /// `index` and two flags: a timer is to be small.
+    private var packed: UInt32 = 0
+    private static let commonBit: UInt32 = 1 << 31
+    private static let knownBit: UInt32 = 1 << 30
     /// Nil as a rule: an empty array would be counted, though it takes no memory.
     private var others: [Membership]?
 
     var isEmpty: Bool { first.mode == Self.noMode }
+
+    /// Where the loop's list of timers holds it.
+    var index: UInt32 {
+        get { packed & ~(Self.commonBit | Self.knownBit) }
+        set { packed = packed & (Self.commonBit | Self.knownBit) | newValue }
+    }
+
+    var isCommon: Bool {
+        get { packed & Self.commonBit != 0 }
+        set { if newValue { packed |= Self.commonBit } else { packed &= ~Self.commonBit } }
+    }
+
+    /// Whether the owner's queues have or had the timer since it joined the loop; otherwise all of its joinings are queued.
+    var isKnownToOwner: Bool {
+        get { packed & Self.knownBit != 0 }
+        set { if newValue { packed |= Self.knownBit } else { packed &= ~Self.knownBit } }
+    }
 
     /// Forgets the modes.
     @inline(__always)
@@ -237,6 +258,29 @@ struct TimerMemberships: Sendable {
     }
 
     var all: [Membership] { isEmpty ? [] : [first] + (others ?? []) }
+
+    /// Those in which the owner has filed the timer.
+    var filed: [Membership] { all.filter(\.isFiled) }
+
+    /// Nil once the owner has filed the timer in the mode.
+    func changePlace(inMode modeIndex: Int) -> LinkedQueue<Never>.Place? {
+        if first.modeIndex == modeIndex { return first.isFiled ? nil : first.changePlace }
+        return others?.first { $0.modeIndex == modeIndex && !$0.isFiled }?.changePlace
+    }
+
+    mutating func setChangePlace(_ place: LinkedQueue<Never>.Place, inMode modeIndex: Int) {
+        if first.modeIndex == modeIndex {
+            first.changePlace = place
+        } else if let index = others?.firstIndex(where: { $0.modeIndex == modeIndex }) {
+            others![index].changePlace = place  // `index` was found in it
+        }
+    }
+
+    /// The owner takes the queued change to file the timer.
+    mutating func noteFiled(inMode modeIndex: Int) {
+        isKnownToOwner = true
+        setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
+    }
 
     /// How `Timer.place` says it.
     @inline(__always)

@@ -207,6 +207,7 @@ extension LoopShared {
         for mode in modes where mode.watchedSources.load(ordering: .relaxed) != 0 { mode.watchedSources.store(0, ordering: .relaxed) }
         let endedSources = sources.takeAll().map { membership in
             membership.isDead = true
+            cancelChange(of: membership)
             let lost = modes.filter { membership.modes.contains($0.index) }
             membership.modes = ModeSet()
             return (membership, lost: Array(lost))

@@ -23,7 +23,7 @@ struct LoopShared: ~Copyable, Sendable {
     /// Observers that were added to the common modes; the others follow from their modes.
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     /// What the owner must do before it waits next.
-    var changes: ContiguousArray<LoopChange> = []
+    var changes = LinkedQueue<LoopChange>()
     var blocks = WorkQueues()
     var performs = WorkQueues()
     /// Jobs of actors and tasks, in the order in which they came. After the loop's end they wait here for `AfterEnd`.
@@ -65,21 +65,6 @@ struct LoopShared: ~Copyable, Sendable {
     }
 }
 
-/// A change that another thread made, for the owner to carry out on its bases and timer queues.
-enum LoopChange: Sendable {
-    case sourceJoined(SourceMembership, modeIndex: Int)
-    case sourceLeft(SourceMembership, modeIndex: Int)
-    case sourceChanged(SourceMembership)
-    /// The membership is dead: the kernel lets go, then its use of the source ends.
-    case sourceDied(SourceMembership)
-    case timerJoined(RunLoop.Timer, TimerMemberships.Membership)
-    case timerLeft(RunLoop.Timer, TimerMemberships.Membership)
-    case timerChanged(RunLoop.Timer)
-    /// The loop's use of the timer ends.
-    case timerDied(RunLoop.Timer)
-    case observerDied(RunLoop.Observer)
-}
-
 /// What only the owning thread touches.
 ///
 /// No access spans a callout, so the run-time check for overlapping accesses would only cost: it was a quarter of a pass's instructions.
@@ -117,6 +102,8 @@ final class LoopOwned {
     @exclusivity(unchecked) var commonPerforming = WorkQueue()
     @exclusivity(unchecked) var manualClock: RunLoop.ManualClock?
     @exclusivity(unchecked) var isApplyingChanges = false
+    /// How many changes the batch in progress has left; nil before the first.
+    @exclusivity(unchecked) var changesInBatch: Int?
     /// Sources that turned out not to be watchable while changes were applied.
     @exclusivity(unchecked) var failures: [(RunLoop.Source, RunLoop.SourceError)] = []
     /// Observers that have left the loop in their own call.
@@ -132,7 +119,6 @@ final class LoopOwned {
     @exclusivity(unchecked) var owed = Owed()
     /// Emptied, and kept for their memory.
     @exclusivity(unchecked) var spareBlocks = WorkQueue()
-    @exclusivity(unchecked) var spareChanges: ContiguousArray<LoopChange> = []
     @exclusivity(unchecked) var spareJobs: ContiguousArray<QueuedJob> = []
     /// Counts the steps that have handed out messages.
     @exclusivity(unchecked) var messageStep: UInt64 = 0

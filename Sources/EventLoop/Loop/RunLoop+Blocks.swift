@@ -67,6 +67,7 @@ extension RunLoop {
         var batch = WorkQueue()
         swap(&batch, &owned.spareBlocks)
         shared.withLock { takeBlocks(&$0, mode, &batch) }
+        if hasNews { carryOutNews(mode) }
         let isPerformed = !batch.isEmpty
         while !batch.isEmpty {  // ends: the batch is fixed
             counters.blocksPerformed.increment()

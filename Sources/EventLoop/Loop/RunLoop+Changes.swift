@@ -3,25 +3,57 @@
 import Synchronization
 
 extension RunLoop {
-    /// Carries out what was queued. Calls nobody out while it does: items that end here wait in `owned.finishing` for a safe point, and
-    /// sources that fail are failed at the end.
+    /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner
+    /// here. Makes no callout meanwhile: items that end here wait in `owned.finishing` for a safe point, and sources that fail are failed at
+    /// the end.
     func applyChanges() {
-        if owned.isApplyingChanges { return }  // the call further out goes on until nothing is queued
+        if owned.isApplyingChanges {
+            // The call further out goes on until it has carried out what is queued now.
+            owned.changesInBatch = shared.withLock { $0.changes.count }
+            return
+        }
         owned.isApplyingChanges = true
-        var changes = owned.spareChanges
-        owned.spareChanges = []
-        repeat {  // ends: applying queues nothing by itself
-            owned.pending.remove(.changes)
-            changes.removeAll(keepingCapacity: true)
-            shared.withLock { shared in
-                swap(&changes, &shared.changes)
-                if owned.modes.count != shared.modes.count { owned.modes = shared.modes }
-            }
-            for change in changes { apply(change) }
-        } while !changes.isEmpty
-        owned.spareChanges = changes
+        owned.pending.remove(.changes)
+        owned.changesInBatch = nil
+        while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
+            apply(change)
+        }
         owned.isApplyingChanges = false
         if !owned.failures.isEmpty { failSources() }
+    }
+
+    /// A change, and what the lock guards of its item.
+    private struct TakenChange: Sendable {
+        let change: LoopChange
+        var modes = ModeSet()
+        var isDead = false
+        var isMember = false
+    }
+
+    /// The next change of the batch; nil after the last.
+    private func takeChange(_ shared: inout LoopShared) -> TakenChange? {
+        let left = owned.changesInBatch ?? shared.changes.count
+        if left <= 0 || shared.changes.isEmpty {
+            // The rest is a reason to stay awake, and the next pass begins with it.
+            if !shared.changes.isEmpty { owned.pending.insert(.changes) }
+            return nil
+        }
+        owned.changesInBatch = left - 1
+        if owned.modes.count != shared.modes.count { owned.modes = shared.modes }
+        var taken = TakenChange(change: shared.changes.popFirst())
+        switch taken.change {
+        case .source(let change):
+            change.membership.changePlace = LinkedQueue<LoopChange>.noPlace
+            (taken.modes, taken.isDead) = (change.membership.modes, change.membership.isDead)
+        case .timerJoined(let timer, let membership):
+            // It is, unless the loop has ended: whoever takes a timer out takes its change out.
+            taken.isMember = isTimer(timer, filedAs: membership)
+            if taken.isMember { timer.memberships.noteFiled(inMode: membership.modeIndex) }
+        case .timerChanged(let timer):
+            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .sequentiallyConsistent)
+        case .timerLeft, .timerDied, .observerDied: break
+        }
+        return taken
     }
 
     func failSources() { /* DOES CALLOUT */
@@ -34,18 +66,40 @@ extension RunLoop {
     ///
     /// Returns false when the loop has ended: nobody will carry it out.
     @discardableResult
-    func submit(_ changes: LoopChange...) -> Bool { submit(changes) }
-
-    @discardableResult
-    func submit(_ changes: [LoopChange]) -> Bool {
+    private func submit(_ queue: (inout LoopShared) -> Void) -> Bool {
         preconditionNotForked()
         let isAccepted = shared.withLock { shared in
             if shared.phase == .ended { return false }
-            shared.changes.append(contentsOf: changes)
+            queue(&shared)
             return true
         }
         if isAccepted { carryOutChanges() }
         return isAccepted
+    }
+
+    /// The owner looks at the source's `watch` again.
+    func submitRewatch(of membership: SourceMembership) {
+        submit { if !membership.isDead { $0.noteChange(of: membership, isRewatched: true) } }
+    }
+
+    /// The owner ends the use of a dead membership. False if the loop has ended.
+    func submitEnd(of membership: SourceMembership) -> Bool { submit { $0.noteChange(of: membership) } }
+
+    /// The owner ends the use of an observer that has left. False if the loop has ended.
+    func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.append(.observerDied(observer)) } }
+
+    /// The owner files a timer under its present date. False if the timer has left this loop; then the loop that took it has read the date.
+    func submitRedate(of timer: Timer) {
+        preconditionNotForked()
+        let mustTell = shared.withLock { shared in
+            // Not filed yet: the change that is queued will read the date.
+            guard isHereLocked(timer), timer.memberships.isKnownToOwner else { return false }
+            // Under the lock, so a flag that is set means a change that is queued.
+            let flags = timer.flags.bitwiseOr(Timer.Flag.redateQueued, ordering: .sequentiallyConsistent).oldValue
+            if flags & Timer.Flag.redateQueued == 0 { shared.changes.append(.timerChanged(timer)) }
+            return true
+        }
+        if mustTell { carryOutChanges() }
     }
 
     /// Carries out what was queued, on the owning thread; elsewhere tells the owner.
@@ -59,41 +113,48 @@ extension RunLoop {
         }
     }
 
-    private func apply(_ change: LoopChange) {
-        switch change {
-        case .sourceJoined(let membership, let modeIndex):
-            let isMember = shared.withLock { _ in !membership.isDead && membership.modes.contains(modeIndex) }
-            if isMember { register(membership, in: owned.modes[modeIndex]) }
-        case .sourceLeft(let membership, let modeIndex):
-            let isMember = shared.withLock { _ in membership.modes.contains(modeIndex) }
-            if !isMember { unregister(membership, modeIndex: modeIndex) }
-        case .sourceChanged(let membership):
-            updateRegistrations(membership)
-        case .sourceDied(let membership):
-            forgetParked(membership)
-            // Ends: one goes a turn.
-            while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
-            if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
+    private func apply(_ taken: TakenChange) {
+        switch taken.change {
+        case .source(let change):
+            if taken.isDead { applyEnd(of: change.membership) } else { apply(change, modes: taken.modes) }
         case .timerJoined(let timer, let membership):
-            let isMember = shared.withLock { _ in isTimer(timer, filedAs: membership) }
-            if isMember { file(timer, membership) }
+            if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
             owned.modes[membership.modeIndex].timers.remove(membership.slot)
             shared.withLock { _ in owned.modes[membership.modeIndex].freeTimerSlotLocked(membership.slot) }
         case .timerChanged(let timer):
-            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
             fileAgain(timer)
         case .timerDied(let timer):
             // A date that this thread set while another one moved the timer is not lost.
             let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
             if loopID != 0 && loopID != id { timer.tellLoop(loopID) }
-            if timer.rundown.exit() {
-                owned.finishing.append(.timer(timer))
-                owned.pending.insert(.finishing)
-            }
+            endUse(of: timer)
         case .observerDied(let observer):
             forgetSeenObservers()
             if observer.isFiring.load(ordering: .relaxed) { owned.observersToEnd.append(observer) } else { endUse(of: observer) }
+        }
+    }
+
+    private func apply(_ change: SourceChange, modes: ModeSet) {
+        let membership = change.membership
+        change.left.forEach { unregister(membership, modeIndex: $0) }
+        // No-op for modes that have it already.
+        modes.forEach { if !membership.parkedModes.contains($0) { register(membership, in: owned.modes[$0]) } }
+        if change.isRewatched { updateRegistrations(membership) }
+    }
+
+    /// The kernel lets go, then the membership's use of the source ends.
+    private func applyEnd(of membership: SourceMembership) {
+        forgetParked(membership)
+        // Ends: one goes a turn.
+        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
+    }
+
+    func endUse(of timer: Timer) {
+        if timer.rundown.exit() {
+            owned.finishing.append(.timer(timer))
+            owned.pending.insert(.finishing)
         }
     }
 

@@ -37,8 +37,10 @@ extension RunLoop {
             (shared.blocks.mixed, shared.performs.mixed) = ([], [])
         }
         batch.sort { $0.sequence < $1.sequence }
+        applyChanges()
+        finishItems()
         for item in batch { callOutToBlock(item.body) }
-        performJobBatch()
+        performJobBatch { applyChanges() }
     }
 
     /// Makes the default mode's base ahead of the first run, so that a thread without descriptors is told in time.

@@ -59,6 +59,7 @@ extension RunLoop {
         guard owned.pending.contains(.signals) else { return false }
         let stamp = removals.load(ordering: .acquiring)
         guard takeSignaled(run, mode) else { return false }
+        if hasNews { carryOutNews(mode) }
         var isHandled = false
         while run.nextSignal < run.signals.count {  // ends: the batch is fixed, and the index rises
             // Lent: nobody takes anything out of a run's own list before the walk is over.

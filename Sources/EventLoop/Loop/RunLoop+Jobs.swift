@@ -30,16 +30,17 @@ extension RunLoop {
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.remove(.jobs)
         if owned.isPerformingJobs || !mode.isCommon.load(ordering: .acquiring) { return }
-        performJobBatch()
+        performJobBatch { if hasNews { carryOutNews(mode) } }
     }
 
-    /// As `performJobs`, whatever the mode.
-    func performJobBatch() { /* DOES CALLOUT */
+    /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
+    func performJobBatch(_ carryOutChanges: () -> Void) { /* DOES CALLOUT */
         assert(!owned.isPerformingJobs, "no job inside another")
         var batch = ContiguousArray<QueuedJob>()
         swap(&batch, &owned.spareJobs)
         shared.withLock { swap(&batch, &$0.jobs) }
         owned.isPerformingJobs = true
+        carryOutChanges()
         for index in batch.indices {
             // What has not begun keeps the common modes from being empty; a job on the stack does not.
             if index == batch.count - 1 { jobPopulation.subtract(1, ordering: .acquiringAndReleasing) }

@@ -158,6 +158,7 @@ extension RunLoop {
         membership.callsInProgress += 1
         var isHandled = false
         let last = source.lastMessage
+        if hasNews { carryOutNews(mode) }
         while source.isValid && (removals.load(ordering: .acquiring) == generation || isMember(membership, of: mode)) {  // ends: at `last`
             guard callOutToMessagePort(source, upTo: last, onlyOne: run.returnsAfterSource) else { break }
             counters.sourcesHandled.increment()

@@ -69,7 +69,7 @@ extension LoopShared {
             timer.place.store(
                 timer.memberships.place(in: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID).word,
                 ordering: .releasing)
-            changes.append(.timerJoined(timer, membership))
+            noteJoined(timer, membership)
         }
         for observer in commonObservers { put(observer, in: makeMode(name)) }
         return gained

@@ -65,7 +65,7 @@ extension RunLoop {
             return true
         }
         removals.add(1, ordering: .acquiringAndReleasing)
-        if isDead && !submit(.observerDied(observer)) && observer.rundown.exit() { observer.finish() }
+        if isDead && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
     }
 
     private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {

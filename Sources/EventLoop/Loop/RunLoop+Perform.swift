@@ -61,6 +61,8 @@ extension RunLoop {
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         let (last, hasMixed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        // What was changed before they were queued takes effect before they are performed.
+        settleEnds(mode)
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later place
             let isOwn = !isCommon || mode.performing.firstSequence < owned.commonPerforming.firstSequence

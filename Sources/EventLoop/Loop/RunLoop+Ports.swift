@@ -43,6 +43,7 @@ extension RunLoop {
             case .mainQueue:
                 guard ready.contains(.mainQueue) || (owned.owed.contains(.mainQueueDrain) && servesMainQueue(in: mode)) else { continue }
                 mode.lastServed = .mainQueue
+                if hasNews { carryOutNews(mode) }
                 // The handle is level-triggered: a turn that is not taken now comes again.
                 if drainMainQueue(handleIsReadable: ready.contains(.mainQueue)) { return true }
             }
@@ -155,7 +156,7 @@ extension RunLoop.Source {
         }
         for waiting in waiting {
             if isWatched {
-                waiting.loop.submit(.sourceChanged(waiting))
+                waiting.loop.submitRewatch(of: waiting)
             } else if holdsMessages {
                 waiting.loop.noteMessages(waiting)
             } else {
@@ -189,6 +190,6 @@ extension RunLoop.DescriptorSource {
 extension RunLoop.Source {
     /// Has every loop that the source is in look at `watch` again.
     func tellLoops() {
-        for membership in state.withLock({ $0.memberships }) { membership.loop.submit(.sourceChanged(membership)) }
+        for membership in state.withLock({ $0.memberships }) { membership.loop.submitRewatch(of: membership) }
     }
 }

@@ -244,7 +244,9 @@ extension RunLoop {
         return work
     }
 
-    /// Carries out what other threads ended meanwhile, so that a run does not finish with an item's last callout outstanding.
+    /// Carries out what other threads changed meanwhile, and makes the last callouts of items that they ended: at the end of a pass, so
+    /// that a run does not finish with such a callout outstanding, and between taking performs and performing them, because what a thread
+    /// changes before it queues a perform takes effect before the perform.
     @inline(__always)
     func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
         if hasNews { settleEndsWithNews(mode) }

@@ -76,6 +76,10 @@ extension RunLoop {
     }
 
     /// Takes note of what other threads did, and carries out what they changed.
+    ///
+    /// Each step does so after it has taken what it is going to call: what a thread changes before it queues a closure, signals a source or
+    /// sends a message takes effect before that is called. A closure may close a descriptor whose source was invalidated before, so
+    /// the kernel must have let go of it.
     @inline(never)
     func carryOutNews(_ mode: ModeState) {
         takeAttention(mode)

@@ -65,7 +65,7 @@ extension RunLoop {
     func afterJoining(_ membership: SourceMembership, _ gained: [ModeState]) { /* DOES CALLOUT */
         if gained.isEmpty { return }
         if membership.source.isWatched {
-            submit(gained.map { .sourceJoined(membership, modeIndex: $0.index) })
+            carryOutChanges()
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
             mark(membership.source.holdsMessages ? .messages : .signals)
@@ -80,7 +80,7 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if membership.source.isWatched {
             carryOutChanges()
-        } else if isDead && !submit(.sourceDied(membership)) && membership.source.rundown.exit() {
+        } else if isDead && !submitEnd(of: membership) && membership.source.rundown.exit() {
             membership.source.finish()
         }
         // The mode may be empty now.
@@ -120,6 +120,7 @@ extension LoopShared {
         mode.changePopulationLocked(by: 1)
         if membership.source.isWatched {
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
+            noteChange(of: membership)
         } else if membership.source.holdsMessages {
             if membership.source.hasMessage { Self.queueMessages(of: membership, in: mode) }
         } else if membership.custom.isSignaled {
@@ -177,11 +178,11 @@ extension LoopShared {
     private mutating func endIfUnused(_ membership: SourceMembership, _ lost: [ModeState]) -> Bool {
         guard membership.modes.isEmpty && !membership.isCommon else {
             if membership.source.isWatched {
-                for mode in lost { changes.append(.sourceLeft(membership, modeIndex: mode.index)) }
+                for mode in lost { noteChange(of: membership, left: mode.index) }
             }
             return false
         }
-        if membership.source.isWatched { changes.append(.sourceDied(membership)) }
+        if membership.source.isWatched { noteChange(of: membership) }
         membership.isDead = true
         let index = membership.index
         if sources.contains(membership, at: Int(index)) {
@@ -200,8 +201,8 @@ extension RunLoop.Source {
     /// of the parent's becomes invalid for the child, and nobody is called. Thread-safe. See `CFRunLoopSourceInvalidate`.
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
-        if !isFirst { return }
-        didInvalidate()
+        // A second caller goes on as well: the first may have been preempted, and whoever returns from here relies on the end.
+        if isFirst { didInvalidate() }
         if isLast { return finish() }
         for membership in state.withLockUnlessInherited({ $0.memberships }) ?? [] where !membership.loop.belongsToParentProcess {
             membership.loop.expel(membership)

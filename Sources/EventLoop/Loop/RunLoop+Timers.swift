@@ -16,8 +16,11 @@ extension RunLoop {
             guard claimLocked(timer, &shared) else { return (false, .none) }
             let joined = shared.join(timer, mode)
             rememberPlaceLocked(timer)
-            if isOwner && shared.changes.isEmpty { return (true, joined) }
-            joined.forEach { shared.changes.append(.timerJoined(timer, $0)) }
+            if isOwner && shared.changes.isEmpty {
+                timer.memberships.isKnownToOwner = true
+                return (true, joined)
+            }
+            joined.forEach { shared.noteJoined(timer, $0) }
             return (true, isOwner ? .queued : joined.isNone ? .none : .queued)
         }
         if !isAdded { return false }
@@ -79,6 +82,7 @@ extension RunLoop {
             return false
         }
         timer.place.store(0, ordering: .releasing)
+        locked.pointee.cancelJoin(of: timer, in: place.modeIndex)
         timer.memberships.clear()
         mode.changePopulationLocked(by: -1)
         mode.freeTimerSlotLocked(place.slot)
@@ -102,27 +106,33 @@ extension RunLoop {
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMemberships.Membership]) {
         if belongsToParentProcess { return }
-        let hasLeft = shared.withLock { shared -> Bool in
-            guard isHereLocked(timer) else { return false }
+        let (hasLeft, endsUnseen) = shared.withLock { shared -> (Bool, Bool) in
+            guard isHereLocked(timer) else { return (false, false) }
             let lost = taking(&shared)
             for membership in lost {
                 shared.modes[membership.modeIndex].changePopulationLocked(by: -1)
-                shared.changes.append(.timerLeft(timer, membership))
+                shared.noteLeft(timer, membership)
             }
-            if timer.memberships.isEmpty && !timer.memberships.isCommon {
-                shared.forget(timer).release()  // the caller holds it
-                timer.place.store(0, ordering: .sequentiallyConsistent)
-                shared.changes.append(.timerDied(timer))
-            } else {
+            if !timer.memberships.isEmpty || timer.memberships.isCommon {
                 rememberPlaceLocked(timer)
+                return (true, false)
             }
-            return true
+            shared.forget(timer).release()  // the caller holds it
+            timer.place.store(0, ordering: .sequentiallyConsistent)
+            // The owner's queues do not have it, so its use ends here. Else the queue of changes would hold what other threads add and
+            // take away while the owner is busy.
+            if !timer.memberships.isKnownToOwner { return (true, true) }
+            shared.changes.append(.timerDied(timer))
+            return (true, false)
         }
         guard hasLeft else { return }
         removals.add(1, ordering: .acquiringAndReleasing)
         if isCurrent {
+            if endsUnseen { endUse(of: timer) }
             applyChanges()
             finishItemsIfSafe()
+        } else if endsUnseen && timer.rundown.exit() {
+            timer.finish()
         }
         // The mode may be empty now, and the deadline another.
         notifyIfElsewhere([.changes, .wake])
@@ -149,12 +159,13 @@ extension RunLoop {
             timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
         }
         timer.memberships.clear()
+        timer.memberships.isKnownToOwner = false
         timer.memberships.index = UInt32(shared.timers.count)
         shared.timers.append(timer)
         return true
     }
 
-    private func isHereLocked(_ timer: Timer) -> Bool {
+    func isHereLocked(_ timer: Timer) -> Bool {
         TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID == id
     }
 
@@ -186,12 +197,10 @@ extension RunLoop {
         }
     }
 
-    /// Files a timer under its present date and tolerance in every mode it is in. Owning thread only.
+    /// Files a timer under its present date and tolerance in every mode that the owner has filed it in. Owning thread only.
     func fileAgain(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
-        where membership.modeIndex < owned.modes.count {
-            file(timer, membership)
-        }
+        // Where the change with which it joined is still queued, that one files it: until then others may give its slot away.
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filed : [] }) { file(timer, membership) }
     }
 
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
@@ -203,15 +212,15 @@ extension RunLoop {
     }
 
     @inline(__always)
-    func reschedule(_ place: TimerPlace, _ date: Int64) {
+    @discardableResult
+    func reschedule(_ place: TimerPlace, _ date: Int64) -> Bool {
         // A mode that the owner has not seen yet has a queued change that files the timer.
-        guard place.modeIndex < owned.modeTable.count else { return }
-        owned.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
+        guard place.modeIndex < owned.modeTable.count else { return false }
+        return owned.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
-        where membership.modeIndex < owned.modes.count {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filed : [] }) {
             owned.modes[membership.modeIndex].timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
         }
     }
@@ -227,6 +236,7 @@ extension RunLoop {
             if !timer.isFiring { run.timers.append(timer) }
         }
         run.nextTimer = 0
+        if hasNews { carryOutNews(mode) }
         while run.nextTimer < run.timers.count {  // ends: the batch is fixed, and the index rises
             let timer = run.timers[run.nextTimer]
             run.nextTimer += 1

@@ -80,8 +80,9 @@ extension RunLoop.Timer {
             if isFiring {
                 // Filed when the callout has returned: a run that is nested in it does not wake for this timer.
                 dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
-            } else {
-                LoopLifetime.withCurrent { $0.reschedule(place, newDate) }
+            } else if !LoopLifetime.withCurrent({ $0.reschedule(place, newDate) }) {
+                // Another thread has added it, and may take it away again without a change that this loop would hear of.
+                setDate(newDate)
             }
         }
     }
@@ -109,19 +110,16 @@ extension RunLoop.Timer {
         get { .nanoseconds(toleranceNanoseconds.load(ordering: .acquiring)) }
         set {
             let honoured = Self.honoured(newValue.saturatedNanoseconds, interval: intervalNanoseconds)
-            toleranceNanoseconds.store(honoured, ordering: .releasing)
-            let loopID = TimerPlace(word: place.load(ordering: .acquiring)).loopID
+            // In this order, as `setDate`.
+            toleranceNanoseconds.store(honoured, ordering: .sequentiallyConsistent)
+            let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
             if loopID == 0 { return }
             if loopID == LoopID.current { LoopLifetime.unsafeCurrent.fileAgain(self) } else { tellLoop(loopID) }
         }
     }
 
     func tellLoop(_ loopID: UInt64) {
-        let isQueued = flags.bitwiseOr(Flag.redateQueued, ordering: .acquiringAndReleasing).oldValue & Flag.redateQueued != 0
-        if isQueued { return }
-        if LoopRegistry.loop(loopID)?.submit(.timerChanged(self)) != true {
-            flags.bitwiseAnd(~Flag.redateQueued, ordering: .acquiringAndReleasing)
-        }
+        LoopRegistry.loop(loopID)?.submitRedate(of: self)
     }
 
     /// Calls the handler now, on the calling thread. A repeating timer keeps its dates; one that fires once is then invalid. Nothing on an

@@ -267,6 +267,8 @@ import Testing
         let running = RunningLoop()
         let taken = makeItem(kind, in: running.loop, witness.value!)
         witness.value = nil
+        // The loop has carried out the addition: one that is still queued would be cancelled, and the handler released here.
+        try running.loop.performAndWait {}
         waitForSleep(of: running.loop)
         taken("invalidate")
         running.loop.wakeUp()
