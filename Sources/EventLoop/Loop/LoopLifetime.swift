@@ -146,7 +146,7 @@ extension RunLoop {
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         // What other threads queued until then.
         applyChanges()
-        for work in dropped + takeUnperformed() { work.waiter?.workWasDropped() }
+        for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
         for token in released.delayed.values.joined() { token.cancel() }
         letGo(timers, observers)
@@ -224,15 +224,12 @@ extension LoopShared {
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
             endedObservers.append(observer)
         }
-        var dropped: [WorkItem] = []
+        let dropped = loop.takeAllWorkLocked(&self)
         for mode in modes {
-            dropped += mode.blocks.removeAll() + mode.performs.removeAll()
             mode.signaled = []
             mode.messaged = []
             mode.removeObserversLocked()
         }
-        dropped += blocks.common.removeAll() + performs.common.removeAll() + blocks.mixed.map(\.item) + performs.mixed.map(\.item)
-        (blocks.mixed, performs.mixed) = ([], [])
         (commonObservers, delayed) = ([], [:])
         return (endedSources, endedTimers, endedObservers, dropped, released)
     }

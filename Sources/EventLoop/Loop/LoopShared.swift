@@ -24,8 +24,11 @@ struct LoopShared: ~Copyable, Sendable {
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     /// What the owner must do before it waits next.
     var changes = LinkedQueue<LoopChange>()
+    /// For the common modes; each mode has those that are for it.
     var blocks = WorkQueues()
     var performs = WorkQueues()
+    /// How many places in queues closures with a ticket were put into or taken out of: tests look at how it grows.
+    var workSteps = 0
     /// Jobs of actors and tasks, in the order in which they came. After the loop's end they wait here for `AfterEnd`.
     var jobs: ContiguousArray<QueuedJob> = []
     /// The loop's thread has performed its last job: those that come now are for `AfterEnd`.

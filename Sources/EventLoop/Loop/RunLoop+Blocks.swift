@@ -10,44 +10,15 @@ extension RunLoop {
     @discardableResult
     public func performBlock(inModes modes: [Mode] = Mode.onlyDefault, _ block: @escaping @Sendable () -> Void) -> Bool {
         preconditionNotForked()
+        let ticket = Self.ticket(for: modes)
         let isAccepted = shared.withLock { shared -> Bool in
             if shared.phase != .open { return false }
-            let item = WorkItem(sequence: shared.nextWork(), body: block, waiter: nil)
+            let item = WorkItem(sequence: shared.nextWork(), body: block, ticket: ticket)
             enqueueLocked(item, modes, &shared, isBlock: true)
             return true
         }
         if isAccepted { mark(.blocks) }
         return isAccepted
-    }
-
-    /// Puts a closure where its modes find it. Under the lock.
-    func enqueueLocked(
-        _ item: __owned WorkItem, _ modes: [Mode], _ shared: inout LoopShared, isBlock: Bool
-    ) {
-        if modes.count == 1 {
-            if modes[0] == .common {
-                if isBlock { shared.blocks.common.append(item) } else { shared.performs.common.append(item) }
-                noteCommonQueueingLocked()
-                changeCommonPopulationLocked(by: 1)
-                return
-            }
-            let mode = shared.makeMode(modes[0])
-            if isBlock { mode.blocks.append(item) } else { mode.performs.append(item) }
-            mode.changePopulationLocked(by: 1)
-            mode.noteQueueingLocked()
-            return
-        }
-        if modes.isEmpty { return }
-        noteCommonQueueingLocked()
-        var named = ModeSet()
-        for name in modes where name != .common {
-            let mode = shared.makeMode(name)
-            if named.insert(mode.index) { mode.changePopulationLocked(by: 1) }
-        }
-        let isCommon = modes.contains(.common)
-        if isCommon { changeCommonPopulationLocked(by: 1) }
-        let mixed = MixedWorkItem(item: item, modes: named, isCommon: isCommon)
-        if isBlock { shared.blocks.mixed.append(mixed) } else { shared.performs.mixed.append(mixed) }
     }
 
     /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the
@@ -66,7 +37,8 @@ extension RunLoop {
         owned.pending.remove(.blocks)
         var batch = WorkQueue()
         swap(&batch, &owned.spareBlocks)
-        shared.withLock { takeBlocks(&$0, mode, &batch) }
+        let hasMore = shared.withLock { takeBlocks(&$0, mode, &batch) }
+        if hasMore { takeMoreBlocks(mode, &batch) }
         if hasNews { carryOutNews(mode) }
         let isPerformed = !batch.isEmpty
         while !batch.isEmpty {  // ends: the batch is fixed
@@ -77,44 +49,43 @@ extension RunLoop {
         return isPerformed
     }
 
-    private func takeBlocks(_ shared: inout LoopShared, _ mode: ModeState, _ batch: inout WorkQueue) {
-        mode.changePopulationLocked(by: -mode.blocks.count)
-        batch.takeAll(from: &mode.blocks)
-        var isSorted = true
-        if mode.isCommon.load(ordering: .relaxed) && !shared.blocks.common.isEmpty {
-            changeCommonPopulationLocked(by: -shared.blocks.common.count)
-            isSorted = batch.isEmpty
-            batch.takeAll(from: &shared.blocks.common)
+    /// True if there is more than can be taken by exchanging two queues.
+    private func takeBlocks(_ shared: inout LoopShared, _ mode: ModeState, _ batch: inout WorkQueue) -> Bool {
+        mode.changePopulationLocked(by: -mode.blocks.plain.count)
+        batch.takeAll(from: &mode.blocks.plain)
+        let isCommon = mode.isCommon.load(ordering: .relaxed)
+        if isCommon && batch.isEmpty {
+            changeCommonPopulationLocked(by: -shared.blocks.plain.count)
+            batch.takeAll(from: &shared.blocks.plain)
         }
-        let mixed = shared.blocks.mixed.isEmpty ? [] : takeMixedLocked(&shared.blocks, mode, shared.modes)
-        if !mixed.isEmpty {
-            isSorted = false
-            for item in mixed { batch.append(item) }
-        }
-        if !isSorted { batch.sort() }
+        return !mode.blocks.ticketed.isEmpty || (isCommon && !shared.blocks.isEmpty)
     }
 
-    @inline(__always)
-    func noteCommonQueueingLocked() { commonQueueings.store(commonQueueings.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
-
-    /// Under the lock, so a load and a store will do.
-    @inline(__always)
-    func changeCommonPopulationLocked(by change: Int) {
-        commonPopulation.store(commonPopulation.load(ordering: .relaxed) &+ change, ordering: .releasing)
-    }
-
-    /// Takes the closures for several modes that may be performed in this one, in order. Under the lock.
-    func takeMixedLocked(
-        _ queues: inout WorkQueues, _ mode: ModeState, _ modes: ContiguousArray<ModeState>
-    ) -> [WorkItem] {
+    /// Adds the blocks for the common modes and those with a ticket. Only so many at a time under the lock, which others wait for.
+    @inline(never)
+    private func takeMoreBlocks(_ mode: ModeState, _ batch: inout WorkQueue) {
+        let isCommon = mode.isCommon.load(ordering: .acquiring)
+        var common = WorkQueue()
+        let last = shared.withLock { shared -> UInt64 in
+            if isCommon {
+                changeCommonPopulationLocked(by: -shared.blocks.plain.count)
+                common.takeAll(from: &shared.blocks.plain)
+            }
+            return shared.lastWork
+        }
+        while !common.isEmpty { batch.append(common.popFirst()) }  // ends: one goes a turn
         var taken: [WorkItem] = []
-        queues.mixed.removeAll { mixed in
-            guard mixed.isEligible(in: mode) else { return false }
-            mixed.modes.forEach { modes[$0].changePopulationLocked(by: -1) }
-            if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
-            taken.append(mixed.item)
-            return true
-        }
-        return taken
+        repeat {  // ends: what is queued from here on has a later place
+            taken.removeAll(keepingCapacity: true)
+            shared.withLock { shared in
+                while taken.count < 64,  // ends: one goes a turn
+                    let item = popTicketedLocked(mode, isCommon, &shared, isBlock: true, before: last + 1)
+                {
+                    taken.append(item)
+                }
+            }
+            for item in taken { batch.append(item) }
+        } while !taken.isEmpty
+        batch.sort()
     }
 }

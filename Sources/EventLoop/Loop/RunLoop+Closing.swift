@@ -22,20 +22,7 @@ extension RunLoop {
         // What is performed here, and the teardown, may run the loop for purposes of their own.
         isTerminating.store(false, ordering: .sequentiallyConsistent)
         var batch = owned.modes.flatMap { $0.performing.removeAll() } + owned.commonPerforming.removeAll()
-        shared.withLock { shared in
-            for mode in shared.modes {
-                mode.changePopulationLocked(by: -(mode.blocks.count + mode.performs.count))
-                batch += mode.blocks.removeAll() + mode.performs.removeAll()
-            }
-            let mixed = shared.blocks.mixed + shared.performs.mixed
-            for item in mixed {
-                item.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
-                if item.isCommon { changeCommonPopulationLocked(by: -1) }
-            }
-            changeCommonPopulationLocked(by: -(shared.blocks.common.count + shared.performs.common.count))
-            batch += shared.blocks.common.removeAll() + shared.performs.common.removeAll() + mixed.map(\.item)
-            (shared.blocks.mixed, shared.performs.mixed) = ([], [])
-        }
+        batch += shared.withLock { takeAllWorkLocked(&$0) }
         batch.sort { $0.sequence < $1.sequence }
         applyChanges()
         finishItems()

@@ -31,11 +31,9 @@ extension RunLoop: CustomDebugStringConvertible {
         for observer in mode.observers {
             lines.append(line("observer of \(observer.activities)", observer.label, observer.site))
         }
-        let blocks = mode.blocks.count + shared.blocks.mixed.filter { $0.isEligible(in: mode) }.count
-        let performs = mode.performs.count + shared.performs.mixed.filter { $0.isEligible(in: mode) }.count
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        let queuedBlocks = blocks + (isCommon ? shared.blocks.common.count : 0)
-        let queuedPerforms = performs + (isCommon ? shared.performs.common.count : 0)
+        let queuedBlocks = mode.blocks.count + (isCommon ? shared.blocks.count : 0)
+        let queuedPerforms = mode.performs.count + (isCommon ? shared.performs.count : 0)
         if queuedBlocks > 0 { lines.append("    queued blocks: \(queuedBlocks)\n") }
         if queuedPerforms > 0 { lines.append("    queued performs: \(queuedPerforms)\n") }
         if isCommon && !shared.jobs.isEmpty { lines.append("    queued jobs of actors and tasks: \(shared.jobs.count)\n") }

@@ -11,7 +11,7 @@ extension RunLoop {
     /// loop is working, one when it sleeps. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
     @discardableResult
     public func perform(inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () -> Void) -> Bool {
-        enqueuePerform(modes, body, waiter: nil)
+        enqueuePerform(modes, body, Self.ticket(for: modes))
     }
 
     /// The same in the common modes. Of its own, because a list of modes, even of one, costs more to hand over than the closure.
@@ -23,7 +23,7 @@ extension RunLoop {
             shared.unlock()
             return false
         }
-        locked.pointee.performs.common.append(WorkItem(sequence: locked.pointee.nextWork(), body: body, waiter: nil))
+        locked.pointee.performs.plain.append(WorkItem(sequence: locked.pointee.nextWork(), body: body, ticket: nil))
         changeCommonPopulationLocked(by: 1)
         noteCommonQueueingLocked()
         shared.unlock()
@@ -37,15 +37,15 @@ extension RunLoop {
         inModes modes: [Mode] = Mode.onlyCommon, sending value: sending Value, _ body: @escaping @Sendable (sending Value) -> Void
     ) -> Bool {
         let parcel = Parcel(value)
-        return enqueuePerform(modes, { body(parcel.take()) }, waiter: nil)
+        return enqueuePerform(modes, { body(parcel.take()) }, Self.ticket(for: modes))
     }
 
     /// Queues for step 4. False when the loop takes no more.
-    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, waiter: (any WorkWaiter)?) -> Bool {
+    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ ticket: WorkTicket?) -> Bool {
         preconditionNotForked()
         let isAccepted = shared.withLock { shared -> Bool in
             if shared.phase != .open { return false }
-            let item = WorkItem(sequence: shared.nextWork(), body: body, waiter: waiter)
+            let item = WorkItem(sequence: shared.nextWork(), body: body, ticket: ticket)
             enqueueLocked(item, modes, &shared, isBlock: false)
             return true
         }
@@ -55,12 +55,13 @@ extension RunLoop {
 
     /// Performs what was queued for the mode when this begins, in order. True when there was something.
     ///
-    /// One at a time from the owner's queue, so that a run nested in one of them performs the rest.
+    /// One at a time from the owner's queues, so that a run nested in one of them performs the rest. Closures with a ticket stay under the lock
+    /// until their turn, where a run nested in another of their modes finds them, and their waiters take them back.
     func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         guard owned.pending.contains(.performs) else { return false }
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        let (last, hasMixed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        var (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
         // What was changed before they were queued takes effect before they are performed.
         settleEnds(mode)
         var isPerformed = false
@@ -68,15 +69,22 @@ extension RunLoop {
             let isOwn = !isCommon || mode.performing.firstSequence < owned.commonPerforming.firstSequence
             let next = isOwn ? mode.performing.firstSequence : owned.commonPerforming.firstSequence
             let item: WorkItem
-            if hasMixed, let mixed = takeMixedPerform(mode, before: min(next, last + 1)) {
-                item = mixed
+            if ticketed < next && ticketed <= last {
+                // Nil if it was withdrawn, or performed by a nested run.
+                let taken: WorkItem?
+                (taken, ticketed) = shared.withLock { shared in
+                    let taken = popTicketedLocked(mode, isCommon, &shared, isBlock: false, before: min(next, last + 1))
+                    return (taken, firstTicketedLocked(mode, isCommon, shared, isBlock: false))
+                }
+                guard let taken else { continue }
+                item = taken
             } else if next <= last {
                 item = isOwn ? mode.performing.popFirst() : owned.commonPerforming.popFirst()
             } else {
                 break
             }
             // Withdrawn after the owner took it: nothing is left of it.
-            if let waiter = item.waiter, !waiter.isWaiting { continue }
+            if let ticket = item.ticket, !ticket.isWaiting { continue }
             isPerformed = true
             counters.sourcesHandled.increment()
             callOutToBlock(item.body)
@@ -84,50 +92,27 @@ extension RunLoop {
         return isPerformed
     }
 
-    /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty. O(queued).
-    func dequeue(_ waiter: any WorkWaiter) {
+    /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
+    func dequeue(_ ticket: WorkTicket) {
         if belongsToParentProcess { return }
-        shared.withLock { shared in
-            for mode in shared.modes {
-                if mode.performs.remove(waiter) { return mode.changePopulationLocked(by: -1) }
-            }
-            if shared.performs.common.remove(waiter) {
-                changeCommonPopulationLocked(by: -1)
-            } else if let place = shared.performs.mixed.firstIndex(where: { $0.item.waiter === waiter }) {
-                let mixed = shared.performs.mixed.remove(at: place)
-                mixed.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
-                if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
-            }
-        }
+        // Let go of outside the lock.
+        let item = shared.withLock { takeTicketedLocked(ticket, &$0) }
+        withExtendedLifetime(item) {}
         notifyIfElsewhere(.wake)
     }
 
-    /// The first closure for several modes that may be performed in this one. They stay under the lock until their turn, where a run
-    /// nested in another of their modes finds them.
-    private func takeMixedPerform(_ mode: ModeState, before sequence: UInt64) -> WorkItem? {
-        shared.withLock { shared in
-            guard let place = shared.performs.mixed.firstIndex(where: { $0.item.sequence < sequence && $0.isEligible(in: mode) }) else {
-                return nil
-            }
-            let mixed = shared.performs.mixed.remove(at: place)
-            mixed.modes.forEach { shared.modes[$0].changePopulationLocked(by: -1) }
-            if mixed.isCommon { changeCommonPopulationLocked(by: -1) }
-            return mixed.item
+    /// Moves what only this mode and the common modes may perform to the owner's queues. The last place that was given out so far, and the
+    /// first of a closure with a ticket.
+    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, ticketed: UInt64) {
+        if !mode.performs.plain.isEmpty {
+            mode.changePopulationLocked(by: -mode.performs.plain.count)
+            mode.performing.takeAll(from: &mode.performs.plain)
         }
-    }
-
-    /// Moves what the mode may perform to the owner's queues. The last place that was given out so far, and whether there are closures for
-    /// several modes.
-    private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, hasMixed: Bool) {
-        if !mode.performs.isEmpty {
-            mode.changePopulationLocked(by: -mode.performs.count)
-            mode.performing.takeAll(from: &mode.performs)
+        if isCommon && !shared.performs.plain.isEmpty {
+            changeCommonPopulationLocked(by: -shared.performs.plain.count)
+            owned.commonPerforming.takeAll(from: &shared.performs.plain)
         }
-        if isCommon && !shared.performs.common.isEmpty {
-            changeCommonPopulationLocked(by: -shared.performs.common.count)
-            owned.commonPerforming.takeAll(from: &shared.performs.common)
-        }
-        return (shared.lastWork, !shared.performs.mixed.isEmpty)
+        return (shared.lastWork, firstTicketedLocked(mode, isCommon, shared, isBlock: false))
     }
 }
 

@@ -33,7 +33,7 @@ extension RunLoop {
             let request = PerformRequest(
                 perform: { outcome.run(body) },
                 completion: { [gate] _ in gate.open() })
-            guard enqueuePerform(modes, request.perform, waiter: request) else {
+            guard enqueuePerform(modes, request.perform, request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }
@@ -68,7 +68,7 @@ extension RunLoop {
         await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                 request.onCompletion { _ in continuation.resume() }
-                if !enqueuePerform(modes, request.perform, waiter: request) { request.workWasDropped() }
+                if !enqueuePerform(modes, request.perform, request) { request.workWasDropped() }
             }
         } onCancel: {
             if request.cancel() { dequeue(request) }
@@ -97,7 +97,8 @@ private final class Outcome<R>: @unchecked Sendable {
 }
 
 /// A closure that somebody waits for: performed once, or withdrawn, or dropped with its loop.
-final class PerformRequest: WorkWaiter, Sendable {
+final class PerformRequest: WorkTicket, @unchecked Sendable {
+    // SAFETY: a constant that has a lock.
     private enum State { case waiting, begun, done, dropped, cancelled }
     private struct Content {
         var state = State.waiting
@@ -156,9 +157,9 @@ final class PerformRequest: WorkWaiter, Sendable {
     @discardableResult
     func cancel() -> Bool { end(.cancelled, from: .waiting) }
 
-    func workWasDropped() { end(.dropped, from: .waiting) }
+    override func workWasDropped() { end(.dropped, from: .waiting) }
 
-    var isWaiting: Bool { content.withLock { $0.state == .waiting } }
+    override var isWaiting: Bool { content.withLock { $0.state == .waiting } }
 
     /// False when the request was not in `expected`.
     @discardableResult

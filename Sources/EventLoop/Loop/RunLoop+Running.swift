@@ -231,10 +231,8 @@ extension RunLoop {
         let isEmpty = shared.withLock { shared in
             // Under the lock: who makes the mode a common one counts first.
             let isCommon = mode.isCommon.load(ordering: .relaxed)
-            if !mode.blocks.isEmpty || (isCommon && !shared.blocks.common.isEmpty) { work.insert(.blocks) }
-            if !mode.performs.isEmpty || (isCommon && !shared.performs.common.isEmpty) { work.insert(.performs) }
-            if shared.blocks.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.blocks) }
-            if shared.performs.mixed.contains(where: { $0.isEligible(in: mode) }) { work.insert(.performs) }
+            if !mode.blocks.isEmpty || (isCommon && !shared.blocks.isEmpty) { work.insert(.blocks) }
+            if !mode.performs.isEmpty || (isCommon && !shared.performs.isEmpty) { work.insert(.performs) }
             if mode.signaled.contains(where: { $0.custom.isSignaled }) { work.insert(.signals) }
             if mode.hasMessagesLocked { work.insert(.messages) }
             if isCommon && !shared.jobs.isEmpty && !owned.isPerformingJobs { work.insert(.jobs) }

@@ -38,8 +38,8 @@ final class ModeState: @unchecked Sendable {
     /// Ports that have messages, and some that had. They are served in turn, from `nextMessaged` on.
     @exclusivity(unchecked) var messaged: ContiguousArray<SourceMembership> = []
     @exclusivity(unchecked) var nextMessaged = 0
-    @exclusivity(unchecked) var blocks = WorkQueue()
-    @exclusivity(unchecked) var performs = WorkQueue()
+    @exclusivity(unchecked) var blocks = WorkQueues()
+    @exclusivity(unchecked) var performs = WorkQueues()
     /// Slots of the timer queue that nobody uses.
     @exclusivity(unchecked) private var freeTimerSlots = PlainList<UInt32>()
     @exclusivity(unchecked) private var timerSlotCount: UInt32 = 0

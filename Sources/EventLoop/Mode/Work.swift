@@ -6,30 +6,59 @@ import Synchronization
 struct WorkItem: Sendable {
     var sequence: UInt64
     let body: @Sendable () -> Void
-    /// Who waits for it, and must be told when it is dropped.
-    let waiter: (any WorkWaiter)?
+    /// For a closure that may leave its queues before its turn.
+    let ticket: WorkTicket?
 }
 
-/// Somebody who waits for a queued closure.
-protocol WorkWaiter: AnyObject, Sendable {
+/// Where a queued closure is that is queued for several modes and performed in one, or that somebody waits for and may withdraw.
+///
+/// Such a closure stands in the queue of each of its modes. Whoever takes it out of one takes it out of all, each in O(1). Made with the
+/// closure, held by its queues.
+class WorkTicket: @unchecked Sendable {
+    // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
+
+    final var isBlock = false
+    /// One for each queue that has the closure.
+    final private(set) var first: WorkPlace?
+    final private(set) var others: [WorkPlace] = []
+
     /// False once the closure was withdrawn: it is passed over.
-    var isWaiting: Bool { get }
+    var isWaiting: Bool { true }
 
     /// The loop has ended; the closure will not be performed.
-    func workWasDropped()
+    func workWasDropped() {}
+
+    final func add(_ place: WorkPlace) {
+        if first == nil { first = place } else { others.append(place) }
+    }
+
+    final func removePlaces() {
+        first = nil
+        if !others.isEmpty { others = [] }
+    }
+
+    final func isIn(_ modeIndex: Int) -> Bool { first?.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex } }
 }
 
-/// A queued closure for several modes by name. It stands in a list of its own, so that it is nowhere twice.
-struct MixedWorkItem: Sendable {
-    let item: WorkItem
-    let modes: ModeSet
-    let isCommon: Bool
+/// Where the queue of a mode has a closure.
+struct WorkPlace: Sendable {
+    /// Stands for the common modes.
+    static let common = -1
 
-    func isEligible(in mode: ModeState) -> Bool { modes.contains(mode.index) || (isCommon && mode.isCommon.load(ordering: .acquiring)) }
+    let modeIndex: Int
+    let place: LinkedQueue<WorkItem>.Place
 }
 
-/// One kind of work under the lock: by mode (in `ModeState`), for the common modes, and for several.
+/// The closures of one kind, blocks or performs, that are queued for one mode, or for the common modes. Under the loop's lock.
 struct WorkQueues: ~Copyable, Sendable {
-    var common = WorkQueue()
-    var mixed: ContiguousArray<MixedWorkItem> = []
+    /// For this mode alone.
+    var plain = WorkQueue()
+    /// Those with a ticket.
+    var ticketed = LinkedQueue<WorkItem>()
+
+    var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
+    var count: Int { plain.count + ticketed.count }
+
+    /// The place of the first closure with a ticket; greater than any other if there is none.
+    var firstTicketed: UInt64 { ticketed.withFirst { $0.sequence } ?? .max }
 }

@@ -8,9 +8,6 @@ extension Fifo where Element == WorkItem {
     @inline(__always)
     var firstSequence: UInt64 { withFirst { $0.sequence } ?? .max }
 
-    /// Takes out the closure that `waiter` waits for. False when it is not here. O(queued).
-    mutating func remove(_ waiter: any WorkWaiter) -> Bool { remove { $0.waiter === waiter } != nil }
-
     /// Puts closures from several queues into the order in which they were queued.
     mutating func sort() { sort { $0.sequence < $1.sequence } }
 }

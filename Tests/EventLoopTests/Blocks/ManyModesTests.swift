@@ -1,0 +1,104 @@
+// Rules proved here (semantics 6.1, 10.4; RunLoop+Work.swift):
+// - A closure for several modes, and one that somebody waits for, is queued, performed and withdrawn in a fixed number of steps, however many
+//   closures are queued.
+// - It is performed once, in its place among the others, and leaves nothing in the queues of its other modes.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+private enum Kind: CaseIterable, Sendable {
+    case perform, block, waiter, withdrawnInOrder, withdrawnFromTheEnd
+}
+
+extension RunLoop {
+    fileprivate var workSteps: Int { shared.withLock { $0.workSteps } }
+}
+
+/// How many steps it takes to queue `count` closures for two modes and to perform or withdraw them.
+private func steps(_ kind: Kind, _ count: Int) throws -> Int {
+    try onFreshThread { loop in
+        let modes: [RunLoop.Mode] = [.default, "second"]
+        let performed = Box(0)
+        let before = loop.workSteps
+        var requests: [PerformRequest] = []
+        for _ in 0..<count {
+            switch kind {
+            case .perform: loop.perform(inModes: modes) { performed.increment() }
+            case .block: loop.performBlock(inModes: modes) { performed.increment() }
+            case .waiter, .withdrawnInOrder, .withdrawnFromTheEnd:
+                let request = PerformRequest(perform: { performed.increment() })
+                #expect(loop.enqueuePerform(modes, request.perform, request))
+                requests.append(request)
+            }
+        }
+        let withdrawn: [PerformRequest] =
+            switch kind {
+            case .withdrawnInOrder: requests
+            case .withdrawnFromTheEnd: Array(requests.reversed())
+            case .perform, .block, .waiter: []
+            }
+        for request in withdrawn where request.withdraw() { loop.dequeue(request) }
+        #expect(loop.run(until: .distantPast) == (withdrawn.isEmpty ? .timedOut : .finished))
+        #expect(performed.value == (withdrawn.isEmpty ? count : 0))
+        #expect(loop.shared.withLock { $0.modes.allSatisfy { $0.performs.isEmpty && $0.blocks.isEmpty } })
+        #expect(loop.run(mode: "second", until: .distantPast) == .finished)
+        return loop.workSteps - before
+    }
+}
+
+@Suite struct ManyModesTests {
+    @Test(arguments: Kind.allCases)
+    fileprivate func `ten times as many closures for two modes take ten times as many steps`(kind: Kind) throws {
+        let few = try steps(kind, 1_000)
+        #expect(few > 0 && few <= 4_000)
+        #expect(try steps(kind, 10_000) == 10 * few)
+    }
+
+    @Test func `closures for one mode and for several are performed in the order in which they were queued`() throws {
+        let order = try onFreshThread { loop in
+            let trace = Trace()
+            loop.perform(inModes: [.default]) { trace.add("1") }
+            loop.perform(inModes: ["second", .default]) { trace.add("2") }
+            loop.perform { trace.add("3") }
+            loop.perform(inModes: [.common, "second"]) { trace.add("4") }
+            loop.perform(inModes: [.default, .common]) { trace.add("5") }
+            loop.perform(inModes: ["second"]) { trace.add("-") }
+            loop.perform(inModes: [.default]) { trace.add("6") }
+            _ = loop.run(until: .distantPast)
+            return trace.description
+        }
+        #expect(order == "1 2 3 4 5 6")
+    }
+
+    @Test func `blocks for one mode and for several are performed in the order in which they were queued`() throws {
+        let order = try onFreshThread { loop in
+            let trace = Trace()
+            for number in 0..<200 {
+                let modes: [RunLoop.Mode] = [[.default], ["second", .default], [.common], [.common, "second"], [.default, .common]][
+                    number % 5]
+                loop.performBlock(inModes: modes) { trace.add("\(number)") }
+            }
+            _ = loop.run(until: .distantPast)
+            return trace.list
+        }
+        #expect(order == (0..<200).map(String.init))
+    }
+
+    @Test func `a run nested in a closure performs those that are queued for its mode as well, and the outer run does not`() throws {
+        let order = try onFreshThread { loop in
+            let trace = Trace()
+            loop.perform(inModes: [.default, "third"]) {
+                trace.add("(")
+                _ = loop.run(mode: "second", until: .distantPast)
+                trace.add(")")
+            }
+            loop.perform(inModes: [.default, "second"]) { trace.add("both") }
+            loop.perform(inModes: [.default, "third"]) { trace.add("outer") }
+            _ = loop.run(until: .distantPast)
+            return trace.description
+        }
+        #expect(order == "( both ) outer")
+    }
+}
