@@ -1,6 +1,31 @@
 // Who may make a port keep how much. Pure: tokens, processes and numbers in, decisions out.
 
-/// Room for messages that come in pieces.
+/// Room for all messages that come in pieces: of two kinds, so that those of a usual size do not wait for those that are very long.
+struct PortRoom {
+    /// Longer frames are of the other kind.
+    static let usual = (1 << 17) + Frame.headerSize + Frame.sealSize
+
+    private var short = PortQuota(longest: usual, atLeast: 64 * usual, reserve: 16 * usual)
+    private var long: PortQuota
+
+    /// - Parameter longest: the bytes of the longest frame.
+    init(longest: Int, atLeast least: Int = 64 << 20) { long = PortQuota(longest: longest, atLeast: least) }
+
+    /// For the long ones, without the reserve.
+    var pool: Int { long.pool }
+    var hasWaiters: Bool { short.hasWaiters || long.hasWaiters }
+    var testsOnlyGranted: Int { short.testsOnlyGranted + long.testsOnlyGranted }
+
+    func room(of token: UInt64) -> Int { short.room(of: token) + long.room(of: token) }
+
+    mutating func ask(_ token: UInt64, process: Int32, for amount: Int) -> Bool {
+        amount <= Self.usual ? short.ask(token, process: process, for: amount) : long.ask(token, process: process, for: amount)
+    }
+
+    mutating func giveBack(_ token: UInt64) -> [UInt64] { short.giveBack(token) + long.giveBack(token) }
+}
+
+/// Room for messages of one kind.
 ///
 /// Every connection has an allowance of its own, so small messages wait for nobody. A longer frame is read on only once there is room for all of
 /// it, so that a frame which has begun to take room can always end: it never needs more. Who finds none waits, and is not read meanwhile.
@@ -13,7 +38,7 @@ struct PortQuota {
 
     /// For all together.
     let pool: Int
-    /// Beside the pool, for a process that has nothing of it: one frame of the longest kind.
+    /// Beside the pool, for processes that have nothing of it: one frame of the longest kind at least.
     let reserve: Int
 
     private struct Grant {
@@ -33,9 +58,9 @@ struct PortQuota {
     private var tickets: [UInt64: RevocableQueue<Asker>.Ticket] = [:]
 
     /// - Parameter longest: the bytes of the longest frame.
-    init(longest: Int, atLeast least: Int = 64 << 20) {
-        reserve = longest
-        pool = max(least, 4 * longest) - longest
+    init(longest: Int, atLeast least: Int, reserve: Int? = nil) {
+        self.reserve = reserve ?? longest
+        pool = max(least, 4 * longest) - self.reserve
     }
 
     var hasWaiters: Bool { !waiting.isEmpty }

@@ -94,11 +94,13 @@ extension PortServer {
         let descriptors = connection.inlet.heldDescriptors
         if descriptors == connection.countedDescriptors { return }
         if connection.countedDescriptors == 0 { connection.heldSince = ticks }
+        let isLess = descriptors < connection.countedDescriptors
         heldDescriptors += descriptors - connection.countedDescriptors
         connection.countedDescriptors = descriptors
         // Ends: each turn closes one that holds some.
         while heldDescriptors > descriptorLimit, dropStalest() {}
-        if heldDescriptors <= descriptorLimit / 2 && !waitingForDescriptors.isEmpty { resumeThoseThatWaitForDescriptors() }
+        // Also while there are many: its process may have none left.
+        if isLess && !waitingForDescriptors.isEmpty { resumeThoseThatWaitForDescriptors() }
     }
 
     private func countReplies(_ connection: ServedConnection) {

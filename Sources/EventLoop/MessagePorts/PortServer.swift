@@ -70,7 +70,7 @@ final class PortServer: @unchecked Sendable {
     @exclusivity(unchecked) var lastToken = nameToken
     /// Counts what happens: the port's own order of things.
     @exclusivity(unchecked) var ticks: UInt64 = 0
-    @exclusivity(unchecked) var quota: PortQuota
+    @exclusivity(unchecked) var quota: PortRoom
     @exclusivity(unchecked) var patience = PortPatience()
     /// Replies that clients have not read: their bytes, and those of each process.
     @exclusivity(unchecked) var unsentBytes = 0
@@ -117,7 +117,7 @@ final class PortServer: @unchecked Sendable {
         // Last: a name that is in use leaves nothing behind.
         events = .allocate(capacity: 64)
         scratch = FrameInlet.makeScratch()
-        quota = PortQuota(longest: Frame.headerSize + maximumLength + Frame.sealSize, atLeast: roomAtLeast)
+        quota = PortRoom(longest: Frame.headerSize + maximumLength + Frame.sealSize, atLeast: roomAtLeast)
         // The rest is for the program, and for new clients. A message that has all it may have must find room.
         self.descriptorLimit = descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4)
         watchName()

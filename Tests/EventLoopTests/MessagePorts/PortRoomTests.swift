@@ -83,7 +83,7 @@ private final class Sender {
         }
     }
 
-    @Test func `small messages wait for nobody`() throws {
+    @Test func `small messages and those of a usual size do not wait for long ones`() throws {
         try withServer { server, name, _ in
             let hogs = try (0..<6).map { _ in try Sender(name, message().dropLast()) }
             for _ in 0..<200 {
@@ -92,10 +92,19 @@ private final class Sender {
                 #expect(!served)
             }
             #expect(server.quota.hasWaiters)
-            let honest = try RawClient(name)
-            honest.send(rawFrame(length: 8, body: [UInt8](repeating: 1, count: 9)))
-            let served = server.serve { frame, _ in frame.body }
-            #expect(served)
+            // Neither do those of a usual size.
+            for size in [8, 100_000] {
+                let honest = try Sender(name, message(size, 2))
+                let heard = Box(0)
+                for _ in 0..<100 where heard.value == 0 {
+                    _ = honest.send()
+                    _ = server.serve { frame, _ in
+                        heard.value = frame.body.count
+                        return nil
+                    }
+                }
+                #expect(heard.value == size)
+            }
             for hog in hogs { #expect(!hog.client.isClosedNow) }
         }
     }
