@@ -17,7 +17,7 @@
 #include <event2/util.h>
 
 // Makes an event an internal one, as libevent's own are: its callback is called at its level and is not counted, so that libevent goes on
-// to the less urgent levels in the same round (event.c: "all of the events we processed were internal. Continue."), and it is left out of
+// to the less urgent levels in the same round (libevent: "all of the events we processed were internal. Continue."), and it is left out of
 // the number of added events. libevent has no function for it. The flag (EVLIST_INTERNAL) stands in the first member of `struct event`,
 // which event2/event_struct.h publishes; that header is not included here because it would make the type of every pointer to an event
 // another one for Swift. `Poller.hostForeignEvents` checks that it worked.

@@ -87,7 +87,7 @@ struct OpaqueEvent {
     /// Takes the event off its base, out of the kernel's set and out of the queue of active ones. Nothing when it is not there.
     ///
     /// Returns 0, or the errno of the kernel, which does not know the descriptor (EBADF, ENOENT): it was closed before. libevent does not
-    /// report that (epoll.c: "that's fine too: we closed the fd"), but leaves errno as the kernel set it.
+    /// report that ("that's fine too: we closed the fd", in its epoll backend), but leaves errno as the kernel set it.
     @discardableResult
     func delete() -> Int32 {
         errno = 0

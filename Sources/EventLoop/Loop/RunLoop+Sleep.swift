@@ -9,7 +9,8 @@ extension RunLoop {
         static let mainQueue = Ready(Poller.Outcome.mainQueue)
         /// A C library's callback ran inside the wait.
         static let foreign = Ready(Poller.Outcome.foreign)
-        static let ports = Ready(rawValue: 1 << 2)
+        /// Sources were collected, or there are some to be failed by whoever serves them.
+        static let ports = Ready(Poller.Outcome.stale)
         /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
         static let messages = Ready(rawValue: 1 << 3)
 
