@@ -45,12 +45,7 @@ let package = Package(
             name: "EventLoopTests",
             dependencies: [
                 "EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe", "eventloop-port-peer",
-                .target(name: "eventloop-fault-probe", condition: .when(platforms: [.linux])),
             ], swiftSettings: strict),
-        // Faults of the C library made to order, and the program that has the library meet them. It does nothing on other systems.
-        .target(name: "CFaults", path: "Tests/CFaults"),
-        .executableTarget(
-            name: "eventloop-fault-probe", dependencies: ["EventLoop", "CFaults"], path: "Tests/FaultProbe", swiftSettings: strict),
         .testTarget(
             name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
@@ -85,5 +80,10 @@ package.targets += [
     // Everything at once for half an hour: what grows, or is lost.
     .executableTarget(name: "eventloop-soak", dependencies: ["EventLoop"], path: "Tests/Soak", swiftSettings: strict),
     .testTarget(name: "PerfTests", dependencies: ["eventloop-perf", "CPerfPeers"], swiftSettings: strict),
+    // Definitions in front of glibc's that fail to order, and the program that has the library meet them.
+    .target(name: "CFaults", path: "Tests/CFaults"),
+    .executableTarget(
+        name: "eventloop-fault-probe", dependencies: ["EventLoop", "CFaults"], path: "Tests/FaultProbe", swiftSettings: strict),
 ]
+package.targets.first { $0.name == "EventLoopTests" }?.dependencies.append("eventloop-fault-probe")
 #endif

@@ -86,6 +86,8 @@ bool faults_is_group(int function) { return function == DESCRIPTORS; }
 long faults_own_read(int descriptor, void *bytes, unsigned long count) { return syscall(SYS_read, descriptor, bytes, count); }
 long faults_own_write(int descriptor, const void *bytes, unsigned long count) { return syscall(SYS_write, descriptor, bytes, count); }
 
+void faults_own_unlink(const char *path) { syscall(SYS_unlinkat, AT_FDCWD, path, 0); }
+
 int faults_make_file(void) { return memfd_create("faults", MFD_CLOEXEC); }
 
 static struct faults_report *report;

@@ -20,6 +20,11 @@ struct Main {
         var arguments = Array(CommandLine.arguments.dropFirst())
         let what = arguments.isEmpty ? "" : arguments.removeFirst()
         let options = Options(arguments)
+        if !faults_are_available() {
+            // Its runtime needs descriptors of its own, and its definitions must not be hidden.
+            say("nothing is tried under a sanitizer")
+            exit(0)
+        }
         switch what {
         case "limits": exit(tryLimits(options) ? 0 : 1)
         case "full": exit(tryFull(options) ? 0 : 1)
@@ -36,6 +41,7 @@ struct Main {
         var none = sigset_t()
         sigemptyset(&none)
         sigprocmask(SIG_SETMASK, &none, nil)
+        signal(SIGPIPE, SIG_IGN)
     }
 
     /// The runtime reads its settings as the program starts. A backtrace of each of a thousand deliberate ends would take minutes.

@@ -147,6 +147,14 @@ final class Thread: @unchecked Sendable {
     }
 }
 
+/// Whether the library can make one at this moment, limit and faults considered.
+func mayMakeDescriptor() -> Bool {
+    var ends: [Int32] = [-1, -1]
+    if pipe(&ends) != 0 { return false }
+    for end in ends { close(end) }
+    return true
+}
+
 /// Two connected descriptors, closed when they are let go of.
 final class Ends: Sendable {
     let near, far: Int32

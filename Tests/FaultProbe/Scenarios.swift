@@ -113,9 +113,7 @@ extension Scenario {
         run(loop) { fired.value == 1 }
         try require(fired.value == 1, "the timer is lost")
         // Dispatch itself ends the process if it has no descriptor for its main queue.
-        let trial = dup(STDERR_FILENO)
-        if trial >= 0 {
-            close(trial)
+        if mayMakeDescriptor() {
             let sender = try startThread { DispatchQueue.main.async { served.increment() } }
             run(loop) { served.value == 1 }
             try sender.join()

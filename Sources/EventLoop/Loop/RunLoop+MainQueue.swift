@@ -37,11 +37,12 @@ extension RunLoop {
     /// The handle, and three descriptors to spare: other threads may take some before Dispatch does.
     private static var roomForMainQueue: Int32 { 4 }
 
-    /// Has the mode's base watch the handle.
-    func watchMainQueue(_ poller: Poller) {
-        if poller.watchesMainQueue { return }
+    /// Has the mode's base watch the handle. False when the kernel lacks the memory for it.
+    func watchMainQueue(_ poller: Poller) -> Bool {
+        if poller.watchesMainQueue { return true }
         let code = poller.watchMainQueue(cplatform_main_queue_descriptor())
-        precondition(code == 0, "the main queue's handle could not be watched: errno \(code)")
+        precondition(code == 0 || code == ENOMEM || code == ENOSPC, "the main queue's handle could not be watched: errno \(code)")
+        return code == 0
     }
 
     /// Performs what the main queue has. False when it is being drained further out: a main-queue block is not interrupted by another.

@@ -16,7 +16,8 @@ extension RunLoop {
     /// Their events keep the mode from being empty and count as handled sources; their callbacks run inside the wait, before
     /// `.afterWaiting` is told, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode
     /// inside such a callback is a precondition failure; of another mode it works. What was registered must be freed on this thread
-    /// before it ends (`RunLoopThread`'s `teardown`). The pointer is an `event_base`.
+    /// before it ends (`RunLoopThread`'s `teardown`). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
+    /// is an `event_base`.
     public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
         preconditionOnLoop("withEventBase")
         precondition(mode != .common, "withEventBase takes one mode; .common stands for several, so name the one you mean")
@@ -39,8 +40,8 @@ extension RunLoop {
     func makePoller(_ mode: ModeState) -> Poller? {
         // Before the base, so that a main loop that has a base has the handle as well.
         guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
+        if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
         mode.poller = poller
-        if servesMainQueue(in: mode) { watchMainQueue(poller) }
         let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
         registerAll(memberships, in: mode) { _ in }
         return poller

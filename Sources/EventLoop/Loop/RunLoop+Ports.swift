@@ -11,7 +11,7 @@ extension RunLoop {
     func handleReady(_ ready: Ready, _ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         if ready == .ports && mode.timers.isEmpty && owned.owed.isEmpty {
             mode.lastServed = .ports
-            return serveReady(run, mode)
+            return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }  // it has collected something
         }
         if ready.isEmpty && mode.timers.isEmpty && owned.owed.isEmpty { return false }
         return handleInTurn(ready, run, mode)
@@ -34,7 +34,8 @@ extension RunLoop {
             case .ports:
                 guard ready.contains(.ports) else { continue }
                 mode.lastServed = .ports
-                return serveReady(run, mode) || servedForeign
+                if ready.contains(.polled) { return serveWithoutPoller(run, mode) || servedForeign }
+                return mode.pollerReference!._withUnsafeGuaranteedRef { servePorts(run, mode, $0) } || servedForeign
             case .messages:
                 guard owned.owed.contains(.messages) else { continue }
                 mode.lastServed = .messages
@@ -49,12 +50,6 @@ extension RunLoop {
             }
         }
         return servedForeign
-    }
-
-    @inline(__always)
-    private func serveReady(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        guard let reference = mode.pollerReference else { return serveWithoutPoller(run, mode) }
-        return reference._withUnsafeGuaranteedRef { servePorts(run, mode, $0) }
     }
 
     @inline(never)

@@ -125,6 +125,6 @@ extension RunLoop {
         for index in found where entries[index].priority.level == level {
             owned.polled.ready.append((entries[index].membership!, Readiness(rawValue: polled[index].ready)))
         }
-        return ready.union(.ports)
+        return ready.union([.ports, .polled])
     }
 }

@@ -13,6 +13,8 @@ extension RunLoop {
         static let ports = Ready(Poller.Outcome.stale)
         /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
         static let messages = Ready(rawValue: 1 << 3)
+        /// The ports are in `owned.polled`, because the mode has no base.
+        static let polled = Ready(rawValue: 1 << 4)
 
         init(rawValue: UInt8) { self.rawValue = rawValue }
         init(_ outcome: Poller.Outcome) { rawValue = outcome.rawValue }
@@ -29,8 +31,9 @@ extension RunLoop {
         preconditionNotForked()
         let messages: Ready = hasNews && findMessages(mode) ? .messages : []
         guard preparePoller(mode, mayStayWithout: true) else {
-            // The mode needs no base, or there are no descriptors for it.
-            if mode.pollerReference != nil || !mayHaveWatches(mode) { return messages }
+            // The mode needs no base, or it cannot have one that watches everything.
+            let lacksBase = mode.pollerReference == nil ? mayHaveWatches(mode) : servesMainQueue(in: mode)
+            if !lacksBase { return messages }
             return findReadyWithoutPoller(mode).union(messages)
         }
         return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
@@ -135,7 +138,7 @@ extension RunLoop {
     private func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
         if let poller = mode.poller {
             // The mode may have become a common one after its base was made.
-            if isMainLoop && servesMainQueue(in: mode) { watchMainQueue(poller) }
+            if isMainLoop && servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
             if mayStayWithout && !poller.watchesAnything { return nil }
             return poller
         }

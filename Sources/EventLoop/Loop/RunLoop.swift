@@ -71,7 +71,7 @@ public final class RunLoop: Sendable {
 
     /// The calling thread's loop, made on first use and ended when the thread exits.
     ///
-    /// Traps when the process has no descriptors left for a new loop, and in a forked child when the loop was made before the fork.
+    /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a forked child when the loop was made before the fork.
     /// See `CFRunLoopGetCurrent`.
     @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
     public static var current: RunLoop { threadsLoop() }

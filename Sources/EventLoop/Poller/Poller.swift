@@ -183,8 +183,13 @@ final class Poller {
     ) -> Int32 {
         let record = Internal.allocate(
             InternalRecord(poller: .passUnretained(self), descriptor: descriptor, flags: flags, callback: callback, drains: drains))
+        let code = addInternal(record)
+        if code != 0 {
+            Internal.free(record)
+            return code
+        }
         internals.append(record)
-        return addInternal(record)
+        return 0
     }
 
     private func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {

@@ -40,6 +40,8 @@ void faults_disarm(void);
 long faults_own_read(int descriptor, void *bytes, unsigned long count);
 long faults_own_write(int descriptor, const void *bytes, unsigned long count);
 
+void faults_own_unlink(const char *path);
+
 // A file without a name, in memory.
 int faults_make_file(void);
 
