@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct ManualClockTests {
+@Suite(.bounded) struct ManualClockTests {
     @Test func `a clock starts where it is told and moves by what it is told`() {
         let clock = RunLoop.ManualClock(start: .ms(7))
         #expect(clock.now == .ms(7))

@@ -132,7 +132,7 @@ import Testing
         let pipe = Pipe()
         try onFreshThread { loop in
             let isOver = Box(false)
-            Task(executorPreference: loop) { while !isOver.value { await Task.yield() } }
+            Task(executorPreference: loop) { while !isOver.value { await Task.yield() } }  // load, which ends with the run
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { source, _ in
                     pipe.readAll()

@@ -9,7 +9,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct ForkedPortTests {
+@Suite(.bounded) struct ForkedPortTests {
     @Test func `the lock of a process that was killed is free, though a child that it forked then lives on`() async {
         await #expect(processExitsWith: .success) {
             let path = makeTemporaryDirectory()

@@ -143,7 +143,8 @@ extension RunLoop {
             let sender = plainThread { for id in 1...count { try port.send(Message(id: id), before: .now + generously) } }
             let seen = Box<[UInt32]>([])
             var round = 0
-            while seen.value.count < Int(count) {  // ends: in every few rounds a message is taken
+            while seen.value.count < Int(count) {  // ends: in every few rounds a message is taken; or with the suite's limit
+                try Task.checkCancellation()
                 let reader = Task {
                     for await message in thread.runLoop.messages(of: port) { seen.change { $0.append(message.id) } }
                 }

@@ -63,11 +63,15 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         let port = RunLoop.Port(capacity: 16) { _, message in book.enter(message) }
         let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
         var round = 0
-        while book.total.value < senders * each {  // ends: while the port is in the loop, its messages are handed out
-            running.loop.add(port, forMode: round % 2 == 0 ? .default : .common)
-            for _ in 0..<round % 5 { breathe() }
-            running.loop.remove(port, forMode: round % 2 == 0 ? .default : .common)
-            round += 1
+        // While the port is in the loop, its messages are handed out.
+        try waitUntil("all messages are handed out") {
+            for _ in 0..<100 {
+                running.loop.add(port, forMode: round % 2 == 0 ? .default : .common)
+                for _ in 0..<round % 5 { breathe() }
+                running.loop.remove(port, forMode: round % 2 == 0 ? .default : .common)
+                round += 1
+            }
+            return book.total.value >= senders * each
         }
         for thread in threads { try thread.join() }
         #expect(book.total.value == senders * each)

@@ -21,7 +21,7 @@ import Darwin
             let group = DispatchGroup()
             for _ in 0..<4 {
                 DispatchQueue.global().async(group: group) {
-                    while !isOver.value { sched_yield() }  // ends: when the signals have been told
+                    while !isOver.value { sched_yield() }  // load, which ends when the signals have been told
                 }
             }
             let heardByDispatch = DispatchSemaphore(value: 0)

@@ -87,14 +87,14 @@ import Darwin
             loop.add(source)
             let count = 3_000 / roundsDivisor
             let storm = plainThread {
-                var sent = 0
-                while sent < count {  // ends: the queue of real-time signals drains while the loop runs
-                    #if canImport(Glibc)
-                    let code = pthread_kill(pthread_t(thread), signal)
-                    #else
-                    let code = pthread_kill(pthread_t(bitPattern: thread)!, signal)
-                    #endif
-                    if code == 0 { sent += 1 } else { sched_yield() }
+                for _ in 0..<count {
+                    try waitUntil("room in the queue of real-time signals") {
+                        #if canImport(Glibc)
+                        pthread_kill(pthread_t(thread), signal) == 0
+                        #else
+                        pthread_kill(pthread_t(bitPattern: thread)!, signal) == 0
+                        #endif
+                    }
                 }
                 loop.perform { isOver.value = true }
             }

@@ -248,7 +248,7 @@ func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
 }
 
 /// Threads of Dispatch, on which tests run, block all signals.
-func killLater(seconds: UInt32 = 30) {
+func killLater(seconds: UInt32 = 120) {
     var alarms = sigset_t()
     sigemptyset(&alarms)
     sigaddset(&alarms, SIGALRM)

@@ -12,7 +12,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite(.serialized) struct ForkedLockTests {
+@Suite(.bounded, .serialized) struct ForkedLockTests {
     @Test(arguments: InheritedUse.allCases)
     func `a child ends its use of what it inherited, though a thread of the parent holds its locks`(use: InheritedUse) async {
         await #expect(processExitsWith: .success) { [use] in
