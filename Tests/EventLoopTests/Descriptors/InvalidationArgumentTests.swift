@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct InvalidationArgumentTests {
+@Suite(.bounded) struct InvalidationArgumentTests {
     @Test func `the end of a loop lets a source go whose closure closes the descriptor that it is handed`() throws {
         var ends: [Int32] = [-1, -1]
         #expect(closeOnExecPipe(&ends))

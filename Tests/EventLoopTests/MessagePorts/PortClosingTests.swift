@@ -57,7 +57,7 @@ private final class LingeringSocket {
     }
 }
 
-@Suite(.serialized) struct PortClosingTests {
+@Suite(.bounded, .serialized) struct PortClosingTests {
     private static let limit = Duration.seconds(60)
 
     private func isServed(_ name: String) throws -> Bool {
