@@ -12,6 +12,7 @@
 #   make perf-baseline write the committed counts anew
 #   make fuzz          feed the decoder of named ports with what nobody sends, for a minute (FUZZ_SECONDS=600)
 #   make fuzz-smoke    the same for twenty seconds
+#   make models        check every interleaving of the protocols between threads, and that the checks find faults
 #   make fork-storm    a thousand forks while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
@@ -51,7 +52,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke test-faults faults-smoke fork-storm soak soak-smoke worlds format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -107,6 +108,10 @@ fuzz:
 
 fuzz-smoke:
 	Scripts/fuzz 20
+
+# Needs neither Swift nor libevent: spin and a C compiler.
+models:
+	Scripts/check-models
 
 SOAK_SECONDS ?= 1800
 

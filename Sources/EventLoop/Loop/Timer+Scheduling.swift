@@ -131,8 +131,9 @@ extension RunLoop.Timer {
         if rundown.exit() { finish() }
     }
 
-    /// Takes the timer out of every mode, for good, and lets go of its handler: on the loop's thread where there is one. Does not wait for
-    /// a call of the handler in progress on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
+    /// Takes the timer out of every mode, for good, and releases its handler: on the loop's thread where there is one, or here if another
+    /// thread has added the timer and the loop has not carried out the addition yet. Does not wait for a call of the handler in progress
+    /// on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
     public func invalidate() {
         let (isFirst, isLast) = rundown.invalidate()
         if !isFirst { return }

@@ -1,0 +1,64 @@
+// Rules proved here: the models of Tests/Models speak of the code as it is.
+// - Each step names a function as "File.swift: name", and that file has it.
+// - Each fault that a model names is in its text and in the list at its top (Scripts/check-models has the search find each).
+
+import Foundation
+import Testing
+
+private let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../../..").standardizedFileURL
+
+private func models() throws -> [(name: String, text: String)] {
+    try FileManager.default.contentsOfDirectory(at: root.appendingPathComponent("Tests/Models"), includingPropertiesForKeys: nil)
+        .filter { $0.pathExtension == "pml" }
+        .map { ($0.lastPathComponent, try String(contentsOf: $0, encoding: .utf8)) }
+}
+
+/// The text of every file of the library, by name.
+private func libraryFiles() throws -> [String: String] {
+    var files: [String: String] = [:]
+    let library = root.appendingPathComponent("Sources/EventLoop")
+    for case let name as String in FileManager.default.enumerator(atPath: library.path) ?? .init() where name.hasSuffix(".swift") {
+        let url = library.appendingPathComponent(name)
+        files[url.lastPathComponent] = try String(contentsOf: url, encoding: .utf8)
+    }
+    return files
+}
+
+/// The steps of a model that name a function.
+private func steps(of model: String) -> [(file: String, function: String)] {
+    model.matches(of: /\/\* ([\w+]+\.swift): (\w+)/).map { (String($0.1), String($0.2)) }
+}
+
+private func declares(_ function: String, _ file: String) -> Bool {
+    file.contains("func \(function)(") || file.contains("func \(function)<") || file.contains("var \(function):")
+}
+
+@Suite struct ModelTests {
+    @Test func `every function that a model names is where it says`() throws {
+        let files = try libraryFiles()
+        let models = try models()
+        #expect(models.count >= 6)
+        for (name, text) in models {
+            let steps = steps(of: text)
+            #expect(steps.count >= 5, "\(name) names hardly any function")
+            for step in steps {
+                let isThere = files[step.file].map { declares(step.function, $0) } ?? false
+                #expect(isThere, "\(name): \(step.file) has no \(step.function)")
+            }
+        }
+    }
+
+    @Test func `every fault of a model is explained at its top, and the other way round`() throws {
+        for (name, text) in try models() {
+            let used = Set(text.matches(of: /#ifn?def (FAULT_[A-Z_]+)/).map { String($0.1) })
+            let explained = Set(text.matches(of: #/ \*   (FAULT_[A-Z_]+) /#).map { String($0.1) })
+            #expect(!used.isEmpty && used == explained, "\(name): \(used.symmetricDifference(explained).sorted())")
+        }
+    }
+
+    @Test func `a function that is not there is found out`() {
+        #expect(steps(of: "x = 1;  /* Gone.swift: gone */").map(\.function) == ["gone"])
+        #expect(declares("claim", "borrowing func claim() -> Claim? {"))
+        #expect(!declares("claim", "func claimServing() {}"))
+    }
+}

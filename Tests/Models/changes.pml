@@ -1,0 +1,247 @@
+/*
+ * The queue of changes: what other threads change, the owner carries out (LoopChange.swift, RunLoop+Changes.swift).
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function". A step is what is done under the loop's lock, one atomic
+ * operation, or what the owner does to its own queues and bases.
+ *
+ * One thread invalidates a source and then queues a perform, which closes the descriptor. Another one adds a timer, sets its date, and takes
+ * it away, twice; the owner knows a timer whose date a third thread sets.
+ *
+ * Properties:
+ * - The kernel has let go of the source when the perform runs.
+ * - The slot of a timer is given away only if the owner's queue does not have it.
+ * - The owner files the last date.
+ * - Each use of the timer that a loop began is ended once.
+ * - The queue is no longer than its items explain, and a call carries out no more than what was queued when it began.
+ * - The loop does not sleep over a change.
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_OVERTAKE     performs are performed without carrying out the changes that came before them
+ *   FAULT_NOTE_LATE    the owner says only after filing a timer, without the lock, that it has filed it
+ *   FAULT_READ_FIRST   the owner reads the date before it clears the flag that says that a change is queued
+ *   FAULT_FLAG_FIRST   the flag is set without the lock, before the change is queued
+ *   FAULT_UNTIL_EMPTY  the owner goes on until the queue is empty
+ */
+
+#define CHANGES 1
+#define PERFORMS 2
+
+mtype = { working, asleep, woken };             /* SleepState */
+mtype = { sourceEnd, timerJoined, timerLeft, timerDied, timerChanged };    /* LoopChange */
+
+byte attention = 0;
+mtype sleepState = working;
+bool isWaiting = false;                         /* in the kernel */
+
+/* LoopShared.changes: a list, from which a change may be removed. */
+mtype kinds[6];
+byte length = 0;
+
+bool isRegistered = true;                       /* the source, in the kernel's set */
+bool performIsQueued = false;
+
+/* The timer that comes and goes. */
+bool isHere = false;                            /* its place is this loop */
+bool isPending = false;                         /* its joining is queued: Membership.changePlace */
+bool isKnown = false;                           /* TimerMemberships.isKnownToOwner */
+bool slotIsTaken = false;                       /* ModeState.freeTimerSlots does not have its slot */
+bool slotIsFiled = false;                       /* the owner's TimerQueue has its slot */
+byte uses = 0;                                  /* Rundown, as far as the loop's uses go */
+
+/* The timer that the owner knows. */
+byte date = 0, filedDate = 0;
+bool isRedateQueued = false;                    /* Timer.Flag.redateQueued */
+
+inline append(kind) {
+    assert(length < 6);
+    kinds[length] = kind;
+    length++
+}
+
+/* Takes out the first change of a kind, wherever it is. */
+inline removeChange(kind) {
+    at = 0;
+    do :: at < length && kinds[at] != kind -> at++ :: else -> break od;
+    assert(at < length);
+    do :: at + 1 < length -> kinds[at] = kinds[at + 1]; at++ :: else -> break od;
+    length--;
+    kinds[length] = 0;
+    at = 0
+}
+
+inline notify(word) {
+    attention = attention | word;               /* RunLoop+Stop.swift: mark */
+    if                                          /* RunLoop+Stop.swift: wakeIfAsleep */
+    :: atomic { sleepState == asleep -> sleepState = woken }
+    :: atomic { sleepState != asleep -> skip }
+    fi
+}
+
+proctype Closer() {
+    atomic { append(sourceEnd) };               /* LoopChange.swift: noteChange */
+    notify(CHANGES);
+    performIsQueued = true;                     /* RunLoop+Perform.swift: perform */
+    notify(PERFORMS)
+}
+
+proctype Requester() {
+    byte at, rounds = 0;
+    bool endsUnseen;
+    do
+    :: rounds < 2 ->
+        atomic {                                /* RunLoop+Timers.swift: add */
+            isHere = true; isKnown = false; uses++;
+            if :: !slotIsTaken -> slotIsTaken = true :: else fi;    /* another slot, while the owner has not given this one back */
+            isPending = true;
+            append(timerJoined)                 /* LoopChange.swift: noteJoined */
+        };
+        notify(CHANGES);
+        atomic {                                /* RunLoop+Timers.swift: leave */
+            if
+            :: isPending ->                     /* LoopChange.swift: noteLeft */
+                removeChange(timerJoined);
+                isPending = false;
+                assert(!slotIsFiled);
+                slotIsTaken = false
+            :: else -> append(timerLeft)
+            fi;
+            isHere = false;
+            endsUnseen = !isKnown;
+            if :: endsUnseen :: else -> append(timerDied) fi
+        };
+        if :: endsUnseen -> uses-- :: else fi;
+        notify(CHANGES);
+        /* One slot is modelled: the second round waits until the owner has given it back. */
+        !slotIsTaken;
+        rounds++
+    :: else -> break
+    od
+}
+
+proctype Setter() {
+    bool mustQueue;
+    byte own;
+    atomic { date++; own = date };              /* Timer+Scheduling.swift: setDate */
+#ifdef FAULT_FLAG_FIRST
+    atomic { mustQueue = !isRedateQueued; isRedateQueued = true };
+    if
+    :: mustQueue -> atomic { append(timerChanged) }; notify(CHANGES)
+    :: else
+    fi;
+#else
+    atomic {                                    /* RunLoop+Changes.swift: submitRedate */
+        if :: !isRedateQueued -> append(timerChanged) :: else fi;
+        isRedateQueued = true
+    };
+    notify(CHANGES);
+#endif
+    /* The loop does not go on sleeping over a date whose setter has returned. */
+    assert(!isWaiting || sleepState == woken || filedDate >= own)
+}
+
+inline takeAttention() {
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+}
+
+inline carryOut() {
+    pending = pending & ~CHANGES;               /* RunLoop+Changes.swift: applyChanges */
+    left = 255;
+    carriedOut = 0;
+    do
+    ::  atomic {                                /* RunLoop+Changes.swift: takeChange */
+            if :: left == 255 -> left = length; batch = length :: else fi;
+            isLast = (length == 0 || left == 0);
+#ifdef FAULT_UNTIL_EMPTY
+            isLast = (length == 0);
+#endif
+            if
+            :: isLast ->
+                if :: length > 0 -> pending = pending | CHANGES :: else fi
+            :: else ->
+                left--;
+                taken = kinds[0];
+                removeChange(taken);
+                carriedOut++;
+                assert(carriedOut <= batch);
+                if
+#ifndef FAULT_NOTE_LATE
+                :: taken == timerJoined -> isPending = false; isKnown = true    /* Timer.swift: noteFiled */
+#endif
+#ifndef FAULT_READ_FIRST
+                :: taken == timerChanged -> isRedateQueued = false
+#endif
+                :: else
+                fi
+            fi
+        };
+        if :: isLast -> break :: else fi;
+        if                                      /* RunLoop+Changes.swift: apply */
+        :: taken == sourceEnd -> isRegistered = false
+        :: taken == timerJoined ->
+            slotIsFiled = true;                 /* TimerQueue.swift: file */
+#ifdef FAULT_NOTE_LATE
+            isPending = false; isKnown = true
+#endif
+        :: taken == timerLeft ->
+            slotIsFiled = false;                /* TimerQueue.swift: remove */
+            slotIsTaken = false
+        :: taken == timerDied -> assert(uses > 0); uses--
+        :: taken == timerChanged ->
+            filedDate = date;                   /* RunLoop+Timers.swift: fileAgain */
+#ifdef FAULT_READ_FIRST
+            isRedateQueued = false
+#endif
+        fi
+    od
+}
+
+proctype Owner() {
+    byte pending = 0, left, batch, carriedOut, at;
+    mtype taken;
+    bool hasPerform, isLast;
+    do
+    ::  takeAttention();                        /* RunLoop+Running.swift: beginPassWithNews */
+        if :: pending & CHANGES -> carryOut() :: else fi;
+        takeAttention();
+        if
+        :: pending & PERFORMS ->
+            pending = pending & ~PERFORMS;
+            atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: takePerforms */
+#ifndef FAULT_OVERTAKE
+            takeAttention();                    /* RunLoop+Running.swift: settleEnds */
+            if :: pending & CHANGES -> carryOut() :: else fi;
+#endif
+            if :: hasPerform -> assert(!isRegistered) :: else fi    /* RunLoop+Perform.swift: performQueued */
+        :: else
+        fi;
+        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
+        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+        if
+        :: pending -> sleepState = working
+        :: else ->
+            isWaiting = true;
+end:        atomic { sleepState == woken -> sleepState = working; isWaiting = false }    /* RunLoop+Sleep.swift: wait */
+        fi
+    od
+}
+
+/* Nothing can move any more. */
+proctype Judge() {
+end: timeout ->
+    assert(length == 0 && !performIsQueued && !isRegistered);
+    assert(filedDate == date && !isRedateQueued);
+    assert(uses == 0 && !slotIsFiled && !slotIsTaken)
+}
+
+init {
+    atomic {
+        run Owner();
+        run Judge();
+        if
+        :: run Closer(); run Setter()
+        :: run Closer(); run Requester()
+        :: run Requester(); run Setter(); isRegistered = false
+        :: run Setter(); run Setter(); isRegistered = false
+        fi
+    }
+}

@@ -1,0 +1,134 @@
+/*
+ * The end of a source: invalidation, the uses that the rundown counts, and the last callouts.
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function".
+ *
+ * Two threads invalidate a source that is in one loop; a third one, which adds it to another mode, begins a use of its own. The loop's thread
+ * serves it, and the handler may run the loop again, which carries out changes.
+ *
+ * Properties: the last callouts are made once; not while a handler is in progress, not while the kernel has the descriptor, not while a use
+ * is in progress; and they are made in the end. Whoever returns from invalidate() has queued the end, or another thread has.
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_END_IN_CALL    a membership ends its use while its handler is on the stack
+ *   FAULT_TWO_STEPS      a use begins in two steps: a look whether the source is valid, and a count
+ *   FAULT_SECOND_RETURNS who invalidates second returns at once, although the first may not have queued the end yet
+ *   FAULT_ENDED_TWICE    a change for a dead membership is queued again after the owner has carried it out
+ */
+
+bool isInvalid = false;                         /* Rundown: the bit, and the count */
+byte uses = 1;                                  /* the membership's */
+bool isDead = false;                            /* SourceMembership, under the loop's lock */
+byte endsQueued = 0;                            /* LoopShared.changes */
+bool isRegistered = true;
+byte callsInProgress = 0;
+bool endsAfterCalls = false;
+byte finished = 0;
+
+inline finish() {
+    finished++;                                 /* Source.swift: finish */
+    assert(finished == 1);
+    assert(uses == 0);
+    assert(callsInProgress == 0);
+    assert(!isRegistered)
+}
+
+inline exitUse() {
+    atomic {                                    /* Rundown.swift: exit */
+        assert(uses > 0);
+        uses--;
+        isLast = (isInvalid && uses == 0)
+    };
+    if :: isLast -> finish() :: else fi
+}
+
+proctype Invalidator() {
+    bool isFirst, isLast;
+    atomic {                                    /* Rundown.swift: invalidate */
+        isFirst = !isInvalid;
+        isInvalid = true;
+        isLast = (isFirst && uses == 0)
+    };
+#ifdef FAULT_SECOND_RETURNS
+    if :: isFirst :: else -> goto over fi;
+#endif
+    if
+    :: isLast -> finish()
+    :: else ->
+        atomic {                                /* RunLoop+Sources.swift: expel */
+#ifdef FAULT_ENDED_TWICE
+            isDead = true;
+            endsQueued++
+#else
+            if :: !isDead -> isDead = true; endsQueued++ :: else fi
+#endif
+        }
+    fi;
+over:
+    /* Who returns from invalidate() may close the descriptor in a closure that it queues: the change must be before it. */
+    assert(isDead)
+}
+
+proctype Adder() {
+    bool isLast, isIn;
+#ifdef FAULT_TWO_STEPS
+    if :: !isInvalid -> isIn = true :: else fi;
+    if :: isIn -> uses++ :: else fi;
+#else
+    atomic { if :: !isInvalid -> uses++; isIn = true :: else fi };    /* Rundown.swift: enter */
+#endif
+    if
+    :: isIn ->
+        assert(finished == 0);
+        exitUse()
+    :: else
+    fi
+}
+
+inline carryOut() {
+    if
+    :: endsQueued > 0 ->
+        endsQueued--;                           /* RunLoop+Changes.swift: takeChange */
+        isRegistered = false;                   /* RunLoop+Changes.swift: applyEnd */
+#ifdef FAULT_END_IN_CALL
+        exitUse()
+#else
+        if
+        :: callsInProgress > 0 -> endsAfterCalls = true
+        :: else -> exitUse()                    /* RunLoop+Changes.swift: endUse */
+        fi
+#endif
+    :: else
+    fi
+}
+
+proctype Owner() {
+    bool isLast;
+    byte rounds = 0;
+    do
+    :: rounds < 2 && isRegistered && !isInvalid ->
+        rounds++;
+        callsInProgress++;                      /* RunLoop+Ports.swift: serve */
+        if :: carryOut() :: skip fi;            /* the handler runs the loop */
+        callsInProgress--;                      /* RunLoop+CustomSources.swift: endCall */
+        if :: endsAfterCalls && callsInProgress == 0 -> endsAfterCalls = false; exitUse() :: else fi
+    :: endsQueued > 0 -> carryOut()
+    :: endsQueued == 0 && (rounds == 2 || !isRegistered || isInvalid) ->
+end:    endsQueued > 0
+    od
+}
+
+proctype Judge() {
+end: timeout ->
+    assert(finished == 1 && uses == 0)
+}
+
+init {
+    atomic {
+        run Owner();
+        run Invalidator();
+        run Invalidator();
+        run Adder();
+        run Judge()
+    }
+}

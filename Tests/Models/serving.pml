@@ -1,0 +1,119 @@
+/*
+ * A source in two loops: its handler never runs on two threads, and neither loop forgets it (RunLoop+Ports.swift, "A source in several loops").
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function".
+ *
+ * A thread signals the source, which is in both loops, and wakes both. A loop that finds the handler running on the other's thread enters itself
+ * among those that are woken when it has returned.
+ *
+ * Properties: one thread in the handler at a time; a signal is performed in the end.
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_NO_SECOND_LOOK  the loser of a claim does not look again after it has entered itself
+ *   FAULT_NO_CLAIM        nobody claims the source
+ *   FAULT_WAKE_FIRST      the winner looks for waiters before it lets go
+ */
+
+byte servingLoop = 0;                           /* Source.servingLoop */
+bool hasWaiters = false;                        /* Source.hasWaiters */
+bool waits[3];                                  /* SourceState.waitingToServe */
+bool queued[3];                                 /* ModeState.signaled of each loop */
+bool isSignaled = false;                        /* SignalWord; signal.pml has its states */
+bool wake[3];                                   /* the loop has been told; sleep.pml has how */
+bool isLocked = false;                          /* Source.state; those who do not take the lock move meanwhile */
+byte handlers = 0;
+byte data = 0, seen = 0;
+
+inline wakeWaiters() {
+    atomic {                                    /* RunLoop+Ports.swift: wakeWaiters */
+        !isLocked;
+        hasWaiters = false;
+        all[1] = waits[1]; all[2] = waits[2];
+        waits[1] = false; waits[2] = false
+    };
+    atomic { if :: all[1] -> queued[1] = true; wake[1] = true; all[1] = false :: else fi };    /* RunLoop+CustomSources.swift: noteSignalAgain */
+    atomic { if :: all[2] -> queued[2] = true; wake[2] = true; all[2] = false :: else fi }
+}
+
+proctype Signaller() {
+    do
+    :: data < 2 ->
+        data++;
+        isSignaled = true;                      /* SignalWord.swift: claim */
+        atomic { queued[1] = true; wake[1] = true };    /* RunLoop+CustomSources.swift: noteSignal */
+        atomic { queued[2] = true; wake[2] = true }
+    :: else -> break
+    od
+}
+
+proctype Loop(byte id) {
+    bool all[3];
+    bool isMine, isWaiting, isTaken;
+end:
+    do
+    :: id == 1 -> break                         /* the first loop goes on to another mode: the source is the second one's to serve */
+    ::  atomic { wake[id] -> wake[id] = false };
+        atomic { isTaken = queued[id] && isSignaled; queued[id] = false };    /* RunLoop+CustomSources.swift: takeSignaled */
+        if
+        :: isTaken ->
+again:      atomic {                            /* RunLoop+Ports.swift: claimServing */
+                isMine = (servingLoop == 0);
+#ifdef FAULT_NO_CLAIM
+                isMine = true;
+#endif
+                if :: isMine -> servingLoop = id :: else fi
+            };
+            if
+            :: isMine ->
+                atomic { isTaken = isSignaled; isSignaled = false };    /* SignalWord.swift: take */
+                if
+                :: isTaken ->
+                    handlers++;
+                    assert(handlers == 1);
+                    seen = data;                /* RunLoop+CustomSources.swift: perform */
+                    handlers--
+                :: else
+                fi;
+#ifdef FAULT_WAKE_FIRST
+                if :: hasWaiters -> wakeWaiters() :: else fi;
+                servingLoop = 0
+#else
+                servingLoop = 0;                /* RunLoop+Ports.swift: endServing */
+                if :: hasWaiters -> wakeWaiters() :: else fi
+#endif
+            :: else ->
+                atomic { !isLocked -> isLocked = true };    /* RunLoop+Ports.swift: waitToServe */
+                isWaiting = (servingLoop != 0);
+                if :: isWaiting -> waits[id] = true; hasWaiters = true :: else fi;
+                isLocked = false;
+                if
+                :: !isWaiting -> goto again
+                :: else ->
+#ifdef FAULT_NO_SECOND_LOOK
+                    skip
+#else
+                    if                          /* RunLoop+Ports.swift: waitToServe */
+                    :: servingLoop == 0 -> wakeWaiters()
+                    :: else
+                    fi
+#endif
+                fi
+            fi
+        :: else
+        fi
+    od
+}
+
+proctype Judge() {
+end: timeout ->
+    assert(seen == data)
+}
+
+init {
+    atomic {
+        run Loop(1);
+        run Loop(2);
+        run Signaller();
+        run Judge()
+    }
+}

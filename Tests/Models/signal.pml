@@ -1,0 +1,141 @@
+/*
+ * The signal of a custom source: whoever wakes the loop after signal() has the source performed.
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function"; Tidy/ModelTests look whether it is there. A step is one
+ * atomic operation, or what is done under one lock. The memory is sequentially consistent here, as the operations are in the code.
+ *
+ * Property: the perform sees what a thread wrote before a signal() that it followed with wakeUp().
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_TWO_STATES  a signal is pending or not: who finds it pending returns, although it is not enqueued yet
+ *   FAULT_NO_COUNT    the signals that were taken are not counted: a late thread marks the next signal as enqueued
+ *   FAULT_NOTE_FIRST  a signal counts as enqueued before it is
+ */
+
+#define WAKE 1
+#define SIGNALS 2
+
+mtype = { clear, signaled, enqueued };          /* SignalWord */
+mtype = { working, asleep, woken };             /* SleepState */
+
+mtype word = clear;
+byte taken = 0;                                 /* the count in the upper bits of SignalWord */
+bool queued = false;                            /* ModeState.signaled has the membership */
+byte attention = 0;
+mtype sleepState = working;
+
+byte data = 0;                                  /* what the waking thread writes before it signals */
+byte seen = 0;                                  /* what the last perform saw */
+bool isDone = false;
+
+inline signal() {
+    atomic {                                    /* SignalWord.swift: claim */
+        claimed = (word != enqueued);
+#ifdef FAULT_TWO_STATES
+        claimed = (word == clear);
+#endif
+        if :: word == clear -> word = signaled :: else fi;
+        count = taken
+    }
+    if
+    :: claimed ->
+#ifdef FAULT_NOTE_FIRST
+        atomic { if :: word == signaled && taken == count -> word = enqueued :: else fi }
+#endif
+        queued = true;                          /* RunLoop+Sources.swift: queue */
+        attention = attention | SIGNALS;        /* RunLoop+Stop.swift: mark */
+        atomic {                                /* SignalWord.swift: noteEnqueued */
+#ifdef FAULT_NO_COUNT
+            if :: word == signaled -> word = enqueued :: else fi
+#else
+            if :: word == signaled && taken == count -> word = enqueued :: else fi
+#endif
+        }
+    :: else
+    fi
+}
+
+/* Signals and wakes nobody. */
+proctype Signaller() {
+    bool claimed;
+    byte count;
+    signal()
+}
+
+/* Signals twice, and wakes the loop after each. */
+proctype Waker() {
+    bool claimed;
+    byte count;
+    do
+    :: data < 2 ->
+        data++;
+        signal();
+        attention = attention | WAKE;           /* RunLoop+Stop.swift: wakeUp */
+        if                                      /* RunLoop+Stop.swift: wakeIfAsleep */
+        :: atomic { sleepState == asleep -> sleepState = woken }
+        :: atomic { sleepState != asleep -> skip }
+        fi
+    :: else -> break
+    od;
+    isDone = true
+}
+
+inline takeAttention() {
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+}
+
+proctype Owner() {
+    byte pending = 0;
+    bool isTaken;
+    do
+    ::  takeAttention();
+        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithNews */
+        takeAttention();
+        if
+        :: pending & SIGNALS ->
+            atomic {                            /* RunLoop+CustomSources.swift: takeSignaled */
+                pending = pending & ~SIGNALS;
+                isTaken = queued && word != clear;
+                queued = false
+            }
+            if
+            :: isTaken ->
+                atomic {                        /* SignalWord.swift: take */
+                    isTaken = (word != clear);
+                    if :: isTaken -> word = clear; taken++ :: else fi
+                }
+                if :: isTaken -> seen = data :: else fi         /* RunLoop+CustomSources.swift: perform */
+            :: else
+            fi
+        :: else
+        fi;
+        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
+        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+        if
+        :: pending & WAKE -> sleepState = working
+        :: else ->
+            if
+            :: (pending & SIGNALS) && queued && word != clear -> sleepState = working    /* RunLoop+Running.swift: lookIntoQueues */
+            :: else ->
+                pending = 0;
+end:            atomic { sleepState == woken -> sleepState = working }    /* RunLoop+Sleep.swift: wait */
+            fi
+        fi
+    od
+}
+
+/* Nothing can move any more. */
+proctype Judge() {
+end: timeout ->
+    assert(!isDone || seen == data)
+}
+
+init {
+    atomic {
+        run Owner();
+        run Signaller();
+        run Signaller();
+        run Waker();
+        run Judge()
+    }
+}

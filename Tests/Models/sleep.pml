@@ -1,0 +1,136 @@
+/*
+ * How sleeping is made safe (docs/run-sequence.md): the attention bits, the state word, and the wake-up descriptor.
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function". A step is one atomic operation, or what is done under one
+ * lock, or one system call.
+ *
+ * Properties: the loop does not sleep over a perform, a wake-up or a stop; a sleep costs at most one write.
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_LOOK_FIRST   the owner takes the bits before it says that it sleeps
+ *   FAULT_WAKE_FIRST   another thread wakes the loop before it sets the bit
+ *   FAULT_LOOK_LATE    the owner looks whether it was woken after it has said that it works, and drops what it was woken for
+ *   FAULT_WRITE_ALWAYS whoever finds the loop asleep or woken writes
+ */
+
+#define WAKE 1
+#define PERFORMS 2
+
+mtype = { working, asleep, woken };             /* SleepState */
+
+byte attention = 0;
+mtype sleepState = working;
+bool isStopRequested = false;                   /* Activation.stopWord */
+byte queue = 0;                                 /* performs, under the lock */
+bool edge = false;                              /* the wake-up descriptor: written since the last wait */
+byte writes = 0;                                /* in the sleep in progress */
+byte asked = 0;                                 /* wake-ups whose callers have returned */
+byte seen = 0;                                  /* wake-ups that a pass has come after */
+byte noted = 0;
+bool isOver = false;
+
+inline wakeIfAsleep() {
+#ifdef FAULT_WRITE_ALWAYS
+    if
+    :: atomic { sleepState != working -> sleepState = woken; writes++; edge = true }
+    :: atomic { sleepState == working -> skip }
+    fi
+#else
+    if                                          /* RunLoop+Stop.swift: wakeIfAsleep */
+    :: atomic { sleepState == asleep -> sleepState = woken; writes++ };
+        edge = true                             /* WakeChannel.swift: wake */
+    :: atomic { sleepState != asleep -> skip }
+    fi
+#endif
+}
+
+proctype Poster() {
+    queue++;                                    /* RunLoop+Perform.swift: perform */
+#ifdef FAULT_WAKE_FIRST
+    wakeIfAsleep();
+    attention = attention | PERFORMS
+#else
+    attention = attention | PERFORMS;           /* RunLoop+Stop.swift: mark */
+    wakeIfAsleep()
+#endif
+}
+
+proctype Waker() {
+    noted++;                                    /* what the caller wants a pass to see */
+    attention = attention | WAKE;               /* RunLoop+Stop.swift: wakeUp */
+    wakeIfAsleep();
+    asked++
+}
+
+proctype Stopper() {
+    isStopRequested = true;                     /* RunLoop+Stop.swift: request */
+    attention = attention | WAKE;               /* RunLoop+Stop.swift: wakeUp */
+    wakeIfAsleep()
+}
+
+inline takeAttention() {
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+}
+
+proctype Owner() {
+    byte pending = 0;
+    bool wasWoken;
+    do
+    :: isStopRequested -> isOver = true; break  /* RunLoop+Stop.swift: takeStop */
+    :: else ->
+        takeAttention();
+        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithNews */
+        seen = noted;
+        takeAttention();
+        if
+        :: pending & PERFORMS -> atomic { pending = pending & ~PERFORMS; queue = 0 }    /* RunLoop+Perform.swift: takePerforms */
+        :: else
+        fi;
+again:  writes = 0;
+#ifdef FAULT_LOOK_FIRST
+        takeAttention();
+        sleepState = asleep;
+#else
+        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
+        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+#endif
+        if
+        :: isStopRequested || (pending & WAKE) -> sleepState = working    /* RunLoop+Sleep.swift: isReasonToStayAwake */
+        :: else ->
+            if
+            :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* RunLoop+Running.swift: lookIntoQueues */
+            :: else ->
+                pending = 0;
+end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */
+                assert(writes <= 1);
+#ifdef FAULT_LOOK_LATE
+                sleepState = working;
+                takeAttention();
+                pending = 0;
+                wasWoken = (sleepState == woken);
+#else
+                wasWoken = (sleepState == woken);
+                sleepState = working;
+#endif
+                if :: !wasWoken -> goto again :: else -> takeAttention() fi    /* RunLoop+Sleep.swift: noteWakeUp */
+            fi
+        fi
+    od
+}
+
+/* Nothing can move any more. */
+proctype Judge() {
+end: timeout ->
+    assert(isOver || (queue == 0 && seen == noted && !isStopRequested))
+}
+
+init {
+    atomic {
+        run Owner();
+        run Poster();
+        run Poster();
+        run Waker();
+        run Judge();
+        if :: run Stopper() :: skip fi
+    }
+}
