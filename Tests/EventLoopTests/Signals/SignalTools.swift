@@ -10,7 +10,8 @@ import Glibc
 import Darwin
 #endif
 
-/// A signal that no other test uses. On Linux a real-time one: they are queued, so that what is sent is what arrives.
+/// A signal that no other test uses. On Linux a real-time one: they are queued, so that what is sent is what arrives. The numbers 0, 18, 19, 23
+/// and those from 27 on belong to the small worlds.
 func testSignal(_ number: Int32) -> Int32 {
     #if os(Linux)
     // The C library's first one, and those behind it.
