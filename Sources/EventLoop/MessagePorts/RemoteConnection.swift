@@ -103,8 +103,18 @@ final class RemoteConnection: @unchecked Sendable {
         if state.reader == .engine { wanted.insert(.read) }
         if !state.unsent.isEmpty { wanted.insert(.write) }
         if state.watched == wanted { return }
+        if watch(wanted, isNew: state.watched == nil) {
+            state.watched = wanted
+        } else if state.watched != nil {
+            // As it was it would not do: the engine would hear again and again of what nobody wants, or never of what somebody does.
+            forgetWatch(&state)
+            if watch(wanted, isNew: true) { state.watched = wanted }
+        }
+    }
+
+    private func watch(_ wanted: Readiness, isNew: Bool) -> Bool {
         var set = engine.set
-        if cplatform_port_set_watch(&set, descriptor, token, wanted.rawValue, state.watched == nil) == 0 { state.watched = wanted }
+        return cplatform_port_set_watch(&set, descriptor, token, wanted.rawValue, isNew) == 0
     }
 
     /// Under the lock.
