@@ -51,8 +51,12 @@ enum Request: CaseIterable, Sendable {
                 wasWatched.value = membership.anyRegistration != nil
                 loop.stop()
             }
-            // Between the start of the pass, which carries out changes, and the steps that perform what is queued.
-            let observer = RunLoop.Observer(activities: .beforeSources, repeats: false) { _, _ in
+            // Between the start of the pass, which carries out changes, and the steps that perform what is queued. An observer that ended here
+            // would be a change of the owner's, which carries out the others.
+            let hasAsked = Box(false)
+            let observer = RunLoop.Observer(activities: .beforeSources) { _, _ in
+                if hasAsked.value { return }
+                hasAsked.value = true
                 let other = plainThread {
                     source.invalidate()
                     try make()
@@ -107,7 +111,10 @@ enum Request: CaseIterable, Sendable {
             source.onInvalidation { trace.add("end") }
             loop.add(source)
             _ = loop.run(until: .distantPast)
-            let observer = RunLoop.Observer(activities: .beforeSources, repeats: false) { _, _ in
+            let hasAsked = Box(false)
+            let observer = RunLoop.Observer(activities: .beforeSources) { _, _ in
+                if hasAsked.value { return }
+                hasAsked.value = true
                 let other = plainThread {
                     source.invalidate()
                     loop.perform { trace.add("perform") }
