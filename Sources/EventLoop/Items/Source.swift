@@ -237,12 +237,12 @@ final class SourceMembership: @unchecked Sendable {
     @exclusivity(unchecked) var modes = ModeSet()
     /// The modes whose list of signaled sources, or of ports with messages, has it.
     @exclusivity(unchecked) var queuedModes = ModeSet()
+    /// Where the loop's queue of changes has one of it. Before the single bytes, so that these share a word.
+    @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
     /// Where the loop's list of sources holds it.
     @exclusivity(unchecked) var index: Int32 = 0
     @exclusivity(unchecked) var isCommon = false
     @exclusivity(unchecked) var isDead = false
-    /// Where the loop's queue of changes has one of it.
-    @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
 
     // SAFETY: touched only on the loop's thread.
 
