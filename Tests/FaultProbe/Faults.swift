@@ -91,9 +91,9 @@ private func tryFault(
     var verdict = run(scenario, isWarm, fault)
     let report = faults_report()!.pointee
     if report.failed == 0 && verdict.isGood { return false }
-    if verdict.isGood && verdict.ending != .nothing && report.calls_after > 20 * cleanCalls + 10_000 {
+    if verdict.isGood && verdict.ending != .nothing && report.calls_after > 4 * cleanCalls + 1_000 {
         verdict.isGood = false
-        verdict.text = "spun: \(report.calls_after) calls after the fault, \(cleanCalls) without one"
+        verdict.text = "spun: \(report.calls_after) calls after the fault, \(cleanCalls) without one; \(mostCalled(report))"
     }
     let isAllowed = !verdict.text.hasPrefix("stopped") || !fault.isOrdinary || scenario.mayStop(verdict.text)
     let name = "\(scenario.name)\(isWarm ? "" : " (first use)"), \(fault.name)"
@@ -128,6 +128,13 @@ private func run(_ scenario: Scenario, _ isWarm: Bool, _ fault: Fault?) -> Verdi
         }
         if let thrown { throw thrown }
     }
+}
+
+/// The functions that were called most.
+private func mostCalled(_ report: faults_report) -> String {
+    let calls = withUnsafeBytes(of: report.calls) { Array($0.bindMemory(to: UInt32.self)) }
+    let most = (0..<Int(faults_function_count())).sorted { calls[$0] > calls[$1] }.prefix(3)
+    return most.map { "\(String(cString: faults_function_name(Int32($0)))) \(calls[$0])" }.joined(separator: ", ")
 }
 
 private func errorName(_ code: Int32) -> String {

@@ -79,7 +79,12 @@ extension RunLoop {
     func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
         let source = membership.source
         if membership.isInSeveralBases { noteServing(membership) }
-        guard source.isValid, source.beginServing(on: membership, id) else { return false }
+        guard source.isValid else {
+            // Another thread invalidates it and has not told the loop yet. Until then its descriptor would keep the loop from sleeping.
+            suspendRegistrations(membership)
+            return false
+        }
+        guard source.beginServing(on: membership, id) else { return false }
         membership.callsInProgress += 1
         let isHandled = callOutToPort(source, readiness)
         endCall(membership)
