@@ -17,6 +17,7 @@
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
 #   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about fifteen minutes)
+#   make waits         end every wait, whatever is ready in it: 44,000 combinations with each of epoll, poll and select (some minutes)
 #   make test-faults   fail each call of the C library with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of the same, in a minute or two
 #   make format        rewrite the Swift sources in the house format
@@ -52,7 +53,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -129,6 +130,10 @@ soak-smoke: release
 # The short form is part of the test suite.
 worlds: dependencies
 	SMALL_WORLDS=long $(SWIFT) test --filter SmallWorldsTests
+
+# The short form is part of the test suite.
+waits: dependencies
+	EVENTLOOP_ALL_WAITS=1 $(RUN_TESTS) --filter WaitsThatEndTests
 
 # Options for eventloop-fault-probe.
 FAULTS ?=

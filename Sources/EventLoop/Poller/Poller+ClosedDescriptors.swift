@@ -36,6 +36,18 @@ struct ClosedDescriptors {
 }
 
 extension Poller {
+    /// Notes whose descriptor it was. A base with guests cannot be made anew, so what the mistake may cost is said at once.
+    func noteClosedEarly(_ descriptor: Int32, _ owner: String) {
+        closedEarly.describe(descriptor, owner)
+        if guests == nil { return }
+        LibeventRuntime.warn(
+            """
+            descriptor \(descriptor), of \(owner), was closed before its source was invalidated. If a duplicate of it is open, the kernel \
+            goes on reporting it, and the loop uses the processor while it waits: its base has events of a C library and cannot be made \
+            anew. Invalidate the source first, and close the descriptor in onInvalidation.
+            """)
+    }
+
     /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
     func enterAmongClosed(waiting: Bool) {
         guard let set = epollSet() else {

@@ -48,7 +48,7 @@ extension Poller {
     @discardableResult
     func unregister(_ registration: RegistrationPointer, owner: AnyObject, description: @autoclosure () -> String = "") -> Bool {
         let wasOpen = disconnect(registration)
-        if !wasOpen { closedEarly.describe(registration.pointee.watch.descriptor, description()) }
+        if !wasOpen { noteClosedEarly(registration.pointee.watch.descriptor, description()) }
         registrations.remove(registration)
         if registration.pointee.watch.priority != .default { unusualPriorities -= 1 }
         if batchesInProgress > 0 {

@@ -165,6 +165,27 @@ import Darwin
         }
     }
 
+    @Test func `on a base with a C library's events the library says at once whose descriptor was closed too early`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            RunLoop.setLibeventLogHandler { severity, message in
+                trace.add("\(severity) \(message.contains("\"hasty\"")) \(message.contains("720"))")
+            }
+            try onFreshThread { loop in
+                loop.withEventBase { _ in }
+                let pipe = Pipe()
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                close(number)
+                source.invalidate()
+            }
+            #expect(trace.description == "warning true true")
+        }
+    }
+
     @Test func `a file left behind that becomes ready in the sleep does not spin the wait`() throws {
         let (result, processorTime) = try onFreshThread { loop in
             let alive = loop.keepAlive()
