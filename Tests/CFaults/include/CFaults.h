@@ -29,6 +29,8 @@ struct faults_report {
     // How often each was called since then, how many calls failed, and how many came after the first that did.
     uint32_t calls[64];
     uint32_t failed, calls_after, calls_at_all;
+    // How long the scenario took with the fault.
+    uint32_t milliseconds;
     int outcome;
     char text[1000];
 };
