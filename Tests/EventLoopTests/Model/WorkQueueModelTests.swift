@@ -1,30 +1,19 @@
 // Rules proved here, against arrays:
 // - Closures come out in the order of their sequences once several queues were put together and sorted.
 // - `firstSequence` is that of the front, and greater than any other when the queue is empty.
-// - A closure is withdrawn by its waiter, once, wherever it stands; all others stay.
 
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
 
-private final class Waiter: WorkWaiter {
-    let isWaiting = true
-    func workWasDropped() {}
-}
-
 private struct WorkQueuePlay: ModelPlay, ~Copyable {
     private static let queueCount = 3
-
-    private struct Item {
-        var sequence: UInt64
-        var waiter: Waiter?
-    }
 
     private var first = WorkQueue()
     private var second = WorkQueue()
     private var third = WorkQueue()
-    private var models = [[Item]](repeating: [], count: queueCount)
+    private var models = [[UInt64]](repeating: [], count: queueCount)
     private var lastSequence: UInt64 = 0
 
     init(_ random: inout SplitMix64) {}
@@ -33,34 +22,24 @@ private struct WorkQueuePlay: ModelPlay, ~Copyable {
         let index = random.below(Self.queueCount)
         switch random.below(30) {
         case 0: try performAll()
-        case 1..<4: try withdraw(random.pick(models.flatMap { $0.compactMap(\.waiter) } + [Waiter()]))
-        case 4..<8: try popFirst(index)
-        default: append(index, waiter: random.below(3) == 0 ? Waiter() : nil)
+        case 1..<8: try popFirst(index)
+        default: append(index)
         }
         try compare()
     }
 
     mutating func finish() throws { try performAll() }
 
-    private mutating func append(_ index: Int, waiter: Waiter?) {
+    private mutating func append(_ index: Int) {
         lastSequence += 1
-        let item = WorkItem(sequence: lastSequence, body: {}, waiter: waiter)
+        let item = WorkItem(sequence: lastSequence, body: {}, ticket: nil)
         withQueue(index) { $0.append(item) }
-        models[index].append(Item(sequence: lastSequence, waiter: waiter))
+        models[index].append(lastSequence)
     }
 
     private mutating func popFirst(_ index: Int) throws {
         if models[index].isEmpty { return }
-        try agree(withQueue(index) { $0.popFirst().sequence }, models[index].removeFirst().sequence, "popFirst")
-    }
-
-    /// As a caller that has timed out does it: it looks into every queue.
-    private mutating func withdraw(_ waiter: Waiter) throws {
-        for index in 0..<Self.queueCount {
-            let isHere = models[index].contains { $0.waiter === waiter }
-            try agree(withQueue(index) { $0.remove(waiter) }, isHere, "remove from \(index)")
-            models[index].removeAll { $0.waiter === waiter }
-        }
+        try agree(withQueue(index) { $0.popFirst().sequence }, models[index].removeFirst(), "popFirst")
     }
 
     /// As a pass does it: what stands in several queues is performed in the order in which it was queued.
@@ -68,16 +47,16 @@ private struct WorkQueuePlay: ModelPlay, ~Copyable {
         var batch = WorkQueue()
         for index in [2, 0, 1] { withQueue(index) { batch.takeAll(from: &$0) } }
         batch.sort()
-        let expected = models.flatMap { $0.map(\.sequence) }.sorted()
+        let expected = models.flatMap { $0 }.sorted()
         try agree(batch.firstSequence, expected.first ?? .max, "the batch's first sequence")
         try agree(batch.removeAll().map(\.sequence), expected, "the batch")
-        models = [[Item]](repeating: [], count: Self.queueCount)
+        models = [[UInt64]](repeating: [], count: Self.queueCount)
         try compare()
     }
 
     private mutating func compare() throws {
         for index in 0..<Self.queueCount {
-            try agree(withQueue(index) { $0.firstSequence }, models[index].first?.sequence ?? .max, "firstSequence of \(index)")
+            try agree(withQueue(index) { $0.firstSequence }, models[index].first ?? .max, "firstSequence of \(index)")
             try agree(withQueue(index) { $0.count }, models[index].count, "count of \(index)")
         }
     }
