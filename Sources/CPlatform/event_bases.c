@@ -1,6 +1,6 @@
 // Making a libevent base when descriptors run short.
 //
-// libevent 2.1.12 ends the process if it cannot make a base's pipe for signals (`evsig_init_` in signal.c calls `event_sock_err`, and
+// libevent 2.1.12 ends the process if it cannot make a base's pipe for signals (`evsig_init_` calls `event_sock_err`, and
 // event.h says of the fatal callback: "the callback should not return"). So room is looked for first, and a failure that happens all the
 // same leaves libevent by a jump.
 

@@ -1,5 +1,5 @@
 // Rules proved here: the models of Tests/Models speak of the code as it is.
-// - Each step names a function as "File.swift: name", and that file has it.
+// - Each step names a function as a file, a colon and the function, and that file has it.
 // - Each fault that a model names is in its text and in the list at its top (Scripts/check-models has the search find each).
 
 import Foundation
