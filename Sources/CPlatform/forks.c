@@ -51,7 +51,11 @@ void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(boo
     if (!atomic_load(&parts[part].has_begun)) {
         parts[part].hold = hold;
         parts[part].let_go = release;
-        // Brings what Swift makes at its first use to life.
+        // Brings to life what Swift makes at its first use: values, and the types that the code names. In a child it could not: another
+        // thread of the parent may have held the runtime's locks at the fork. So the child's way is taken once as well; there is
+        // nothing yet that it could take away.
+        hold();
+        release(true);
         hold();
         release(false);
         atomic_store(&parts[part].has_begun, true);

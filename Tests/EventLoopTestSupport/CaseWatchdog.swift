@@ -13,10 +13,11 @@ public final class CaseWatchdog: Sendable {
     private let current = Box("")
     private let count = Box(0)
     private let over = Pipe()
+    private let thread: JoinableThread<Void>
 
     public init() {
         let (current, count, over) = (current, count, over)
-        _ = plainThread {
+        thread = plainThread {
             var entry = pollfd(fd: over.readEnd, events: Int16(POLLIN), revents: 0)
             var seen = -1
             while poll(&entry, 1, 600_000) <= 0 {  // ends: with the cases, or with the process
@@ -33,7 +34,10 @@ public final class CaseWatchdog: Sendable {
     }
 
     /// All cases are over. To be called, or the process ends some time later.
-    public func end() { over.write() }
+    public func end() {
+        over.write()
+        _ = try? thread.join()
+    }
 
     private static func endProcess(_ test: String) {
         let words = Array("no end within ten minutes: \(test)\n".utf8)

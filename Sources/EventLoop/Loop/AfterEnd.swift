@@ -41,14 +41,8 @@ enum AfterEnd {
 
     /// In a child of fork there is no thread yet, and the loops are the parent's, which runs their jobs.
     static func release(inChild: Bool) {
-        if inChild {
-            let state = state.lockedValue()
-            // Kept for ever: the end of a loop is no business of a handler of fork.
-            for loop in state.pointee.loops { _ = Unmanaged.passRetained(loop) }
-            state.pointee.loops.removeAll(keepingCapacity: true)
-            if let gate = state.pointee.gate { _ = Unmanaged.passRetained(gate) }
-            (state.pointee.gate, state.pointee.hasThread) = (nil, false)
-        }
+        // Written over, and what was there is kept for ever: the end of a loop is no business of a handler of fork.
+        if inChild { state.lockedValue().initialize(to: State()) }
         state.unlock()
     }
 

@@ -129,8 +129,8 @@ enum LoopRegistry {
     static func holdOverFork() { _ = loops.lockValue() }
 
     static func release(inChild: Bool) {
-        // The threads of these loops are the parent's.
-        if inChild { loops.lockedValue().pointee.removeAll(keepingCapacity: true) }
+        // The threads of these loops are the parent's. Written over: a handler of fork frees nothing.
+        if inChild { loops.lockedValue().initialize(to: [:]) }
         loops.unlock()
     }
 }
