@@ -129,7 +129,7 @@ soak-smoke: release
 
 # The short form is part of the test suite.
 worlds: dependencies
-	SMALL_WORLDS=long $(SWIFT) test --filter SmallWorldsTests
+	SMALL_WORLDS=long $(RUN_TESTS) --filter SmallWorldsTests
 
 # The short form is part of the test suite.
 waits: dependencies

@@ -61,6 +61,11 @@ enum LibeventRuntime {
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
-        logHandler.withLock { $0 = handler }
+        let old = logHandler.withLock { current in
+            defer { current = handler }
+            return current
+        }
+        // Released outside the lock: what the handler holds is the user's.
+        withExtendedLifetime(old) {}
     }
 }

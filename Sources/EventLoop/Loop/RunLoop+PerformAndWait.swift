@@ -68,7 +68,9 @@ extension RunLoop {
         await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                 request.onCompletion { _ in continuation.resume() }
-                if !enqueuePerform(modes, request.perform, request) { request.workWasDropped() }
+                if !enqueuePerform(modes, request.perform, request) { return request.workWasDropped() }
+                // Cancelled before it stood in a queue: nobody else takes it out.
+                if request.wasCancelled { dequeue(request) }
             }
         } onCancel: {
             if request.cancel() { dequeue(request) }

@@ -43,7 +43,9 @@ extension RunLoop {
         if handledSource && run.returnsAfterSource { return .handledSource }
         if takeStop(run) { return .stopped }
         if run.pollsOnly || limitHasPassed(run) { return .timedOut }
-        if isEmpty(mode) { return .finished }
-        return nil
+        if !isEmpty(mode) { return nil }
+        // Another thread may have ended the mode's last item since: its last callout comes before the run's end.
+        settleEnds(mode)
+        return isEmpty(mode) ? .finished : nil
     }
 }
