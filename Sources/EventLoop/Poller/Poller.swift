@@ -152,6 +152,8 @@ final class Poller {
         outcome = []
         collected = 0
         isPlainWait = false
+        // A nested run may come here before the owners that the batch around it has found are failed.
+        let waiting = waiting && stale.isEmpty
         if guests != nil {
             enterBesideGuests(waiting: waiting)
         } else if !closedEarly.isEmpty {
