@@ -106,6 +106,13 @@ struct DeadlineTimer: ~Copyable {
         }
     }
 
+    /// Makes an expired descriptor unreadable when nothing is armed: an edge needs no read, but `EPOLL_CTL_MOD` reports it once more.
+    func forgetExpiry() {
+        if descriptor < 0 || armed != .max { return }
+        var count: UInt64 = 0
+        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+    }
+
     /// Arms for `deadline` (`Int64.max`: none). A deadline later than the armed one is left to be armed when that one comes, so that
     /// a limit which moves with every run costs no system call.
     @inline(__always)

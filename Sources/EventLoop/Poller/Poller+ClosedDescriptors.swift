@@ -118,6 +118,7 @@ extension Poller {
     /// The base's epoll descriptor, which libevent does not tell: the set that has this base's timer descriptor.
     private func epollSet() -> Int32? {
         if deadline.descriptor < 0 { return nil }
+        deadline.forgetExpiry()
         let set = cplatform_find_epoll_set(deadline.descriptor)
         return set >= 0 ? set : nil
     }
