@@ -91,8 +91,7 @@ extension Poller {
             stale.append(registration.pointee.owner)
             disconnect(registration)
         }
-        // A duplicate may keep the old file alive in the kernel's set, under the number that is another file's now.
-        if found { rebuild() }
+        if found { rebuildAfterReuse(of: watch.descriptor) }
         return nil
     }
 
