@@ -4,6 +4,9 @@
 //  - A descriptor that is closed before its source is invalidated, while a duplicate of it is open, does not spin the wait: the loop
 //    makes a new base, says which source it was, and serves the others.
 //  - A descriptor that is closed before its source is invalidated, without a duplicate, costs a sweep and nothing else.
+//  - So too when a C library comes to the base afterwards, and, with pauses of 10 ms, while the process has no descriptors for a new base.
+//  - It does not bring back a deadline that has come.
+//  - A nested run does not wait while sources of the batch around it are to be failed.
 //  - With select, one closed descriptor is one source's failure.
 
 import CLibevent
@@ -209,6 +212,133 @@ import Darwin
         }
         #expect(result == .timedOut)
         #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `a file left behind before a C library comes to the base does not spin the wait`() throws {
+        let (result, processorTime) = try onFreshThread { loop in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let pipe = Pipe()
+            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 760)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+            loop.add(source)
+            _ = loop.run(for: .zero)
+            close(number)
+            source.invalidate()
+            loop.withEventBase { _ in }
+            pipe.write("x")
+            let before = threadTime()
+            let result = loop.run(for: .milliseconds(300))
+            return (result, threadTime() - before)
+        }
+        #expect(result == .timedOut)
+        #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `a descriptor closed too early does not bring back a deadline that has come`() async {
+        // In a process of its own: a child that another test starts has duplicates of everything until it runs its program.
+        await #expect(processExitsWith: .success) {
+            let waits = try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                let number = FailedWaitTests.onlyDescriptor()
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: .edge) { _, _ in }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                // From here on the timer descriptor has expired, and nobody reads it.
+                FailedWaitTests.sleepOnce(loop)
+                close(number)
+                source.invalidate()
+                let before = loop.statistics.waits
+                let other = plainThread {
+                    try waitUntilAsleep(loop)
+                    loop.stop()
+                }
+                loop.run()
+                let waits = loop.statistics.waits - before
+                try other.join()
+                return waits
+            }
+            #expect(waits <= 3, "\(waits) waits")
+        }
+    }
+
+    @Test func `a file left behind does not spin the wait of a process that has no descriptors for a new base`() async {
+        // The limit and the handler belong to the process.
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            RunLoop.setLibeventLogHandler { _, message in trace.add(message.contains("\"hasty\"") ? "hasty" : message) }
+            let processorTime = try onFreshThread { loop in
+                let (pipe, other) = (Pipe(), Pipe())
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 780)
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
+                loop.add(source)
+                loop.add(
+                    try readSource(other) { _ in
+                        trace.add("other:\(other.readAll())")
+                        loop.stop()
+                    })
+                _ = loop.run(for: .zero)
+                close(number)
+                source.invalidate()
+                pipe.write("x")
+                var limit = rlimit()
+                getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                let before = limit.rlim_cur
+                limit.rlim_cur = 100
+                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                var taken: [Int32] = []
+                while let next = Optional(dup(STDERR_FILENO)), next >= 0 { taken.append(next) }  // ends: at the limit
+                let start = threadTime()
+                trace.add("\(loop.run(for: .milliseconds(300)))")
+                let used = threadTime() - start
+                other.write("y")
+                trace.add("\(loop.run(for: patience))")
+                for descriptor in taken { close(descriptor) }
+                limit.rlim_cur = before
+                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                trace.add("\(loop.run(for: .milliseconds(50)))")
+                return used
+            }
+            #expect(trace.description == "timedOut other:y stopped hasty timedOut")
+            // A wait that spins takes all of the 300 ms that it can get.
+            #expect(processorTime < 60_000_000, "\(processorTime) ns")
+        }
+    }
+
+    // MARK: Owners to be failed
+
+    @Test(arguments: [false, true])
+    func `a run nested between the discovery of a reused number and its source's failure does not wait`(hosts: Bool) throws {
+        let outcome = try onFreshThread { loop in
+            let trace = Trace()
+            if hosts { loop.withEventBase { _ in } }
+            let (old, new, other) = (Pipe(), Pipe(), Pipe())
+            let number = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 800)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("called") }
+            source.onInvalidation {
+                trace.add("let go")
+                loop.stop()
+            }
+            loop.add(source)
+            loop.add(
+                try readSource(other) { _ in
+                    trace.add("other:\(other.readAll())")
+                    old.readAll()
+                    trace.add("nested:\(loop.run(for: patience))")
+                    loop.stop()
+                })
+            _ = loop.run(for: .zero)
+            precondition(dup2(new.readEnd, number) == number)
+            // In this order: the kernel reports first what became ready first.
+            old.write("x")
+            other.write("y")
+            trace.add("\(loop.run(for: patience))")
+            source.invalidate()
+            close(number)
+            return trace.description
+        }
+        #expect(outcome == "other:y let go nested:stopped stopped")
     }
 
     @Test func `descriptors closed too early without a duplicate repeat no edge and cost no source anything`() async {
