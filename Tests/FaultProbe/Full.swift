@@ -22,11 +22,13 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("modal runs serve everything", modalRuns), ("calls that can throw throw", throwingCalls), ("the reserve is for one of each", reserve),
     ("the main loop serves the main queue", mainLoop), ("edges do not spin", edges), ("stops, limits and performs get through", control),
     ("a closed descriptor fails its source", closedDescriptor), ("a base is made as soon as there is room", recovery),
-    ("other threads take what is free", thief),
+    ("other threads take what is free", thief), ("the channel in reserve is there at any moment", anyMoment),
+    ("more sources than descriptors", manySources),
+    ("single runs serve sources in turn", turns), ("few descriptors are not opened at each run", fewDescriptors),
 ]
 
 /// Every descriptor that the process may have, until `free`.
-private final class AllDescriptors {
+final class AllDescriptors {
     private var taken: [Int32] = []
 
     init() {
@@ -42,14 +44,16 @@ private final class AllDescriptors {
         }
     }
 
-    func free() {
-        for descriptor in taken { close(descriptor) }
-        taken = []
+    func free() { free(taken.count) }
+
+    func free(_ count: Int) {
+        for descriptor in taken.suffix(count) { close(descriptor) }
+        taken.removeLast(count)
     }
 }
 
 /// A loop that has run, in a process that has no descriptors left.
-private func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
+func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
     try onThread { loop in
         let ends = try Ends()
         let alive = loop.keepAlive()
@@ -59,7 +63,7 @@ private func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDesc
     }
 }
 
-private final class AllDescriptorsBox: @unchecked Sendable {
+final class AllDescriptorsBox: @unchecked Sendable {
     // SAFETY: one thread of the case uses it at a time.
     let all = AllDescriptors()
 }
@@ -151,7 +155,7 @@ private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpo
 }
 
 /// Takes the reserve, so that the next mode has no base.
-private func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
+func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
 
 @Sendable private func edges() throws {
     let ends = try Ends()
