@@ -76,7 +76,8 @@ int cplatform_watch_file(const char *directory, const char *file) {
 void cplatform_drain_file_watch(int watch) {
     _Alignas(8) char events[4096];
     if (watch < 0) return;
-    while (read(watch, events, sizeof(events)) > 0) {}  // ends: what it has is taken faster than files are removed
+    // What is left is said again. Whoever touches the file all the time must not keep the reader here.
+    for (int turn = 0; turn < 4 && read(watch, events, sizeof(events)) > 0; turn++) {}
 }
 
 #endif
