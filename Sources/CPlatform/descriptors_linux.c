@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,68 +73,16 @@ int cplatform_readiness(int descriptor, int wanted) {
     return poll(&entry, 1, 0) <= 0 ? 0 : readiness_of(entry.revents);
 }
 
-static int64_t monotonic_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-static int poll_for(struct pollfd *polled, int count, int64_t nanoseconds) {
-    struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    return ppoll(polled, (nfds_t)count, &time, 0);
-}
-
-// ppoll(2) refuses more entries than RLIMIT_NOFILE, and a process may lower that. Then they are polled in slices, each with the first entry in
-// it: first all without waiting, then each for 10 ms, until one is ready or the time is over.
-static int poll_in_slices(struct pollfd *polled, int count, int limit, int64_t nanoseconds) {
-    int64_t end = monotonic_now() + nanoseconds, pause = 0, left;
-    short first = 0;
-    do {
-        int ready = 0;
-        for (int begin = 1; begin < count; begin += limit - 1) {
-            // The entry before the slice lends its place to the first one.
-            struct pollfd lender = polled[begin - 1];
-            int length = count - begin < limit - 1 ? count - begin : limit - 1;
-            left = end - monotonic_now();
-            polled[begin - 1] = (struct pollfd){.fd = polled[0].fd, .events = polled[0].events};
-            int found = poll_for(&polled[begin - 1], length + 1, ready > 0 || left < 0 ? 0 : left < pause ? left : pause);
-            first |= polled[begin - 1].revents;
-            polled[begin - 1] = lender;
-            if (found < 0) return found;
-            ready += found;
-        }
-        polled[0].revents = first;
-        if (ready > 0) return ready;
-        pause = 10000000;
-        left = end - monotonic_now();
-    } while (left > 0);
-    return 0;
-}
-
 int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
-    struct pollfd alone = {.fd = entries[0].descriptor, .events = poll_events(entries[0].wanted)};
+    struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
     struct pollfd *polled = calloc((size_t)count, sizeof(*polled));
     for (int index = 0; polled && index < count; index++) {
         polled[index].fd = entries[index].descriptor;
         polled[index].events = poll_events(entries[index].wanted);
     }
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    bool fits = (rlim_t)count <= limit.rlim_cur;
-    int ready = -1;
-    errno = ENOMEM;
-    if (polled && fits) ready = poll_for(polled, count, nanoseconds);
-    if (polled && !fits && limit.rlim_cur > 1) ready = poll_in_slices(polled, count, (int)limit.rlim_cur, nanoseconds);
-    if (ready < 0 && errno != EINTR) {
-        // The first entry still wakes the thread.
-        count = 1;
-        ready = poll_for(&alone, 1, nanoseconds);
-        struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-        if (ready < 0 && errno != EINTR) nanosleep(&time, 0);
-        if (polled) polled[0].revents = alone.revents;
-    }
-    for (int index = 0; ready > 0 && index < count; index++)
-        entries[index].ready = readiness_of(polled ? polled[index].revents : alone.revents);
+    int ready = polled ? ppoll(polled, (nfds_t)count, &time, 0) : -1;
+    if (ready < 0 && errno != EINTR) nanosleep(&time, 0);
+    for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
     free(polled);
     return ready < 0 ? 0 : ready;
 }

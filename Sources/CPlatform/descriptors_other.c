@@ -89,15 +89,7 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
         polled[index].events = poll_events(entries[index].wanted);
     }
     int ready = polled ? poll(polled, (nfds_t)count, milliseconds > 1000000 ? 1000000 : (int)milliseconds) : -1;
-    if (ready < 0 && errno != EINTR) {
-        // poll(2) refuses more entries than the process may have descriptors. The first one still wakes the thread.
-        struct pollfd first = {.fd = entries[0].descriptor, .events = poll_events(entries[0].wanted)};
-        ready = poll(&first, 1, milliseconds > 1000000 ? 1000000 : (int)milliseconds);
-        if (ready < 0 && errno != EINTR) usleep(1000);
-        if (ready > 0) entries[0].ready = readiness_of(first.revents);
-        free(polled);
-        return ready < 0 ? 0 : ready;
-    }
+    if (ready < 0 && errno != EINTR) usleep(1000);
     for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
     free(polled);
     return ready < 0 ? 0 : ready;

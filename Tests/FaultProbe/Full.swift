@@ -22,13 +22,11 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("modal runs serve everything", modalRuns), ("calls that can throw throw", throwingCalls), ("the reserve is for one of each", reserve),
     ("the main loop serves the main queue", mainLoop), ("edges do not spin", edges), ("stops, limits and performs get through", control),
     ("a closed descriptor fails its source", closedDescriptor), ("a base is made as soon as there is room", recovery),
-    ("other threads take what is free", thief), ("the channel in reserve is there at any moment", anyMoment),
-    ("more sources than descriptors", manySources),
-    ("single runs serve sources in turn", turns), ("few descriptors are not opened at each run", fewDescriptors),
+    ("other threads take what is free", thief),
 ]
 
 /// Every descriptor that the process may have, until `free`.
-final class AllDescriptors {
+private final class AllDescriptors {
     private var taken: [Int32] = []
 
     init() {
@@ -44,16 +42,14 @@ final class AllDescriptors {
         }
     }
 
-    func free() { free(taken.count) }
-
-    func free(_ count: Int) {
-        for descriptor in taken.suffix(count) { close(descriptor) }
-        taken.removeLast(count)
+    func free() {
+        for descriptor in taken { close(descriptor) }
+        taken = []
     }
 }
 
 /// A loop that has run, in a process that has no descriptors left.
-func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
+private func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
     try onThread { loop in
         let ends = try Ends()
         let alive = loop.keepAlive()
@@ -63,7 +59,7 @@ func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsB
     }
 }
 
-final class AllDescriptorsBox: @unchecked Sendable {
+private final class AllDescriptorsBox: @unchecked Sendable {
     // SAFETY: one thread of the case uses it at a time.
     let all = AllDescriptors()
 }
@@ -155,7 +151,7 @@ private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpo
 }
 
 /// Takes the reserve, so that the next mode has no base.
-func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
+private func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
 
 @Sendable private func edges() throws {
     let ends = try Ends()
