@@ -41,19 +41,10 @@ extension Poller {
     /// Notes whose descriptor it was. A base with guests cannot be made anew, so what the mistake may cost is said at once.
     func noteClosedEarly(_ descriptor: Int32, _ owner: String) {
         closedEarly.describe(descriptor, owner)
-        if guests != nil { warnOfSpinning(descriptor, owner) }
-    }
-
-    /// The last moment at which the base can be made anew. What is left behind for good is said at once.
-    func settleClosedBeforeGuests() {
-        if sweep(epollSet()) { return }
-        for (descriptor, owner) in closedEarly.owners { warnOfSpinning(descriptor, owner) }
-    }
-
-    private func warnOfSpinning(_ descriptor: Int32, _ owner: String) {
+        if guests == nil { return }
         LibeventRuntime.warn(
             """
-            descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated. If a duplicate of it is open, the kernel \
+            descriptor \(descriptor), of \(owner), was closed before its source was invalidated. If a duplicate of it is open, the kernel \
             goes on reporting it, and the loop uses the processor while it waits: its base has events of a C library and cannot be made \
             anew. Invalidate the source first, and close the descriptor in onInvalidation.
             """)

@@ -40,8 +40,6 @@ extension Poller {
     func hostForeignEvents() {
         if guests != nil { return }
         precondition(!isInside, "the first C library comes to a base outside its wait")
-        // Nobody else knows the base yet.
-        if !closedEarly.isEmpty { settleClosedBeforeGuests() }
         let ownEvents = base.addedEvents
         for record in internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
