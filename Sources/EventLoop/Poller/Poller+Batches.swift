@@ -77,7 +77,8 @@ extension Poller {
         stale.append(registration.pointee.owner)
         disconnect(registration)
         needsCare = true
-        rebuildAfterReuse(of: registration.pointee.watch.descriptor)
+        // A duplicate keeps the old file in the kernel's set, under a number that leads to another file.
+        rebuild()
     }
 
     private var mostUrgentLevel: Int32 {

@@ -28,11 +28,9 @@ struct ClosedDescriptors {
     var isEmpty: Bool { owners.isEmpty }
 
     mutating func insert(_ descriptor: Int32, among count: Int) {
-        if owners.isEmpty { putOffSweep(among: count) }
+        if owners.isEmpty { waitsBeforeSweep = max(16, count) }
         if owners[descriptor] == nil { owners[descriptor] = "" }
     }
-
-    mutating func putOffSweep(among count: Int) { waitsBeforeSweep = max(16, count) }
 
     mutating func describe(_ descriptor: Int32, _ owner: String) { owners[descriptor] = owner }
 }
@@ -50,70 +48,42 @@ extension Poller {
             """)
     }
 
-    /// A duplicate may keep the old file in the kernel's set, under a number that leads to another file now. Without descriptors for a new
-    /// base the next waits try again.
-    func rebuildAfterReuse(of descriptor: Int32) {
-        if rebuild() || !base.reportsEdges { return }
-        closedEarly.insert(descriptor, among: registrations.count)
-        needsCare = true
-    }
-
     /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
     func enterAmongClosed(waiting: Bool) {
         guard let set = epollSet() else {
             // There is no telling; a new base has nothing left behind.
-            return rebuild() ? enterLibevent(waiting: waiting) : enterWithPauses(waiting: waiting)
+            rebuild()
+            return enterLibevent(waiting: waiting)
         }
         closedEarly.waitsBeforeSweep -= 1
-        if closedEarly.waitsBeforeSweep < 0 && sweep(set) { return enterLibevent(waiting: waiting) }
+        if closedEarly.waitsBeforeSweep < 0 { sweep(set) }
         var isReady = false
         var misses = 0
         while true {  // ends: with an event of ours, or in the third turn in which the set is ready and libevent has no event for it
             enterLibevent(waiting: false)
-            if !waiting || hasReasonToReturn { return }
+            if !waiting || collected > 0 || deadline.hasFired || !stale.isEmpty { return }
             if isReady { misses += 1 }
             if misses == 3 {
-                let left = leftBehind(in: set) ?? closedEarly.owners
-                if !rebuild() { return enterWithPauses(waiting: waiting) }
-                report(left)
+                reportLeftBehind(in: set)
+                rebuild()
                 return enterLibevent(waiting: waiting)
             }
             isReady = cplatform_wait_for_readable(set)
         }
     }
 
-    /// Asks every 10 ms, because the process has no descriptors for a new base and the set of this one may be ready for ever. Inside libevent
-    /// such a wait would use the processor all the time.
-    private func enterWithPauses(waiting: Bool) {
-        var turns = 0
-        while true {  // ends: with an event of ours, or when there are descriptors again
-            enterLibevent(waiting: false)
-            if !waiting || hasReasonToReturn { return }
-            _ = cplatform_poll(nil, 0, 10_000_000)
-            turns += 1
-            // Seldom, because a trial takes descriptors that other threads may need.
-            if turns % 16 == 0 && sweep(epollSet()) { return enterLibevent(waiting: waiting) }
-        }
-    }
-
-    /// Whether the wait in progress has brought something of ours.
-    private var hasReasonToReturn: Bool { collected > 0 || deadline.hasFired || !stale.isEmpty }
-
-    /// Looks for files that were left behind, and makes the base anew when there are some or there is no telling. False when it could not:
-    /// there may be some still.
-    private func sweep(_ set: Int32?) -> Bool {
-        let left = set.flatMap { leftBehind(in: $0) }
-        if left?.isEmpty == true {
+    /// Looks for files that were left behind, and stops looking when there are none.
+    private func sweep(_ set: Int32) {
+        if leftBehind(in: set).isEmpty {
             closedEarly = ClosedDescriptors()
-            return true
+        } else {
+            reportLeftBehind(in: set)
+            rebuild()
         }
-        if !rebuild() { return false }
-        report(left ?? [:])
-        return true
     }
 
-    private func report(_ left: [Int32: String]) {
-        for (descriptor, owner) in left {
+    private func reportLeftBehind(in set: Int32) {
+        for (descriptor, owner) in leftBehind(in: set) {
             LibeventRuntime.warn(
                 """
                 descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
@@ -123,12 +93,12 @@ extension Poller {
         }
     }
 
-    /// The numbers of which the kernel's set has a file that is not watched by anybody. Nil without the kernel's list: a process that has no
-    /// descriptors left cannot open it.
-    private func leftBehind(in set: Int32) -> [Int32: String]? {
+    /// The numbers of which the kernel's set has a file that is not watched by anybody.
+    private func leftBehind(in set: Int32) -> [Int32: String] {
         var members = [Int32](repeating: -1, count: registrations.count + closedEarly.owners.count + internals.count + 16)
         let count = members.withUnsafeMutableBufferPointer { cplatform_epoll_members(set, $0.baseAddress, Int32($0.count)) }
-        guard count >= 0 else { return nil }
+        // Without the kernel's list each of them may be.
+        guard count >= 0 else { return closedEarly.owners }
         var found: [Int32: Int] = [:]
         for member in members.prefix(Int(count)) where closedEarly.owners[member] != nil { found[member, default: 0] += 1 }
         return closedEarly.owners.filter { found[$0.key, default: 0] > (watches($0.key) ? 1 : 0) }

@@ -91,7 +91,8 @@ extension Poller {
             stale.append(registration.pointee.owner)
             disconnect(registration)
         }
-        if found { rebuildAfterReuse(of: watch.descriptor) }
+        // A duplicate may keep the old file alive in the kernel's set, under the number that is another file's now.
+        if found { rebuild() }
         return nil
     }
 

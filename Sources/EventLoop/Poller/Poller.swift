@@ -228,13 +228,8 @@ final class Poller {
     ///
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal socket pair twice there, and the second time the numbers
     /// may be another thread's. Events of C libraries cannot be moved: a base that hosts some stays, and may report the stranger.
-    ///
-    /// False when the base stays: it hosts C libraries, or the process has no descriptors for another one.
-    func rebuild() -> Bool {
-        guard guests == nil, !isInside, let fresh = EventBase() else {
-            closedEarly.putOffSweep(among: registrations.count)
-            return false
-        }
+    func rebuild() {
+        guard guests == nil, !isInside, let fresh = EventBase() else { return }
         for record in internals { Internal.event(record).delete() }
         forEachAdded { EventRecord.event($0).delete() }
         deadline.move(to: fresh)
@@ -246,7 +241,6 @@ final class Poller {
         forEachAdded { reconnect($0) }
         closedEarly = ClosedDescriptors()
         updateCare()
-        return true
     }
 
     func forEachAdded(_ body: (RegistrationPointer) -> Void) {
