@@ -50,7 +50,12 @@ public final class JoinableThread<R: Sendable>: Sendable {
         thread.withLock { $0 = start.launch() }
     }
 
-    /// Waits until the thread has ended, its exit handlers included. Throws what the body threw, and `WaitedTooLong` if the thread does not end.
+    deinit {
+        if let handle = thread.withLock({ $0 }) { detachThread(handle) }
+    }
+
+    /// Waits until the thread has ended, its exit handlers included. Throws what the body threw, and `WaitedTooLong` if the thread does not end;
+    /// the thread can be joined again then.
     @discardableResult
     public func join(within bound: Duration = patienceForThreads, _ location: SourceLocation = #_sourceLocation) throws -> R {
         let handle = thread.withLock { handle in
@@ -59,6 +64,7 @@ public final class JoinableThread<R: Sendable>: Sendable {
         }
         if let handle {
             guard joinThread(handle, within: bound, hasReturned: { result.withLock { $0 != nil } }) else {
+                thread.withLock { $0 = handle }
                 let body = result.withLock { $0 == nil } ? "its body has not returned" : "its body has returned, its exit handlers have not"
                 let what = "the end of the thread that was started in \(start.fileID):\(start.line); \(body)"
                 throw WaitedTooLong(for: what, bound: bound, location)
@@ -101,7 +107,9 @@ private final class ThreadStart: Sendable {
 @_silgen_name("pthread_timedjoin_np")
 private func systemTimedJoin(_ thread: pthread_t, _ result: UnsafeMutableRawPointer?, _ deadline: UnsafePointer<timespec>) -> Int32
 
-/// False when the thread has not ended in time; it is left alone then.
+private func detachThread(_ handle: UInt) { pthread_detach(pthread_t(handle)) }
+
+/// Returns false if the thread has not ended in time.
 private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
     var deadline = timespec()
     // The C library knows no other clock here. One that is set forwards meanwhile makes the bound shorter, which is long enough for that.
@@ -110,6 +118,8 @@ private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () 
     return systemTimedJoin(pthread_t(handle), nil, &deadline) == 0
 }
 #else
+private func detachThread(_ handle: UInt) { pthread_detach(pthread_t(bitPattern: handle)!) }
+
 /// False when the body has not returned in time. What comes after it has no bound on this system.
 private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
     do { try waitUntil("", within: bound, hasReturned) } catch { return false }

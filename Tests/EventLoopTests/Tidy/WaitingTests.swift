@@ -31,12 +31,13 @@ import Darwin
         await #expect(throws: CancellationError.self) { try await task.value }
     }
 
-    @Test func `joining a thread that does not end fails, and says which thread`() throws {
+    @Test func `joining a thread that does not end fails and says which thread; it can be joined when it has ended`() throws {
         let gate = Gate()
         let thread = plainThread { gate.wait() }
         let error = #expect(throws: WaitedTooLong.self) { try thread.join(within: .zero) }
         #expect(error?.description.contains("WaitingTests.swift:36; its body has not returned") == true, "\(error as Any)")
         gate.open()
+        try thread.join()
     }
 
     @Test func `a wait for a descriptor fails at its bound`() {
