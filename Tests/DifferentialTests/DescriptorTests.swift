@@ -1,4 +1,4 @@
-// Sources that the kernel signals, as far as both have the same: semantics 4, 1.7 #1 and 1.5.
+// Sources that the kernel signals, as far as both have the same: semantics 4, 1.1 and 1.5.
 //
 // - On a pipe, eight bytes at a time: CF itself reads as many before it calls back.
 // - CF serves one port a pass, and none without beforeWaiting and afterWaiting, unless the pass polls. Ours serves the
@@ -8,7 +8,7 @@ internal import Testing
 
 @Suite struct DescriptorTests {
     @Test func `a port that is ready is served without waiting`() throws {
-        try differ(cf: "E T S W A p X =stopped", ours: "E T S p X =stopped", because: "1.7 #1") { s in
+        try differ(cf: "E T S W A p X =stopped", ours: "E T S p X =stopped", because: "1.1") { s in
             s.observe()
             s.port("p") { _ in s.stop() }
             s.poke("p")

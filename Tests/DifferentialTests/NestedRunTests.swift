@@ -1,10 +1,10 @@
-// Runs inside callouts of runs: semantics 8, and 1.12 for what CF loses there.
+// Runs inside callouts of runs: semantics 8; what CF loses there is 8.8.
 //
 // - From any callout, in any mode. A nested run has a limit, a result and a stop of its own; the current mode is its
 //   mode, and the outer's again afterwards.
 // - In the outer's mode everything takes part but the timer that is firing and the observers that are being called.
 // - A stop acts on the innermost run that there is at the time; runs unwind one level a stop.
-// - Ours loses neither an outer limit nor an outer wake-up to a nested run (1.12).
+// - Ours loses neither an outer limit nor an outer wake-up to a nested run (8.8).
 
 internal import Testing
 
@@ -288,7 +288,7 @@ internal import Testing
         // In CF the limit wakes the nested run, which can be seen by its second wait, and nothing is left to wake the outer one.
         try differ(
             cf: "E T S m:E m:T m:S m:W m:A m:T m:S m:W m:A m:X m:=stopped W rescue A X =timedOut",
-            ours: "E T S m:E m:T m:S m:W m:A u m:X m:=finished W A X =timedOut", because: "1.12"
+            ours: "E T S m:E m:T m:S m:W m:A u m:X m:=finished W A X =timedOut", because: "8.8"
         ) { s in
             s.observe { at in
                 guard at == "S1" else { return }
@@ -305,7 +305,7 @@ internal import Testing
         // CF has read its kernel timer by then, and sets it anew only for another date.
         try differ(
             cf: "E T S W A o:T o:S o:W o:A =timedOut t X =finished",
-            ours: "E T S W A o:T o:S o:W o:A t =finished X =finished", because: "1.12"
+            ours: "E T S W A o:T o:S o:W o:A t =finished X =finished", because: "8.8"
         ) { s in
             s.observe { at in
                 guard at == "A1" else { return }
@@ -319,7 +319,7 @@ internal import Testing
     }
 
     @Test func `a wake-up for the outer mode is not lost to a run nested in its waiting observer`() throws {
-        try differ(cf: "E T S W m:=timedOut A X =timedOut", ours: "E T S W m:=timedOut A T S a X =stopped", because: "1.12") { s in
+        try differ(cf: "E T S W m:=timedOut A X =timedOut", ours: "E T S W m:=timedOut A T S a X =stopped", because: "8.8") { s in
             s.keepAlive("m")
             s.source("a") { _ in s.stop() }
             s.observe { at in

@@ -4,7 +4,7 @@
 // - A mode is empty without sources, timers and queued blocks; observers never count. An empty or unknown mode is
 //   refused in silence, and so is the common pseudo-mode.
 // - Limit zero and below: one pass without a sleep.
-// - Ours never sleeps when there is nothing left to wait for (1.7 #3).
+// - Ours never sleeps when there is nothing left to wait for (1.14).
 
 internal import Testing
 
@@ -185,7 +185,7 @@ internal import Testing
     }
 
     @Test func `a mode emptied before the sources is not slept in`() throws {
-        try differ(cf: "E T S W A X =timedOut", ours: "E T S X =finished", because: "1.7 #3") { s in
+        try differ(cf: "E T S W A X =timedOut", ours: "E T S X =finished", because: "1.14") { s in
             s.observe { if $0 == "S1" { s.remove("keeper-of-default") } }
             s.keepAlive()
             s.run(limit: 200)
@@ -193,7 +193,7 @@ internal import Testing
     }
 
     @Test func `a mode emptied before waiting is not slept in`() throws {
-        try differ(cf: "E T S W A X =timedOut", ours: "E T S W A X =finished", because: "1.7 #3") { s in
+        try differ(cf: "E T S W A X =timedOut", ours: "E T S W A X =finished", because: "1.14") { s in
             s.observe { if $0 == "W1" { s.remove("keeper-of-default") } }
             s.keepAlive()
             s.run(limit: 200)
@@ -201,7 +201,7 @@ internal import Testing
     }
 
     @Test func `a mode that held only a block is not slept in`() throws {
-        try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "1.7 #3") { s in
+        try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "6.9") { s in
             s.observe()
             s.block("b")
             s.run(limit: 200)

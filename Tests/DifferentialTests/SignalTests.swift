@@ -4,7 +4,7 @@
 //   with invalidation.
 // - A pass performs a snapshot: in ascending order, then by the time of the first pending signal. What is signaled during
 //   the pass is served in the next one, without a sleep in between.
-// - Ours does not sleep over a signal (3.8, 1.12), and is woken by an added source (1.7 #2) and by the removal of the last
+// - Ours does not sleep over a signal (3.8, 3.17), and is woken by an added source (3.18) and by the removal of the last
 //   one (3.13).
 
 internal import Testing
@@ -115,7 +115,7 @@ internal import Testing
     }
 
     @Test func `a signal that repeats itself is not lost behind a source invalidated in the same pass`() throws {
-        try differ(cf: "E T S a W A X =timedOut", ours: "E T S a T S a X =stopped", because: "1.12") { s in
+        try differ(cf: "E T S a W A X =timedOut", ours: "E T S a T S a X =stopped", because: "3.17") { s in
             s.observe()
             s.source("a") { call in
                 guard call == 1 else { return s.stop() }
@@ -278,7 +278,7 @@ internal import Testing
     }
 
     @Test func `adding a signaled source wakes the loop`() throws {
-        try differ(cf: "E T S W A X =timedOut", ours: "E T S W A T S a X =stopped", because: "1.7 #2") { s in
+        try differ(cf: "E T S W A X =timedOut", ours: "E T S W A T S a X =stopped", because: "3.18") { s in
             s.observe()
             s.keepAlive()
             s.source("a", in: []) { _ in s.stop() }

@@ -1,4 +1,4 @@
-// Timers: semantics 5.1, 5.4, 5.5, 5.8 to 5.12 and 5.15.
+// Timers: semantics 5.1, 5.4, 5.5, 5.8 to 5.12, and 1.19.
 //
 // - A timer fires in a pass of a run of one of its modes, once its date is reached. One-shots are valid in their callout
 //   and invalid after it, in no mode.

@@ -1,4 +1,4 @@
-// Actors and tasks on the main loop, on the main thread (semantics 11 and 15, 13.7):
+// Actors and tasks on the main loop, on the main thread (semantics 11 and 15):
 //  - An actor on RunLoop.main runs on the main thread. It is not the main actor: each is served in runs nested in the other's code.
 //  - Main-actor code waits for a run that is nested in main-actor code, and is not lost.
 

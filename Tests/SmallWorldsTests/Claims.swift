@@ -1,8 +1,8 @@
 // What holds in every world, whatever the model says:
 //
 // - No handler is called for a mode that the item was taken out of, nor after its invalidation (9.3).
-// - `onInvalidation` is called once, and not before the end (13.5).
-// - What was made ready is delivered, unless the item was invalidated, silenced, or taken out of every mode (3.2, 4.3, 11.1.5).
+// - `onInvalidation` is called once, and not before the end (4.20).
+// - What was made ready is delivered, unless the item was invalidated, silenced, or taken out of every mode (3.2, 4.3, 16.6).
 // - The letters of a run are E (T S (W A)?)* X (7, run-sequence).
 
 struct Claims {

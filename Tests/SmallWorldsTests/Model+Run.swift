@@ -12,7 +12,7 @@ extension Model {
         if isEmpty(place) { settle() }
         if isEmpty(place) { return "finished" }  // 1.2, 8.5
         let frame = Frame(place, now[currentLoop] + seconds, seconds <= 0, returnsAfterSource)
-        // 1.10, 1.12: a wake-up that the outer run has not noticed stays its own.
+        // 1.10, 8.8: a wake-up that the outer run has not noticed stays its own.
         let outerWasWoken = !frames.isEmpty && isWoken
         frames.append(frame)
         notify("E", place)  // 1
@@ -228,7 +228,7 @@ extension Model {
         return isHandled
     }
 
-    /// 11.1.5.
+    /// 16.2, 16.3.
     private func serveMessages(_ frame: Frame) -> Bool {
         let place = frame.place
         var isHandled = false

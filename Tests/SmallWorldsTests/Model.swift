@@ -178,14 +178,14 @@ final class Model: Machine {
         lose(item, [place])
     }
 
-    /// 3.2, 11.1.7: invalid first, what is pending is forgotten, `cancel` for every mode.
+    /// 3.2, 16.13: invalid first, what is pending is forgotten, `cancel` for every mode.
     func invalidate(_ name: String) {
         if name == "keepers" { return isKept = false }
         let item = item(name)
         guard item.isValid else { return }
         item.isValid = false
         item.ready = 0
-        // Another loop lets go of it when it runs (13.5).
+        // Another loop lets go of it when it runs (4.20).
         for loop in Set(item.places.map(\.loop) + (item.isCommon ? [0] : [])) where loop != currentLoop && item.kind.isSource {
             item.uses += 1
             ending.append((item, loop))
@@ -199,7 +199,7 @@ final class Model: Machine {
         lose(item, lost)
     }
 
-    /// 13.5: `onInvalidation` waits for the calls in progress.
+    /// 4.20: `onInvalidation` waits for the calls in progress.
     func using(_ item: ModelItem, _ body: () -> Void) {
         item.uses += 1
         body()

@@ -13,7 +13,7 @@ final class RandomPlay: Sendable {
         var stops = false
         /// Runs that sleep are ended by an observer's stop before waiting, or by a timer's; the others have a limit of zero.
         var sleeps = false
-        /// CF forgets that it handled a source if a later one of the pass was not signaled any more (1.12): one source only.
+        /// CF forgets that it handled a source if a later one of the pass was not signaled any more (3.17): one source only.
         var nestsInSources = false
         /// CF holds the blocks of all modes back from runs nested in a block (6.6): blocks of one mode only.
         var nestsInBlocks = false
@@ -62,7 +62,7 @@ final class RandomPlay: Sendable {
         for mode in Self.modes {
             stage.observe(mode, order: 100)
             guard cast.sleeps else { continue }
-            // Keepers, since ours does not sleep in an emptied mode (1.7 #3).
+            // Keepers, since ours does not sleep in an emptied mode (1.14).
             stage.keepAlive(mode)
             if cast.timers { continue }
             stage.quietObserver("stopper-of-\(mode)", "W", order: .max, in: mode) { [self] in stage.stop() }
@@ -72,7 +72,7 @@ final class RandomPlay: Sendable {
             for _ in 0...draw(2) { add(name) }
         }
         for (index, name) in observers.enumerated() {
-            // A run nested in an afterWaiting observer sleeps, in CF, over the timers that ended the outer's sleep (1.12).
+            // A run nested in an afterWaiting observer sleeps, in CF, over the timers that ended the outer's sleep (8.8).
             let letters = cast.timers && cast.sleeps ? "ETSWX" : "ETSWAX"
             let mask = String(letters.filter { _ in draw(2) == 0 })
             // Distinct orders: CF adds the items of a mode that joins the common ones in the order of a set.
@@ -147,7 +147,7 @@ final class RandomPlay: Sendable {
     }
 
     private func invalidate(_ name: String) {
-        // CF forgets that it handled a source if the last one of the pass was invalidated (1.12).
+        // CF forgets that it handled a source if the last one of the pass was invalidated (3.17).
         if sources.contains(name) && isInsideSource(otherThan: name) { return }
         stage.sorted { stage.invalidate(name) }
     }

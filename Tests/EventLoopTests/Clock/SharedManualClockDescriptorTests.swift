@@ -1,4 +1,4 @@
-// A shared clock and real descriptors (semantics 13.13): time does not jump while the kernel has something for one of the loops that
+// A shared clock and real descriptors (semantics 14.4): time does not jump while the kernel has something for one of the loops that
 // another of them has put there, though that loop has not woken for it yet.
 
 import EventLoop

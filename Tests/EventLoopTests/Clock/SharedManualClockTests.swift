@@ -1,4 +1,4 @@
-// A clock that several loops share (semantics 13.13): it advances by itself only when all of them wait, to the earliest deadline of all.
+// A clock that several loops share (semantics 14.4): it advances by itself only when all of them wait, to the earliest deadline of all.
 //  - So their timers fire in the order of their dates, whatever loop they are on.
 //  - A loop that works, or has been woken, holds time.
 //  - A loop that has ended holds nothing any more.

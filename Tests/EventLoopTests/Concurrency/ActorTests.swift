@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.7; RunLoop+Executor.swift):
+// Rules proved here (semantics 15.1, 15.2, 15.4, 15.6, 15.7; RunLoop+Executor.swift):
 // - An actor on a loop runs on the loop's thread; nothing of it is lost, and each sender's order is kept.
 // - Jobs run at the points of a pass where blocks do, in common modes, in the order in which they came; what a job queues waits.
 // - A queued job wakes the loop and keeps the common modes from being empty; it is no handled source.

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.8): jobs are never stranded.
+// Rules proved here (semantics 15.8, 15.9): jobs are never stranded.
 // - What a RunLoopThread that is told to stop has queued is run in its last batch, before teardown, on its thread.
 // - What comes later, and what any other thread that ends has left, runs one after another on one thread of the process, on which the
 //   isolation checks of that loop pass, and of no other.

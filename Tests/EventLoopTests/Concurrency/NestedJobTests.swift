@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.7):
+// Rules proved here (semantics 15.3, 15.5):
 // - While a job is on the stack, nested runs run none of the loop's jobs, in any mode; everything else is served.
 // - What waited is run when the job has returned, and nothing is lost.
 // - A nested run in a plain handler runs jobs.

@@ -1,4 +1,4 @@
-// Ends of connections (semantics 4.4, 13.1):
+// Ends of connections (semantics 4.4, 4.13):
 //  - End of file, a hang-up and an error are readiness for all that a source asked for, so that the next read or write reports it.
 //  - `.closed` says that the peer closed its end, or will send no more. It works alone: data does not call the source, nor spin the loop.
 //  - A reset is delivered to whatever was asked for.

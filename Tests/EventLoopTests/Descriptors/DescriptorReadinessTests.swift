@@ -1,7 +1,7 @@
 // Descriptor sources in general (semantics 4, and step 5 of a pass):
 // 4.1  The kernel signals. A pass serves every descriptor that was found ready; a run that returns after a source serves exactly
 //      one, and the others stay ready.
-// 1.7  (#1) A descriptor that is ready at step 5 is served without beforeWaiting and afterWaiting.
+// 1.1  A descriptor that is ready at step 5 is served without beforeWaiting and afterWaiting.
 // 1.5  A served descriptor counts as a handled source.
 // 4.2  The loop never reads the descriptor; sources are level-triggered unless asked otherwise; several may watch one descriptor.
 // 2.8  Readiness of other modes is held.

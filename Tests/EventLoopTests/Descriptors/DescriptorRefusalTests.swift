@@ -1,4 +1,4 @@
-// What cannot be watched (semantics 13.3, 4.5): found out by asking the kernel when the source is made.
+// What cannot be watched (semantics 4.5, 4.6): found out by asking the kernel when the source is made.
 //  - Not open, negative or absurd: badDescriptor. Open, but nothing that becomes ready (a regular file, a directory, /dev/null): notPollable.
 //  - Whatever the kernel takes is taken, without a list of kinds.
 //  - libevent's own warnings do not reach standard error.

@@ -1,4 +1,4 @@
-// A descriptor that is closed while it is watched, and its number taken by another file (semantics 4.5, 13.2):
+// A descriptor that is closed while it is watched, and its number taken by another file (semantics 4.5):
 //  - Watched anew, the number is compared with what was watched. The new source is heard; the old one fails: it has a `failure`, is
 //    invalid, its onInvalidation is called, its handler never again.
 //  - So too with a duplicate of the old file alive, whose events must reach nobody.

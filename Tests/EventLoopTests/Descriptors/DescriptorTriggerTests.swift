@@ -1,4 +1,4 @@
-// Triggers, and several sources on one descriptor (semantics 4.2, 13.1, 13.4):
+// Triggers, and several sources on one descriptor (semantics 4.2, 4.10, 4.12, 4.13):
 //  - level: called as long as the descriptor is ready; edge: once for each arrival; one-shot: once, until rearm.
 //  - Several sources may watch one descriptor, for the same events or others, at the same priority or others.
 //  - Sources of different triggers on one descriptor each keep their own kind, in whatever order they came.

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.5):
+// Rules proved here (semantics 4.21):
 //  - `onInvalidation` hands over the source, as the kind that it is. A closure that takes it as its argument keeps nothing alive: the source goes
 //    with its loop, and its descriptor is closed.
 //  - The last release hands the source over as well.

@@ -1,4 +1,4 @@
-// A source in several loops (semantics 13.4):
+// A source in several loops (semantics 4.16):
 //  - Its handler never runs on two threads at once.
 //  - A one-shot fires once in all, and once in all after each rearm.
 //  - Every loop that has it serves it.

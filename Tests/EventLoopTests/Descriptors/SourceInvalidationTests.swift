@@ -1,4 +1,4 @@
-// The end of a source (semantics 13.5; API: onInvalidation):
+// The end of a source (semantics 4.20 to 4.22; API: onInvalidation):
 //  5. onInvalidation runs on the owning thread, after the event has been taken off every base of every loop, when no call of the handler
 //     is in progress or can follow; for a source that was never added at once, on the caller's thread; at once, too, if the source is
 //     invalid already. Invalidating from another thread wakes the loop. Several calls add up; each is called once.

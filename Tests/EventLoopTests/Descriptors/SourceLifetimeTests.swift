@@ -1,4 +1,4 @@
-// What ends a source beside invalidate, and what it holds (semantics 13.6):
+// What ends a source beside invalidate, and what it holds (semantics 4.23):
 //  6. A loop that ends invalidates, on its thread after `teardown`, the kernel sources that are in no other loop and that nobody else
 //     holds; others it lets go of, valid. The last release of a source anywhere counts as its invalidation. Handlers are released on their
 //     loop's thread where there is one.

@@ -1,4 +1,4 @@
-// Fairness of step 9 (semantics 5.15):
+// Fairness of step 9 (semantics 1.19):
 //  - A pass serves one kind: the due timers (all, by date), or ready descriptors. When both are ready they take turns, so that neither a
 //    busy descriptor starves timers nor the reverse.
 //  - The turns change nothing that observers are told beyond the extra passes.

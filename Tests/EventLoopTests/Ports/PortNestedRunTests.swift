@@ -1,4 +1,4 @@
-// Rules proved here (semantics 8, 11.1.5):
+// Rules proved here (semantics 8, 16.8):
 // - A run nested in a port's handler serves what is left, in order; the outer run goes on where it ended, and nothing comes twice.
 // - Nothing of the outer mode is lost to a nested run of another mode.
 

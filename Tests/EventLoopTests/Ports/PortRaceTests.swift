@@ -1,4 +1,4 @@
-// Rules proved here, with many threads (semantics 11.1, 13.4; RunLoop+Messages.swift):
+// Rules proved here, with many threads (semantics 16.7, 16.11, 16.13; RunLoop+Messages.swift):
 // - Nothing is lost or handed out twice, and each sender's order is kept, however many send and whoever adds or removes the port meanwhile.
 // - In several loops the handler never runs on two threads at once, and each message comes once.
 // - A port that is invalidated amid senders leaves none of them waiting.

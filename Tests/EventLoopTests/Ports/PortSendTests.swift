@@ -1,4 +1,4 @@
-// Rules proved here (semantics 11.1.4, 11.1.7; PortQueue.swift):
+// Rules proved here (semantics 16.9 to 16.14; PortQueue.swift):
 // - The queue is bounded: a message takes up room until its handler is called. With a date that is now or past a send tries once.
 // - With a later date it blocks until there is room, until the date, or until the port is invalid; those who wait go in their order.
 // - Sending never runs the sender's loop.

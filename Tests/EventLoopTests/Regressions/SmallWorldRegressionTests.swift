@@ -1,6 +1,6 @@
 // What the enumeration of small worlds (Tests/SmallWorldsTests) found:
 //
-// - A run of an empty mode makes the last callouts of what another thread has ended (13.5).
+// - A run of an empty mode makes the last callouts of what another thread has ended (4.20).
 // - An observer that comes and goes in its own call releases its handler (9.9).
 // - A run that is nested in a timer's callout does not wake for that timer (5.8), whatever the callout does to it.
 // - Equal dates fire in the order in which the timers were given them (5.4), also after a nested run.

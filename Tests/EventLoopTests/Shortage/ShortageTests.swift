@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.12): a process that runs short of descriptors. What can throw throws `SourceError.system`; what cannot throw
+// Rules proved here (semantics 9.14, 9.15): a process that runs short of descriptors. What can throw throws `SourceError.system`; what cannot throw
 // goes on: timers, performs, stops, limits and sources in every mode, also in one that has never run.
 //
 // The cases are processes of their own, and those of the probe (Tests/FaultProbe): once a second Dispatch counts its threads in /proc, and

@@ -1,7 +1,7 @@
-// Descriptors and threads (semantics 9.8, 13.9): nothing is left after threads have ended, and the wake-up descriptor lives as long as the
+// Descriptors and threads (semantics 9.8, 9.13): nothing is left after threads have ended, and the wake-up descriptor lives as long as the
 // RunLoop object, so that a late stop or wakeUp never writes into a stranger's descriptor.
 //
-// Out of descriptors (13.12): a typed error from RunLoopThread, a trap with errno from RunLoop.current.
+// Out of descriptors (9.14): a typed error from RunLoopThread, a trap with errno from RunLoop.current.
 //
 // Descriptors belong to the process: each test has a process of its own.
 

@@ -1,4 +1,4 @@
-// fork without exec (semantics 9.10, 13.9):
+// fork without exec (semantics 1.20, 9.10):
 //  - In the child the first use of a loop that was made before is a precondition failure, with a sentence that says to fork before first
 //    use; never a silent share of the parent's epoll set.
 //  - A new thread's loop works in the child, and so do the jobs of a loop that has ended there.

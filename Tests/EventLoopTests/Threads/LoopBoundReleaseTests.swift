@@ -1,4 +1,4 @@
-// Rules proved here (semantics 13.12): while the thread of a loop can run code, it releases the values of LoopBound objects, whichever
+// Rules proved here (semantics 9): while the thread of a loop can run code, it releases the values of LoopBound objects, whichever
 // thread drops the objects, also after stop() and while the loop ends. Once the thread has made its last callout, the thread that drops
 // the object releases the value.
 

@@ -1,4 +1,4 @@
-// RunLoopThreadGroup (API; semantics 13.12):
+// RunLoopThreadGroup (API; semantics 9.24):
 //  - A fixed set of loops, each on its thread; `next` goes round robin, from any thread.
 //  - setup and teardown run once for each loop; what a setup throws comes out of init, and no thread is left.
 //  - shutdown stops and joins every thread; with a timeout it names those that had not ended. From a member it is a precondition failure.

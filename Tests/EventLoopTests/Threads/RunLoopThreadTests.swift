@@ -1,4 +1,4 @@
-// RunLoopThread (API; semantics 13.8, 13.12):
+// RunLoopThread (API; semantics 9.16 to 9.22):
 //  - `setup` runs on the thread first; what it throws comes out of init, and the thread is gone. `teardown` runs on it last, when its
 //    run has ended and before its loop does.
 //  - stop is never lost, however early; runLoop.stop() ends a run only, and the thread runs again.

@@ -1,4 +1,4 @@
-// stop and wakeUp from a signal handler (semantics 1.9.5, 13.9): they touch atomics and write to a descriptor, and nothing else; both keep
+// stop and wakeUp from a signal handler (semantics 1.9.5, 1.20): they touch atomics and write to a descriptor, and nothing else; both keep
 // errno. A signal that does neither does not end a wait.
 //
 // A signal's action belongs to the process: each test has a process of its own.

@@ -1,4 +1,5 @@
 // Rules proved here:
+// - Every rule of docs/semantics.md has a number in bold, which begins with the number of the section it stands in.
 // - A rule that a comment cites by its number is one of docs/semantics.md: one that stands there in bold, or a section.
 // - A decision that a comment cites is one of docs/architecture.md.
 // - Nobody refers to notes that are not in the checkout.
@@ -7,22 +8,31 @@ import Testing
 
 /// The numbers that a page defines, and who cites others.
 private struct Rules {
-    /// As they are written: "1.7 #3".
+    /// As they are written: "1.9.5".
     private(set) var numbers: Set<String> = []
     private(set) var sections: Set<String> = []
+    /// Rules without a number, and those whose number is another section's.
+    private(set) var misnumbered: [String] = []
 
     init(_ semantics: Checkout.File) {
+        var section = ""
+        let rules = Set(semantics.cells(under: "Rule").map(\.line.number))
         for line in semantics.lines {
-            if line.text.hasPrefix("## ") { sections.formUnion(parse(line.text.dropFirst(3)).prefix(1).map(\.text)) }
-            let parts = line.text.components(between: "**")
-            for part in parts where part.utf8.first.map(isDigit) ?? false { numbers.formUnion(parse(part).map(\.text)) }
+            if line.text.hasPrefix("## "), let number = parse(line.text.dropFirst(3)).first?.text {
+                section = number
+                sections.insert(number)
+            }
+            let own = line.text.components(between: "**").filter { $0.utf8.first.map(isDigit) ?? false }.flatMap { parse($0).map(\.text) }
+            numbers.formUnion(own)
+            for number in own where !number.hasPrefix(section + ".") { misnumbered.append("line \(line.number): \(number)") }
+            if own.isEmpty && rules.contains(line.number) { misnumbered.append("line \(line.number): no number") }
         }
     }
 
-    /// Whether the number is a rule's, the beginning of several (1.7 of 1.7 #3, 11.1 of 11.1.4), or a section's.
+    /// Whether the number is a rule's, the beginning of several (1.9 of 1.9.5), or a section's.
     func has(_ number: String) -> Bool {
         numbers.contains(number) || sections.contains(number)
-            || number.contains(".") && numbers.contains { $0.hasPrefix(number + " ") || $0.hasPrefix(number + ".") }
+            || number.contains(".") && numbers.contains { $0.hasPrefix(number + ".") }
     }
 
     func deadCitations(in file: Checkout.File) -> [String] {
@@ -34,7 +44,7 @@ private struct Rules {
 /// Rules that a file cites, in these forms:
 ///
 ///     // … (semantics 1.5, 3.4 to 3.9; …):      the number of a section too
-///     // … the reason (1.7 #3).
+///     // … the reason (1.9, 3.4).
 ///     // 4.1  What the rule says                 also the number alone, of the section that the first line names: "semantics 5"
 ///     // MARK: 4.1 and 1.5                       likewise
 ///     because: "1.6"
@@ -53,7 +63,7 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
         add(line, behindName)
         for piece in line.prose.split(separator: "(").dropFirst() where behindName.isEmpty {
             let inside = piece.prefix { $0 != ")" }
-            if inside.utf8.allSatisfy({ isDigit($0) || "., #".utf8.contains($0) }) {
+            if inside.utf8.allSatisfy({ isDigit($0) || "., ".utf8.contains($0) }) {
                 add(line, parse(inside).map(\.text).filter { $0.contains(".") })
             }
         }
@@ -96,13 +106,11 @@ private func range(_ first: String, _ last: String) -> [String]? {
     return (low + 1..<high).map { "\(first[0]).\($0)" }
 }
 
-/// The numbers of a text that begins with one: "1.5, 1.7 #10 and 9 to 11, for". A word beside "and", "or" and "to" ends them.
+/// The numbers of a text that begins with one: "1.5, 1.7 and 9 to 11, for". A word beside "and", "or" and "to" ends them.
 private func parse(_ text: Substring) -> [(text: String, isRange: Bool)] {
     var found: [(text: String, isRange: Bool)] = []
     for word in text.split(separator: " ") {
-        if word.first == "#", let last = found.popLast() {
-            found.append(("\(last.text) #\(word.dropFirst().prefix { $0.isNumber })", false))
-        } else if word.utf8.first.map(isDigit) ?? false {
+        if word.utf8.first.map(isDigit) ?? false {
             var number = word.prefix { $0.isNumber || $0 == "." }
             while number.last == "." { number = number.dropLast() }  // ends: a dot goes a turn
             found.append((String(number), false))
@@ -138,6 +146,17 @@ extension Substring {
         #expect(count > 200)
     }
 
+    @Test func `each rule has a number of its section`() throws {
+        let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
+        for rule in rules.misnumbered { Issue.record("docs/semantics.md, \(rule)") }
+    }
+
+    @Test(arguments: ["| **1.5** A |", "| A |", "Text (**12.1**).", "## 21. Else\n| **2.1** A |"])
+    func `a rule without a number of its section is found`(row: String) {
+        let page = "## 2. Runs\n| Rule | Tests |\n|---|---|\n| **2.1, 2.2** A |\n| **2.3.1** A |\n\(row)\n\n| Other |\n|---|\n| A |"
+        #expect(Rules(Checkout.file("docs/semantics.md", page)).misnumbered.count == 1)
+    }
+
     @Test func `decisions that are cited are there`() throws {
         let architecture = try #require(Checkout.file(at: "docs/architecture.md"))
         let decisions = architecture.lines.filter { $0.text.hasPrefix("### ") }.compactMap { parse($0.text.dropFirst(4)).first?.text }
@@ -158,10 +177,10 @@ extension Substring {
     }
 
     private static let page =
-        "## 1. Runs\n## 5. Timers\n| **1.5** A |\n| **1.7 #3** B |\n| **5.1, 5.2** C |\nText (**5.15**).\n| **5.3** |\n| **11.1.4** |"
+        "## 1. Runs\n## 5. Timers\n| **1.5** A |\n| **1.7** B |\n| **5.1, 5.2** C |\nText (**5.15**).\n| **5.3** |\n| **11.1.4** |"
 
     @Test(arguments: [
-        "// A test (semantics 1.6):", "// A test (semantics 1.5, 2.1; 5.9 s):", "// Because of that (1.7 #4).", "// Nothing (3.8).",
+        "// A test (semantics 1.6):", "// A test (semantics 1.5, 2.1; 5.9 s):", "// Because of that (1.8).", "// Nothing (3.8).",
         "// 4.1  A rule",
         "// Timers (semantics 5):\n//  4  A rule", "// Timers (semantics 5):\n    // MARK: 4", "    // MARK: 1.6, from afar",
         "x(because: \"5.4\")",
@@ -173,7 +192,7 @@ extension Substring {
     }
 
     @Test(arguments: [
-        "// A test (semantics 1.5, 1.7 #3, 5.15; RunLoop.swift):", "// Because of that (1.7 #3, 5.1).", "// Nothing (since 3.8).",
+        "// A test (semantics 1.5, 1.7, 5.15; RunLoop.swift):", "// Because of that (1.7, 5.1).", "// Nothing (since 3.8).",
         "// 5.1  A rule",
         "// Timers (semantics 5):\n//  3  A rule", "// Timers (semantics 5):\n    // MARK: 1 and 2", "x(because: \"5.2\")",
         "// Ports (semantics 11.1):",

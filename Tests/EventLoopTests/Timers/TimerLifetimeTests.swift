@@ -3,7 +3,7 @@
 //     invalid timer it does nothing.
 // 20  invalidate frees the handler.
 // 16  When the last timer of a mode goes, its wake-up goes too: no stray pass at the old date.
-//     (13.14) An on-demand timer keeps its mode from being empty even without a date; nextTimerFire does not count it then. It
+// 22  An on-demand timer keeps its mode from being empty even without a date; nextTimerFire does not count it then. It
 //     fires once for each setting of nextFire, and stays valid.
 
 import EventLoop
@@ -174,7 +174,7 @@ import Testing
         Issue.record("the timer came first twenty times")
     }
 
-    // MARK: On demand
+    // MARK: 22
 
     @Test func `an on-demand timer fires once for each setting of its date, and stays valid`() throws {
         let trace = try onSimulatedTime { loop, clock in
