@@ -42,6 +42,8 @@ struct FrameInlet: ~Copyable {
 
     /// A server's replies bring no descriptors. What a hostile one sends with them is closed.
     private let takesDescriptors: Bool
+    /// While more descriptors than this wait to be closed, an inlet that takes none fails when it receives another.
+    private static let unwantedLimit = 64
 
     init(maximumLength: Int, takesDescriptors: Bool, scratch: UnsafeMutableRawBufferPointer) {
         decoder = FrameDecoder(maximumLength: maximumLength)
@@ -66,8 +68,9 @@ struct FrameInlet: ~Copyable {
         var isTruncated = false
         let limit = min(limit, scratch.count)
         let count = receiveAll(descriptor, limit, manner, &isTruncated)
+        let bringsUnwanted = !takesDescriptors && (isTruncated || !passed.isEmpty)
         // Taken all the same: the kernel would close what nobody takes, on this thread.
-        if !takesDescriptors && !passed.isEmpty { closePassed() }
+        if bringsUnwanted { closePassed() }
         if count < 0 {
             switch errno {
             case EAGAIN: return .wouldBlock
@@ -75,7 +78,10 @@ struct FrameInlet: ~Copyable {
             case let code: return .failed(.system(operation: "recvmsg", errno: code))
             }
         }
-        if isTruncated && takesDescriptors { return .failed(.system(operation: "receiving descriptors", errno: EMFILE)) }
+        if bringsUnwanted && (isTruncated || DescriptorCloser.pending > Self.unwantedLimit) {
+            return .failed(.protocolViolation("the server sent descriptors with its replies, more than could be closed"))
+        }
+        if isTruncated { return .failed(.system(operation: "receiving descriptors", errno: EMFILE)) }
         if count == 0 { return .ended }
         decoder.append(UnsafeRawBufferPointer(rebasing: scratch[..<Int(count)]))
         return checkDescriptors()

@@ -74,3 +74,23 @@ func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async th
 }
 
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
+
+/// Runs `body` while the process has `free` unused descriptors, then releases the others. For a process of its own.
+func withoutFreeDescriptors<R>(but free: Int = 0, _ body: () -> R) -> R {
+    var limit = rlimit()
+    getrlimit(resourceOfDescriptors, &limit)
+    limit.rlim_cur = min(limit.rlim_cur, 256)
+    setrlimit(resourceOfDescriptors, &limit)
+    var used: [Int32] = []
+    while case let descriptor = fcntl(0, F_DUPFD_CLOEXEC, 0), descriptor >= 0 { used.append(descriptor) }  // ends: at the limit
+    for descriptor in used.suffix(free) { close(descriptor) }
+    used.removeLast(min(free, used.count))
+    defer { for descriptor in used { close(descriptor) } }
+    return body()
+}
+
+#if canImport(Glibc)
+private let resourceOfDescriptors = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+#else
+private let resourceOfDescriptors = RLIMIT_NOFILE
+#endif

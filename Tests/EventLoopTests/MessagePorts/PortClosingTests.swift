@@ -158,15 +158,58 @@ private final class LingeringSocket {
         #expect(took < Self.limit)
     }
 
+    @Test func `a server that keeps sending descriptors loses its client before the client runs out of descriptors`() throws {
+        let lingering = try LingeringSocket()
+        let pair = SocketPair()
+        let scratch = FrameInlet.makeScratch()
+        defer { scratch.deallocate() }
+        var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, scratch: scratch)
+        let before = DescriptorCloser.pending
+        // A single descriptor beside a reply is closed, and the reply is received.
+        let reply = rawFrame(3, length: 1, body: [5, 1])
+        sendRaw(pair.far, reply, lingering.descriptor)
+        var isReceived = false
+        if case .received = inlet.receive(from: pair.near) { isReceived = true }
+        #expect(isReceived)
+        // The close of a last copy blocks, so these keep all threads busy and the others have to wait.
+        let others = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
+        for other in others {
+            sendRaw(pair.far, reply, other.descriptor)
+            other.letGo()
+            _ = inlet.receive(from: pair.near)
+        }
+        var turns = 0
+        while turns < 20 {  // ends: at its limit
+            turns += 1
+            sendRaw(pair.far, reply, [Int32](repeating: lingering.descriptor, count: 60))
+            if case .failed(.protocolViolation) = inlet.receive(from: pair.near) { break }
+        }
+        #expect(turns < 20 && DescriptorCloser.pending < before + 200, "\(turns) turns, \(DescriptorCloser.pending) pending")
+        withExtendedLifetime((lingering, others)) {}
+    }
+
+    @Test func `a client without free descriptors ends its connection to a server that sends some`() async {
+        await #expect(processExitsWith: .success) {
+            let pair = SocketPair()
+            var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, scratch: FrameInlet.makeScratch())
+            sendRaw(pair.far, rawFrame(3, length: 1, body: [5, 1]), 0)
+            let isFailed = withoutFreeDescriptors {
+                if case .failed(.protocolViolation) = inlet.receive(from: pair.near) { true } else { false }
+            }
+            exit(isFailed ? 0 : 1)
+        }
+    }
+
     @Test func `what is closed elsewhere is closed in the end, and in a child of fork too`() async {
         await #expect(processExitsWith: .success) {
             func closesAll() -> Bool {
-                let pipes = (0..<100).map { _ in SocketPair() }
-                // The far end reads the end of file when nobody has the near one any more.
-                let copies = pipes.map { fcntl($0.near, F_DUPFD_CLOEXEC, 0) }
+                let pairs = (0..<100).map { _ in SocketPair() }
+                let copies = pairs.map { fcntl($0.near, F_DUPFD_CLOEXEC, 0) }
                 for copy in copies { DescriptorCloser.close(copy) }
                 for _ in 0..<60_000 where DescriptorCloser.pending > 0 { usleep(1_000) }
-                return DescriptorCloser.pending == 0 && copies.allSatisfy { fcntl($0, F_GETFD) < 0 }
+                // Another thread may have a new file under the same number.
+                let areClosed = zip(pairs, copies).allSatisfy { FileIdentity(of: $1) != FileIdentity(of: $0.near) }
+                return DescriptorCloser.pending == 0 && areClosed
             }
             let isClosed = closesAll()
             let end = inForkedChild { closesAll() ? 0 : 1 }
