@@ -115,6 +115,8 @@ extension PortServer {
     }
 
     private func takeUpDeferred() {
+        // `settle` watches each of them again when its turn comes.
+        for connection in deferred { connection.isDeferred = false }
         ready += deferred
         deferred = []
     }

@@ -211,6 +211,9 @@ final class PortServer: @unchecked Sendable {
             forgetTaken()
             if unsentBytes > 0 && !connection.isClosed && mustWaitForReplies(connection) {
                 deferred.append(connection)
+                connection.isDeferred = true
+                // Whatever else it has sent stays in the kernel. A watch for reading would keep the set readable, and the loop would spin.
+                settle(connection)
                 continue
             }
             connection.isQueued = false
@@ -302,7 +305,7 @@ final class PortServer: @unchecked Sendable {
             connection.isQueued = true
             ready.append(connection)
         }
-        watch(connection, !connection.outlets.isEmpty ? .write : connection.isWaiting ? nil : .read)
+        watch(connection, !connection.outlets.isEmpty ? .write : connection.isWaiting || connection.isDeferred ? nil : .read)
         count(connection)
     }
 

@@ -28,6 +28,8 @@ final class ServedConnection {
     @exclusivity(unchecked) var watched: Readiness? = .read
     /// It is not read until there is room for its frame, or for descriptors.
     @exclusivity(unchecked) var isWaiting = false
+    /// Its complete frame waits until clients have read replies.
+    @exclusivity(unchecked) var isDeferred = false
     /// A message of it has been handled.
     @exclusivity(unchecked) var hasSpoken = false
     /// The process had few descriptors left when it was accepted.

@@ -7,6 +7,7 @@
 
 #if os(Linux)
 
+import CPlatform
 import EventLoopTestSupport
 import Glibc
 import Testing
@@ -169,6 +170,37 @@ private final class Sender {
             }
             #expect(heard.value > before)
             #expect(deaf.prefix(before).allSatisfy { $0.isClosedNow } && !reader.isClosedNow)
+        }
+    }
+
+    @Test func `a deferred request does not keep the port's set readable`() throws {
+        try withServer { server, name, clock in
+            let silent = try (0..<5).map { _ in try RawClient(name) }
+            for client in silent { client.send(rawFrame(length: 0, body: [1])) }
+            let served = Box<Set<UInt64>>([])
+            let answer: (Frame, RunLoop.PassedDescriptors) -> [UInt8]? = { frame, _ in
+                served.change { $0.insert(frame.conversation) }
+                return [UInt8](repeating: 1, count: Self.size)
+            }
+            for _ in 0..<20 { _ = server.serve(answer) }
+            let reader = try RawClient(name)
+            for conversation: UInt64 in [70, 71] {
+                reader.send(rawFrame(length: 0, conversation: conversation, body: [1]))
+                for _ in 0..<20 { _ = server.serve(answer) }
+            }
+            #expect(served.value == [1] && server.somebodyWaits)
+            // The loop watches the set with a level trigger: a connection that stays ready and is not read makes the loop spin.
+            var set = server.set
+            var ready = [cplatform_port_event](repeating: cplatform_port_event(), count: 64)
+            let count = Int(cplatform_port_set_take(&set, &ready, 64))
+            let readyConnections = ready[..<count].compactMap { server.connections[$0.token]?.token }
+            #expect(readyConnections.isEmpty)
+            for _ in 0..<1_000 where !served.value.isSuperset(of: [70, 71]) {
+                clock.advance(by: PortPatience.tick)
+                _ = server.serve(answer)
+                #expect(!reader.isClosedNow)
+            }
+            #expect(served.value == [1, 70, 71])
         }
     }
 
