@@ -36,8 +36,7 @@ final class PortRegistration: Sendable {
         var others: [PortDirectory] = []
         for candidate in candidates {
             // By what it is: one directory under two names (a slash more, a link on the way) has one lock, to be taken once.
-            guard let other = try? PortDirectory(candidate, making: false), !([home] + others).contains(where: { $0.isSame(as: other) })
-            else { continue }
+            guard let other = try open(candidate), !([home] + others).contains(where: { $0.isSame(as: other) }) else { continue }
             others.append(other)
         }
         // In one order for everybody, whatever they call them, so that two that have several in common do not wait for each other.
@@ -52,12 +51,23 @@ final class PortRegistration: Sendable {
         return (PortRegistration(home, file), listener)
     }
 
-    /// Whether the file is still there, for those who look for it by its path.
-    var isInPlace: Bool {
-        guard let identity, let present = try? PortDirectory(directory.candidate, making: false), present.isSame(as: directory) else {
-            return false
+    /// Opens an existing directory; nil if it is missing or not trusted. Throws if it cannot be examined, for example without a free descriptor:
+    /// then it may contain anything.
+    private static func open(_ candidate: PortDirectory.Candidate) throws(RunLoop.PortError) -> PortDirectory? {
+        do { return try PortDirectory(candidate, making: false) } catch {
+            switch error {
+            case .missing, .untrusted: return nil
+            case .system(let operation, let errno): throw .system(operation: operation, errno: errno)
+            }
         }
-        return directory.identity(of: file) == identity
+    }
+
+    /// Whether clients still find the file by its path. Throws if that cannot be determined now.
+    var isInPlace: Bool {
+        get throws(RunLoop.PortError) {
+            guard let identity, let present = try Self.open(directory.candidate), present.isSame(as: directory) else { return false }
+            return directory.identity(of: file) == identity
+        }
     }
 
     /// A descriptor that becomes readable when the file may have gone; negative where there is none.

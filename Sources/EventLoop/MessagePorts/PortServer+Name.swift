@@ -16,13 +16,21 @@ extension PortServer {
     /// How many clients that have found the old socket are let in before it goes.
     private static let oldClients = 64
 
-    /// Has the kernel say when the socket's file is removed or its directory moved. Where it cannot, nothing says so.
-    func watchName() {
+    /// Watches for the removal of the socket's file and for a move of its directory. Returns false if the caller has to retry: the system is out of
+    /// a resource, or the file is gone already. Returns true on a system without such a watch, where a removal goes unnoticed.
+    func watchName() -> Bool {
         nameWatch = registration.watchFile()
+        if nameWatch < 0 { return errno == ENOSYS }
         var set = set
-        if nameWatch >= 0 && cplatform_port_set_watch(&set, nameWatch, Self.nameToken, Readiness.read.rawValue, true) != 0 {
-            forgetNameWatch()
-        }
+        if cplatform_port_set_watch(&set, nameWatch, Self.nameToken, Readiness.read.rawValue, true) == 0 { return true }
+        forgetNameWatch()
+        return false
+    }
+
+    /// Schedules the next `checkName`, backing off exponentially.
+    func retryNameLater() {
+        let pause = min(renewal.map { $0.pause * 2 } ?? Self.shortestPause, Self.longestPause)
+        renewal = (clock().advanced(by: pause), pause)
     }
 
     func forgetNameWatch() {
@@ -38,24 +46,28 @@ extension PortServer {
     /// The file has been touched, or it is time to try again.
     func checkName() {
         cplatform_drain_file_watch(nameWatch)
-        if hasLostName || registration.isInPlace {
+        if hasLostName {
             renewal = nil
             return
         }
+        // First the watch, then the check, so that a removal in between is noticed.
+        var isWatched = nameWatch >= 0 || watchName()
         do throws(RunLoop.PortError) {
-            try takeNameAgain()
-            renewal = nil
-        } catch .nameInUse {
-            // Two owners of one name would be worse than none: the other one has it.
-            hasLostName = true
-            renewal = nil
+            do throws(RunLoop.PortError) {
+                if try !registration.isInPlace { isWatched = try takeNameAgain() }
+            } catch .nameInUse {
+                // The directory may be back, so that the port that answered is this one. Otherwise another port has the name, and this one must
+                // end: a name has one owner.
+                hasLostName = try !registration.isInPlace
+            }
+            if isWatched || hasLostName { renewal = nil } else { retryNameLater() }
         } catch {
-            let pause = min(renewal.map { $0.pause * 2 } ?? Self.shortestPause, Self.longestPause)
-            renewal = (clock().advanced(by: pause), pause)
+            retryNameLater()
         }
     }
 
-    private func takeNameAgain() throws(RunLoop.PortError) {
+    /// Returns whether the new file is watched, or cannot be on this system; false if `watchName` has to be retried.
+    private func takeNameAgain() throws(RunLoop.PortError) -> Bool {
         let (new, socket) = try PortRegistration.take(name, backlog: Self.backlog, patience: .zero)
         var set = set
         if cplatform_port_set_watch(&set, socket, Self.listenerToken, Readiness.read.rawValue, true) != 0 {
@@ -74,7 +86,7 @@ extension PortServer {
             cplatform_port_set_forget(&set, socket)
             new.withdraw()
             DescriptorCloser.end(socket)
-            return
+            return true
         }
         let old = (registration, listener)
         (registration, listener) = (new, socket)
@@ -84,6 +96,6 @@ extension PortServer {
         cplatform_port_set_forget(&set, old.1)
         DescriptorCloser.end(old.1)
         forgetNameWatch()
-        watchName()
+        return watchName()
     }
 }

@@ -120,7 +120,10 @@ final class PortServer: @unchecked Sendable {
         quota = PortRoom(longest: Frame.headerSize + maximumLength + Frame.sealSize, atLeast: roomAtLeast)
         // The rest is for the program, and for new clients. A message that has all it may have must find room.
         self.descriptorLimit = descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4)
-        watchName()
+        if !watchName() {
+            retryNameLater()
+            settleAlarm()
+        }
     }
 
     deinit {

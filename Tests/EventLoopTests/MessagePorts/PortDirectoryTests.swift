@@ -216,6 +216,22 @@ import Testing
         }
     }
 
+    @Test func `no port takes a name while one of the directories cannot be opened, because the name may be in it`() throws {
+        inTemporaryDirectory { path in
+            let candidates = [path + "/ports", path + "/" + String(repeating: "x", count: 300)].map {
+                PortDirectory.Candidate(path: $0, parentIsOurs: false)
+            }
+            do throws(RunLoop.PortError) {
+                let (registration, listener) = try PortRegistration.take(try PortName("name"), backlog: 1, in: candidates)
+                registration.withdraw()
+                close(listener)
+                Issue.record("the name was taken")
+            } catch {
+                if case .system(_, ENAMETOOLONG) = error {} else { Issue.record("\(error)") }
+            }
+        }
+    }
+
     @Test func `a directory that is not trusted is closed once`() async {
         // In a process of its own: a second close would take a descriptor from whoever has got the number meanwhile.
         await #expect(processExitsWith: .success) {

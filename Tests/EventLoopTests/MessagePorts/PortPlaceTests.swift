@@ -124,6 +124,44 @@ import Testing
         try running.end()
     }
 
+    @Test func `a port that could not watch its file retries, and notices a removal after that`() async {
+        // In a process of its own: it uses up all descriptors.
+        await #expect(processExitsWith: .success) {
+            let clock = RunLoop.ManualClock()
+            let name = try PortName(freshName())
+            let server = try PortServer(name, maximumLength: 100, clock: { clock.now })
+            server.forgetNameWatch()
+            let isRetrying = withoutFreeDescriptors {
+                server.checkName()
+                return server.renewal != nil && !server.hasLostName && server.nameWatch < 0
+            }
+            clock.advance(by: .seconds(1))
+            _ = server.serve { _, _ in nil }
+            let isWatched = server.renewal == nil && !server.hasLostName && server.nameWatch >= 0
+            let path = portDirectory + "/" + name.fileName
+            unlink(path)
+            _ = server.serve { _, _ in nil }
+            let isBack = access(path, F_OK) == 0
+            server.withdraw()
+            server.end()
+            exit(isRetrying && isWatched && isBack ? 0 : 1)
+        }
+    }
+
+    @Test func `without a free descriptor a port does not conclude that its file is gone`() async {
+        await #expect(processExitsWith: .success) {
+            let (registration, listener) = try PortRegistration.take(try PortName(freshName()), backlog: 1)
+            let failure = withoutFreeDescriptors { () -> RunLoop.PortError? in
+                do throws(RunLoop.PortError) { return try registration.isInPlace ? nil : .notFound } catch { return error }
+            }
+            let isInPlace = try registration.isInPlace
+            registration.withdraw()
+            close(listener)
+            if case .system(_, EMFILE)? = failure, isInPlace { exit(0) }
+            exit(1)
+        }
+    }
+
     @Test(arguments: [false, true])
     func `a port whose directory goes is found in a new one`(isMoved: Bool) throws {
         try inTemporaryDirectory { path in
