@@ -16,9 +16,7 @@ public final class CaseWatchdog: Sendable {
 
     public init() {
         let (current, count, over) = (current, count, over)
-        _ = plainThread {
-            // Nobody joins it, and ThreadSanitizer is to know that.
-            pthread_detach(pthread_self())
+        let thread = plainThread {
             var entry = pollfd(fd: over.readEnd, events: Int16(POLLIN), revents: 0)
             var seen = -1
             while poll(&entry, 1, 600_000) <= 0 {  // ends: with the cases, or with the process
@@ -26,6 +24,7 @@ public final class CaseWatchdog: Sendable {
                 seen = count.value
             }
         }
+        thread.detach()
     }
 
     /// The next case begins.

@@ -50,8 +50,16 @@ public final class JoinableThread<R: Sendable>: Sendable {
         thread.withLock { $0 = start.launch() }
     }
 
-    deinit {
-        if let handle = thread.withLock({ $0 }) { detachThread(handle) }
+    deinit { detach() }
+
+    /// Tells the C library and ThreadSanitizer that nobody joins the thread. A thread that is neither joined nor detached is detached when the
+    /// last reference to this object goes.
+    public func detach() {
+        let handle = thread.withLock { handle in
+            defer { handle = nil }
+            return handle
+        }
+        if let handle { detachThread(handle) }
     }
 
     /// Waits until the thread has ended, its exit handlers included. Throws what the body threw, and `WaitedTooLong` if the thread does not end;
