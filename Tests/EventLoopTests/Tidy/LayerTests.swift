@@ -1,70 +1,73 @@
 // Rules proved here, which no compiler states:
-// - A file names the types of its own layer and of those below it, not of those above (docs/architecture.md).
+// - A file uses types and members of its own layer and of those below it, not of those above (docs/architecture.md).
 // - CLibevent is imported in Libevent/ only; nothing in the library imports Foundation or Dispatch.
 // - Of the libraries, one imports Foundation, and one Swift Testing.
 // - The ten steps stand in RunLoop+Run.swift, once each and in order, without `#if` and without locks.
 // - Whatever claims to be safe without the compiler's word says why, beside the claim.
 // - No file of the library is over 400 lines.
+// And of the check itself: it sees an upward use in small made-up trees, and takes nothing else for one.
 
 import Foundation
 import Testing
 
-private let layers = ["Base", "Libevent", "Poller", "Items", "Mode", "Loop", "Concurrency", "Threads", "MessagePorts"]
+/// From the lowest level up. Folders of one level know nothing of each other.
+private let levels = [
+    ["Base"], ["Libevent"], ["Poller"], ["Items"], ["Mode"], ["Loop"], ["Sockets", "Signals", "Ports"], ["Processes"], ["Concurrency"],
+    ["Threads"], ["MessagePorts"],
+]
+
+/// `RunLoop` is the name that the lower layers know of a layer above: memberships refer to their loop, and closures get it. They call none of its
+/// members.
+private let layering = Layering(levels, forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"])
+
+/// A name that means something else where it seems to mean a member of a layer above.
+private struct NameException {
+    let name: String
+    /// Where: the beginning of the files' paths.
+    let prefix: String
+    let reason: String
+
+    func covers(_ use: UpwardUse) -> Bool { use.name == name && use.file.hasPrefix(prefix) }
+}
+
+private let exceptions = [
+    NameException(name: "add", prefix: "Base/", reason: "of Atomic"),
+    NameException(name: "allocate", prefix: "Base/", reason: "of UnsafeMutablePointer"),
+    NameException(name: "contains", prefix: "Items/Observer.swift", reason: "of OptionSet"),
+    NameException(name: "failure", prefix: "Poller/", reason: "of Result"),
+    NameException(name: "joined", prefix: "Items/", reason: "of Sequence"),
+    NameException(name: "offset", prefix: "Poller/", reason: "of enumerated()"),
+    NameException(name: "release", prefix: "", reason: "of Unmanaged"),
+    NameException(name: "resume", prefix: "", reason: "of a continuation"),
+    NameException(name: "size", prefix: "", reason: "of MemoryLayout"),
+    NameException(name: "take", prefix: "Base/", reason: "of Optional"),
+    NameException(name: "ticks", prefix: "Loop/RunLoop+Statistics.swift", reason: "a label of a tuple"),
+    NameException(name: "value", prefix: "Base/", reason: "of a dictionary's element"),
+]
 
 private struct SourceFile {
     let layer: String
     let name: String
     let lines: [Substring]
-    /// Without comments and string literals.
-    let code: [String]
-    /// The identifiers of the code.
-    let words: Set<String>
-    /// The types declared at the top of the file, or directly in an extension of RunLoop.
-    let declaredTypes: [String]
+    let layered: LayeredFile
 
     init(layer: String, name: String, text: String) {
         self.layer = layer
         self.name = name
         lines = text.utf8.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { Substring($0) }
-        code = lines.map(withoutCommentAndLiterals)
-        words = Set(code.flatMap(identifiers))
-        declaredTypes = code.compactMap(declaredType)
+        layered = LayeredFile(folder: layer, name: name, text: text)
     }
+
+    /// The modules that the file imports.
+    var imports: [String] { importedModules(layered.source.tokens) }
 }
 
-// Bytes and not regular expressions, which take most of a minute for the library's lines in a debug build on a busy machine.
-
-private func withoutCommentAndLiterals(_ line: Substring) -> String {
-    let (quote, slash) = (UInt8(ascii: "\""), UInt8(ascii: "/"))
-    var kept: [UInt8] = []
-    var isInLiteral = false
-    for byte in line.utf8 {
-        if byte == quote { isInLiteral.toggle() } else if isInLiteral { continue }
-        if byte == slash && kept.last == slash { return String(decoding: kept.dropLast(), as: UTF8.self) }
-        kept.append(byte)
+/// `internal import CPlatform`, `import struct Foundation.Date`.
+private func importedModules(_ tokens: [Token]) -> [String] {
+    tokens.indices.filter { tokens[$0].text == "import" }.compactMap { position in
+        tokens[(position + 1)...].first { !["struct", "class", "enum", "protocol", "typealias", "func", "var", "let"].contains($0.text) }?
+            .text
     }
-    return String(decoding: kept, as: UTF8.self)
-}
-
-private func identifiers(_ code: String) -> [String] {
-    code.utf8.split { byte in
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"),
-            UInt8(ascii: "_"), 128...:
-            false
-        default: true
-        }
-    }.map { String(Substring($0)) }
-}
-
-/// The type that a line at the top of a file, or directly in an extension, declares for others.
-private func declaredType(_ code: String) -> String? {
-    let spaces = code.utf8.prefix { $0 == UInt8(ascii: " ") }.count
-    guard spaces == 0 || spaces == 4, !code.hasPrefix("private") else { return nil }
-    let words = identifiers(code)
-    guard let kind = words.firstIndex(where: { ["class", "struct", "enum", "protocol", "typealias"].contains($0) }) else { return nil }
-    let modifiers: Set<String> = ["public", "private", "fileprivate", "internal", "final", "indirect"]
-    return words[..<kind].allSatisfy(modifiers.contains) && kind + 1 < words.count ? words[kind + 1] : nil
 }
 
 /// Read once for all tests.
@@ -75,36 +78,32 @@ private func libraryFiles() throws -> [SourceFile] { try filesOfLibrary.get() }
 private func readLibrary() throws -> [SourceFile] {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .appendingPathComponent("../../../Sources/EventLoop").standardizedFileURL
-    return try layers.flatMap { layer in
-        try FileManager.default.contentsOfDirectory(at: root.appendingPathComponent(layer), includingPropertiesForKeys: nil)
-            .filter { $0.pathExtension == "swift" }
-            .map { url in
-                SourceFile(layer: layer, name: url.lastPathComponent, text: try String(contentsOf: url, encoding: .utf8))
-            }
+    // Paths inside the folder: a layer may have rooms.
+    return try FileManager.default.subpathsOfDirectory(atPath: root.path).filter { $0.hasSuffix(".swift") }.sorted().map { path in
+        let parts = path.split(separator: "/")
+        return SourceFile(
+            layer: String(parts[0]), name: String(parts.last!),  // a path has a part
+            text: try String(contentsOf: root.appendingPathComponent(path), encoding: .utf8))
     }
 }
 
 @Suite struct LayerTests {
-    @Test func `a file names its own layer and those below it only`() throws {
+    @Test func `a file uses types and members of its own layer and of those below it only`() throws {
         let files = try libraryFiles()
         #expect(files.count > 40)
-        // Names that several layers use for things of their own say nothing.
-        let common: Set<String> = ["RunLoop", "State", "Flag", "Outcome", "Ready", "Header"]
-        for (index, layer) in layers.enumerated() {
-            let above = Set(files.filter { layers.firstIndex(of: $0.layer)! > index }.flatMap(\.declaredTypes)).subtracting(common)
-            let own = Set(files.filter { layers.firstIndex(of: $0.layer)! <= index }.flatMap(\.declaredTypes))
-            for file in files where file.layer == layer {
-                let named = file.words.intersection(above).subtracting(own)
-                #expect(named.isEmpty, "\(layer)/\(file.name) names \(named.sorted()) of a layer above")
-            }
+        #expect(Set(files.map(\.layer)) == Set(levels.flatMap { $0 }), "the folders of the library are the layers listed here")
+        let uses = layering.upwardUses(in: files.map(\.layered))
+        for use in uses where !exceptions.contains(where: { $0.covers(use) }) { Issue.record("\(use), which lies above it") }
+        for exception in exceptions where !uses.contains(where: exception.covers) {
+            Issue.record("nothing needs the exception for \(exception.name) any more; take it out of the list")
         }
     }
 
     @Test func `libevent is imported in its folder only, and Foundation and Dispatch nowhere`() throws {
         for file in try libraryFiles() {
-            let imports = file.code.filter { $0.contains("import ") }
-            #expect(file.layer == "Libevent" || !imports.contains { $0.contains("CLibevent") }, "\(file.name)")
-            #expect(!imports.contains { $0.contains("Foundation") || $0.contains("Dispatch") }, "\(file.name)")
+            let imports = file.imports
+            #expect(file.layer == "Libevent" || !imports.contains("CLibevent"), "\(file.name)")
+            #expect(!imports.contains { $0.hasPrefix("Foundation") || $0.hasPrefix("Dispatch") }, "\(file.name)")
         }
     }
 
@@ -117,12 +116,11 @@ private func readLibrary() throws -> [SourceFile] {
             .filter { !$0.hasPrefix("eventloop-") && $0.hasSuffix(".swift") }
         #expect(files.count > 40)
         let importing = try files.filter { file in
-            let lines = try String(contentsOf: sources.appendingPathComponent(file), encoding: .utf8).split(separator: "\n")
-            return lines.contains { line in
-                guard line.contains("import ") else { return false }
-                let words = identifiers(withoutCommentAndLiterals(line)).filter { !["struct", "class", "typealias"].contains($0) }
-                return words.firstIndex(of: "import").map { words[words.index(after: $0)...].first?.hasPrefix(module) ?? false } ?? false
+            let text = try String(contentsOf: sources.appendingPathComponent(file), encoding: .utf8)
+            let imports = text.split(separator: "\n").filter { $0.contains("import ") }.flatMap {
+                importedModules(Lexer.tokens(of: String($0)))
             }
+            return imports.contains { $0.hasPrefix(module) }
         }
         #expect(Set(importing.map { $0.split(separator: "/")[0] }) == [Substring(library)])
     }
@@ -147,5 +145,143 @@ private func readLibrary() throws -> [SourceFile] {
 
     @Test func `no file is over 400 lines`() throws {
         for file in try libraryFiles() { #expect(file.lines.count <= 400, "\(file.name) has \(file.lines.count)") }
+    }
+}
+
+/// A made-up library of three levels, `Low`, `Left` and `Right` side by side, and `High`.
+private struct SeededTree: CustomTestStringConvertible {
+    let testDescription: String
+    let low: String
+    var left = ""
+    var right = ""
+    let high: String
+
+    var upwardUses: [String] {
+        let layering = Layering([["Low"], ["Left", "Right"], ["High"]], forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"])
+        let files = [("Low", low), ("Left", left), ("Right", right), ("High", high)].map {
+            LayeredFile(folder: $0.0, name: "File.swift", text: $0.1)
+        }
+        return layering.upwardUses(in: files).map { "\($0.file):\($0.line) \($0.name)" }
+    }
+}
+
+private let treesWithAnUpwardUse: [(tree: SeededTree, use: String)] = [
+    (
+        SeededTree(
+            testDescription: "a call of a loop's member, though a lower type has one of that name",
+            low: """
+                struct Bag { func add(_ x: Int) {} }
+                final class Member { func join(_ loop: RunLoop) {
+                    loop.add(1) } }
+                """, high: "public final class RunLoop { func add(_ x: Int) {} }"), "Low/File.swift:3 add"
+    ),
+    (
+        SeededTree(
+            testDescription: "a call of an extension of its own type", low: "class Source { func serve() { tellLoops() } }",
+            high: "extension Source { func tellLoops() {} }"), "Low/File.swift:1 tellLoops"
+    ),
+    (
+        SeededTree(
+            testDescription: "a call on self", low: "class Source { func serve() { self.tellLoops() } }",
+            high: "extension RunLoop.Source { func tellLoops() {} }"), "Low/File.swift:1 tellLoops"
+    ),
+    (
+        SeededTree(
+            testDescription: "a call of an extension of what its type inherits from",
+            low: "class Source {}\nfinal class Port: Source { func end() { invalidate() } }\nstruct Count { func invalidate() {} }",
+            high: "extension Source { func invalidate() {} }"), "Low/File.swift:2 invalidate"
+    ),
+    (
+        SeededTree(
+            testDescription: "a call on a receiver that is named for its type",
+            low: "class Source {}\nfunc f(_ source: Source?) { source?.invalidate() }",
+            high: "extension Source { func invalidate() {} }"), "Low/File.swift:2 invalidate"
+    ),
+    (
+        SeededTree(
+            testDescription: "a property of a receiver that could be anything", low: "func f(_ x: [RunLoop]) -> Int { x[0].speed }",
+            high: "extension RunLoop { var speed: Int { 1 } }"), "Low/File.swift:1 speed"
+    ),
+    (
+        SeededTree(
+            testDescription: "a static member", low: "let now = RunLoop.current",
+            high: "class RunLoop { static var current: RunLoop { RunLoop() } }"),
+        "Low/File.swift:1 current"
+    ),
+    (
+        SeededTree(
+            testDescription: "a case of an enumeration", low: "func f(_ x: Any) -> Bool { x == .late }",
+            high: "enum Lateness { case early, late(by: Int) }"),
+        "Low/File.swift:1 late"
+    ),
+    (
+        SeededTree(testDescription: "a type", low: "var slot: Keeper?", high: "struct Keeper {}"), "Low/File.swift:1 Keeper"
+    ),
+    (
+        SeededTree(
+            testDescription: "a type in an extension of RunLoop", low: "var slot: RunLoop.Keeper?",
+            high: "extension RunLoop { struct Keeper {} }"),
+        "Low/File.swift:1 Keeper"
+    ),
+    (
+        SeededTree(testDescription: "a global function", low: "func f() { say() }", high: "func say() {}"), "Low/File.swift:1 say"
+    ),
+    (
+        SeededTree(
+            testDescription: "a use inside a string", low: #"func f(_ x: Any) -> String { "so \(x.speed) much" }"#,
+            high: "struct Train { let speed = 1 }"), "Low/File.swift:1 speed"
+    ),
+    (
+        SeededTree(
+            testDescription: "a folder of the same level", low: "", left: "func f(_ x: Any) { x.depart() }",
+            right: "struct Train { func depart() {} }", high: ""),
+        "Left/File.swift:1 depart"
+    ),
+]
+
+private let treesWithout: [SeededTree] = [
+    SeededTree(
+        testDescription: "downward uses", low: "struct Bag { func add() {} }", left: "func f(_ bag: Bag) { bag.add() }",
+        high: "func g(_ bag: Bag) { f(bag) }"),
+    SeededTree(
+        testDescription: "a name of the forward type, and what it is in the lower folder",
+        low: "struct Member { let loop: RunLoop }\nextension RunLoop { struct Instant {} }\nlet x: RunLoop.Instant? = nil",
+        high: "class RunLoop { func perform() {} }"),
+    SeededTree(
+        testDescription: "comments and literals", low: "// x.speed()\n/* x.speed() */\nlet a = \"x.speed()\"",
+        high: "struct Train { func speed() {} }"),
+    SeededTree(
+        testDescription: "local names, parameters and labels",
+        low: """
+            struct Bag { func f(speed: Int) -> Int { let weight = speed; return weight }
+                func g() { f(speed: 1); [1].forEach { length in print(length) } } }
+            """, high: "extension Bag { var speed: Int { 1 }; var weight: Int { 1 }; var length: Int { 1 } }"),
+    SeededTree(
+        testDescription: "a private member of a type above", low: "func f(_ x: Any) { x.speed() }",
+        high: "struct Train { private func speed() {} }"),
+    SeededTree(
+        testDescription: "a member of a private type above", low: "func f(_ x: Any) { x.speed() }",
+        high: "private struct Train { func speed() {} }"),
+    SeededTree(
+        testDescription: "a private member of its own", low: "struct Train { private let speed = 1; func f() -> Int { speed } }",
+        high: "extension Train { var speed: Int { 2 } }"),
+    SeededTree(
+        testDescription: "a name that both declare, on a receiver that could be anything",
+        low: "struct Bag { func add() {} }\nfunc f(_ x: Any) { x.add() }",
+        high: "class RunLoop { func add() {} }"),
+    SeededTree(
+        testDescription: "a pattern", low: "enum Light { case red }\nfunc f(_ light: Light) { switch light { case .red: break } }",
+        high: "enum Rose { case red }"),
+]
+
+@Suite struct LayeringTests {
+    @Test(arguments: treesWithAnUpwardUse)
+    private func `the check sees an upward use`(seeded: (tree: SeededTree, use: String)) {
+        #expect(seeded.tree.upwardUses == [seeded.use])
+    }
+
+    @Test(arguments: treesWithout)
+    private func `the check takes nothing else for one`(tree: SeededTree) {
+        #expect(tree.upwardUses == [])
     }
 }

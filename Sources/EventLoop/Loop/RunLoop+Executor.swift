@@ -53,3 +53,19 @@ extension RunLoop: SerialExecutor, TaskExecutor {
         )
     }
 }
+
+extension QueuedJob {
+    /// Runs it on the calling thread, which is the loop's, or acts for it after its end.
+    ///
+    /// A job that came by preference runs as code of the loop *and* isolated to it. Calls into the loop's actors then need no hop on the way
+    /// in, one on the way out: that is what makes them cheap, and it is right, because the loop runs one job at a time. A job of an actor runs
+    /// isolated only: told a preference that its task does not have, the runtime would send it through the queue again at every `await`
+    /// that returns to the actor.
+    func run(on loop: RunLoop) { /* DOES CALLOUT */
+        if isPreference {
+            job.runSynchronously(isolatedTo: loop.asUnownedSerialExecutor(), taskExecutor: loop.asUnownedTaskExecutor())
+        } else {
+            job.runSynchronously(on: loop.asUnownedSerialExecutor())
+        }
+    }
+}

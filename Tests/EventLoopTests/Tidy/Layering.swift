@@ -1,0 +1,164 @@
+// Finds what a folder uses of the folders above it: types, and members of types.
+//
+// It reads tokens and knows no types but those that a name tells: the type around a line, and a receiver that is named for its type
+// (`source.…`, `membership.…`, `loop.…`). A member of any other receiver is looked up by its name alone. A name that several folders
+// declare counts for the lowest, so an upward use can hide behind a name that the library declares further down, but never behind the
+// name of a type, of a loop's member, or of a member of the type around it.
+
+/// A file of a layered library.
+struct LayeredFile: Sendable {
+    let folder: String
+    let name: String
+    let source: ScannedSource
+
+    init(folder: String, name: String, text: String) {
+        (self.folder, self.name) = (folder, name)
+        source = ScannedSource(Lexer.tokens(of: text))
+    }
+}
+
+struct UpwardUse: Hashable, CustomStringConvertible {
+    let file: String
+    let line: Int
+    let name: String
+    /// The folders that declare it.
+    let declaredIn: [String]
+
+    var description: String { "\(file):\(line) uses \(name) of \(declaredIn.joined(separator: ", "))" }
+}
+
+/// The folders of a library, from the lowest level up, and who may use whom: a file uses its own folder and the levels below.
+struct Layering {
+    private let levels: [[String]]
+    private let folders: [String]
+    /// Types that every folder may name. Their members count as any other's.
+    private let forwardTypes: Set<String>
+    /// Receivers whose names differ from their types' by more than the first letter.
+    private let receivers: [String: String]
+
+    init(_ levels: [[String]], forwardTypes: Set<String> = [], receivers: [String: String] = [:]) {
+        (self.levels, self.forwardTypes, self.receivers) = (levels, forwardTypes, receivers)
+        folders = levels.flatMap { $0 }
+    }
+
+    func upwardUses(in files: [LayeredFile]) -> [UpwardUse] {
+        let index = DeclarationIndex(files, folders)
+        return files.flatMap { file in
+            let allowed = allowedFolders(of: file.folder)
+            return file.source.uses.compactMap { use -> UpwardUse? in
+                guard let declaring = declaringFolders(of: use, in: file, index, allowed) else { return nil }
+                return UpwardUse(
+                    file: "\(file.folder)/\(file.name)", line: use.line, name: use.name,
+                    declaredIn: folders.indices.filter { declaring.contains($0) }.map { folders[$0] })
+            }
+        }
+    }
+
+    private func allowedFolders(of folder: String) -> FolderSet {
+        var allowed = FolderSet()
+        for level in levels {
+            if level.contains(folder) { break }
+            for lower in level { allowed.insert(folders.firstIndex(of: lower)!) }  // `folders` has all of `levels`
+        }
+        if let own = folders.firstIndex(of: folder) { allowed.insert(own) }
+        return allowed
+    }
+
+    /// The folders that declare what is used; nil if one of them may be used, or if the library does not declare it.
+    private func declaringFolders(of use: ScannedSource.Use, in file: LayeredFile, _ index: DeclarationIndex, _ allowed: FolderSet)
+        -> FolderSet?
+    {
+        let declaring: FolderSet
+        if use.isType {
+            if forwardTypes.contains(use.name) { return nil }
+            declaring = index.types[use.name] ?? FolderSet()
+        } else {
+            switch use.receiver {
+            case .none:
+                // A local name hides a member.
+                if file.source.locals.contains(use.name) || file.source.privateNames.contains(use.name) { return nil }
+                declaring = index.members(named: use.name, of: use.enclosing).union(index.globals[use.name] ?? FolderSet())
+            case .itself:
+                if file.source.privateNames.contains(use.name) { return nil }
+                declaring = index.members(named: use.name, of: use.enclosing.suffix(1))
+            case .named(let receiver):
+                let type = receivers[receiver] ?? (index.isType(receiver) ? receiver : capitalized(receiver))
+                let known = index.members(named: use.name, of: [type])
+                declaring = known.isEmpty ? index.anyMembers(named: use.name, hiddenBy: file) : known
+            case .other:
+                declaring = index.anyMembers(named: use.name, hiddenBy: file)
+            }
+        }
+        return declaring.isEmpty || !declaring.isDisjoint(with: allowed) ? nil : declaring
+    }
+
+    private func capitalized(_ name: String) -> String { name.prefix(1).uppercased() + name.dropFirst() }
+}
+
+/// Folders by their index.
+struct FolderSet {
+    private var bits: UInt32 = 0
+
+    var isEmpty: Bool { bits == 0 }
+    mutating func insert(_ index: Int) { bits |= 1 << UInt32(index) }
+    func contains(_ index: Int) -> Bool { bits & 1 << UInt32(index) != 0 }
+    func isDisjoint(with other: FolderSet) -> Bool { bits & other.bits == 0 }
+
+    func union(_ other: FolderSet) -> FolderSet {
+        var union = self
+        union.bits |= other.bits
+        return union
+    }
+}
+
+/// What all files declare for other files.
+private struct DeclarationIndex {
+    /// Types at the top of a file, or directly in an extension of `RunLoop`, where the public ones stand.
+    private(set) var types: [String: FolderSet] = [:]
+    /// Functions and variables outside of types.
+    private(set) var globals: [String: FolderSet] = [:]
+    private var membersByName: [String: FolderSet] = [:]
+    private var membersByType: [String: [String: FolderSet]] = [:]
+    private var parents: [String: Set<String>] = [:]
+
+    init(_ files: [LayeredFile], _ folders: [String]) {
+        for file in files {
+            guard let folder = folders.firstIndex(of: file.folder) else { continue }
+            for declaration in file.source.declarations {
+                if declaration.isType {
+                    parents[declaration.name, default: []].formUnion(declaration.parents)
+                    if declaration.isExtension || declaration.isPrivate { continue }
+                    if declaration.enclosing.isEmpty || declaration.enclosing == ["RunLoop"] {
+                        types[declaration.name, default: FolderSet()].insert(folder)
+                    }
+                } else if declaration.isPrivate {
+                    continue
+                } else if let type = declaration.enclosing.last {
+                    membersByName[declaration.name, default: FolderSet()].insert(folder)
+                    membersByType[type, default: [:]][declaration.name, default: FolderSet()].insert(folder)
+                } else {
+                    globals[declaration.name, default: FolderSet()].insert(folder)
+                }
+            }
+        }
+    }
+
+    func isType(_ name: String) -> Bool { types[name] != nil || membersByType[name] != nil }
+
+    /// Members of the types, and of what they inherit from.
+    func members(named name: String, of types: [String]) -> FolderSet {
+        guard membersByName[name] != nil else { return FolderSet() }
+        var found = FolderSet()
+        var (left, seen) = (types, Set<String>())
+        while let type = left.popLast() {  // ends: each type is looked at once
+            guard seen.insert(type).inserted else { continue }
+            if let folders = membersByType[type]?[name] { found = found.union(folders) }
+            left += parents[type] ?? []
+        }
+        return found
+    }
+
+    func anyMembers(named name: String, hiddenBy file: LayeredFile) -> FolderSet {
+        file.source.privateNames.contains(name) ? FolderSet() : membersByName[name] ?? FolderSet()
+    }
+}
