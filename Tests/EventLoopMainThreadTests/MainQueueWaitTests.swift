@@ -1,4 +1,4 @@
-// The main queue's handle does not keep a wait from ending (semantics 4, 12; architecture, decisions 6 and 7): with work on the main queue,
+// The main queue's handle does not keep a wait from ending (semantics 4, 12; decisions 6 and 7): with work on the main queue,
 // descriptors of every priority and trigger, and a C event that is always ready at any of libevent's priorities, the limit, a stop, a
 // timer, an urgent source and the main queue itself get through, with epoll, poll and select.
 //

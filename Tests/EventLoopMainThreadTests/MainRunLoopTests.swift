@@ -1,4 +1,4 @@
-// The main loop, on the main thread (semantics 1.4, 1.5, 9.1, 11.1 to 11.5; architecture, decision 7):
+// The main loop, on the main thread (semantics 1.4, 1.5, 9.1, 11.1 to 11.5; decision 7):
 //  - RunLoop.main is the main thread's current loop.
 //  - While it runs in a common mode it serves DispatchQueue.main and @MainActor; in another mode both are held.
 //  - It is never `finished` in a common mode; in another it is, when empty.

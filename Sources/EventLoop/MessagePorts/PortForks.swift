@@ -1,4 +1,4 @@
-// What the named ports of a process share, at rest over every fork: see docs/architecture.md, "Forks".
+// What the named ports of a process share, at rest over every fork: see decision 24.
 
 internal import CPlatform
 

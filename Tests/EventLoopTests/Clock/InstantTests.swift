@@ -1,4 +1,4 @@
-// Instants (API: RunLoop.Instant; semantics 1.11; architecture, decision 9): nanoseconds of a monotonic clock; arithmetic saturates at
+// Instants (API: RunLoop.Instant; semantics 1.11; decision 9): nanoseconds of a monotonic clock; arithmetic saturates at
 // distantPast and distantFuture; rounding is upwards, so that nothing is early. Never early on the real clock either.
 
 import EventLoop

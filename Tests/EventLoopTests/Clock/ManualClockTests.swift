@@ -1,4 +1,4 @@
-// Time that moves only when told to (API: ManualClock; semantics 14.1 to 14.3, 14.5; architecture, decision 9):
+// Time that moves only when told to (API: ManualClock; semantics 14.1 to 14.3, 14.5; decision 9):
 //  - advance moves it, fires the timers that come due on every loop that uses it, and wakes such a loop from another thread.
 //  - With autoAdvance a loop that has nothing ready jumps to its next deadline instead of sleeping: a timer's, or the run's limit.
 //  - Limits and delays go by it; the waits of callers (performAndWait, join) are in real time.

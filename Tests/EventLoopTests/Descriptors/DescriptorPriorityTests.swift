@@ -1,4 +1,4 @@
-// Priorities (API: RunLoop.Priority; semantics 4.1; architecture, decision 6):
+// Priorities (API: RunLoop.Priority; semantics 4.1; decision 6):
 //  - A pass serves the most urgent level that is ready, then asks the kernel again before it goes lower.
 //  - A run that returns after a source serves the most urgent one.
 //  - The lower levels are not lost: they are served when the urgent ones are quiet.

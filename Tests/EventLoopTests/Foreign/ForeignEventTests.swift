@@ -1,4 +1,4 @@
-// C code on a mode's libevent base (API: withEventBase; architecture, decision 8; semantics 12):
+// C code on a mode's libevent base (API: withEventBase; decision 8; semantics 12):
 //  - Its events are served while the mode runs, keep the mode from being empty, and count as handled sources.
 //  - It is called inside the wait: before afterWaiting; yet isWaiting is false in it.
 //  - From its callback a nested run of another mode works; one of the same mode traps with a sentence, and does not hang.

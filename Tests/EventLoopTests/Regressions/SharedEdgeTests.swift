@@ -1,4 +1,4 @@
-// Edge-triggered sources that share a descriptor with others in one mode (semantics 4.2, 4.7, 4.12; architecture, decision 15):
+// Edge-triggered sources that share a descriptor with others in one mode (semantics 4.2, 4.7, 4.12; decision 15):
 //  - Each is told of data that is readable already when it begins to watch: when it is added, when its `events` are set again, when it is
 //    removed and added.
 //  - None is told again of old data because another one begins to watch or ends.

@@ -1,4 +1,4 @@
-// Rule proved here (docs/architecture.md, "Forks"):
+// Rule proved here (decision 24):
 // - What the process shares under a lock is held over every fork: each static lock is locked by a `holdOverFork` of its file, and LoopForks or
 //   PortForks calls it.
 

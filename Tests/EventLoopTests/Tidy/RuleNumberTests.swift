@@ -1,7 +1,7 @@
 // Rules proved here:
 // - Every rule of docs/semantics.md has a number in bold, which begins with the number of the section it stands in.
 // - A rule that a comment cites by its number is one of docs/semantics.md: one that stands there in bold, or a section.
-// - A decision that a comment cites is one of docs/architecture.md.
+// - A decision that is cited has a page in docs/decisions, which is in the index and has the parts of a decision.
 // - Nobody refers to notes that are not in the checkout.
 
 import Testing
@@ -123,6 +123,14 @@ private func parse(_ text: Substring) -> [(text: String, isRange: Bool)] {
     return found
 }
 
+/// "6" for docs/decisions/0006-one-libevent-level.md.
+private func decisionNumber(_ file: Checkout.File) -> String? {
+    guard file.folder == "docs/decisions", let name = file.path.split(separator: "/").last, let number = Int(name.prefix(4)) else {
+        return nil
+    }
+    return String(number)
+}
+
 private func isDigit(_ byte: UInt8) -> Bool { byte >= UInt8(ascii: "0") && byte <= UInt8(ascii: "9") }
 
 extension Substring {
@@ -157,16 +165,32 @@ extension Substring {
         #expect(Rules(Checkout.file("docs/semantics.md", page)).misnumbered.count == 1)
     }
 
-    @Test func `decisions that are cited are there`() throws {
-        let architecture = try #require(Checkout.file(at: "docs/architecture.md"))
-        let decisions = architecture.lines.filter { $0.text.hasPrefix("### ") }.compactMap { parse($0.text.dropFirst(4)).first?.text }
-        #expect(decisions.count >= 20)
-        for file in Checkout.files {
-            for line in file.lines where line.prose.contains("architecture, decision ") {
-                for number in numbers(behind: "architecture, decision", in: line.prose) {
+    @Test func `decisions that are cited are there`() {
+        let decisions = Checkout.files.compactMap(decisionNumber)
+        #expect(decisions.count >= 26 && Set(decisions).count == decisions.count)
+        var count = 0
+        for file in Checkout.files where !file.path.hasSuffix("RuleNumberTests.swift") {
+            for line in file.lines {
+                for number in ["decision", "decisions"].flatMap({ numbers(behind: $0, in: line.prose) }) {
+                    count += 1
                     #expect(decisions.contains(number), "\(file.path):\(line.number) cites decision \(number)")
                 }
             }
+        }
+        #expect(count > 20)
+    }
+
+    @Test func `a decision has its parts, and is in the index`() throws {
+        let index = try #require(Checkout.file(at: "docs/decisions/README.md"))
+        for page in Checkout.files {
+            guard let number = decisionNumber(page) else { continue }
+            let name = page.path.split(separator: "/").last!
+            #expect(index.lines.contains { $0.text.hasPrefix("| \(number) | [") && $0.text.contains("](\(name))") }, "\(name)")
+            #expect(page.lines.first?.text.hasPrefix("# \(number). ") ?? false, "\(name)")
+            let heads = page.lines.flatMap { $0.text.hasPrefix("**") ? $0.text.components(between: "**").prefix(1) : [] }
+            let parts = heads.filter { ["Context.", "Decision.", "Measurement.", "Consequences.", "What would overturn it."].contains($0) }
+            let required = ["Context.", "Decision.", "Consequences.", "What would overturn it."]
+            #expect(parts.filter { $0 != "Measurement." }.map(String.init) == required, "\(name)")
         }
     }
 

@@ -1,5 +1,5 @@
-// Waits that the kernel refuses, and files that the kernel reports under a number nobody watches (semantics 4.17, 4.18; architecture,
-// decision 14):
+// Waits that the kernel refuses, and files that the kernel reports under a number nobody watches (semantics 4.17, 4.18; decision
+// 14):
 //  - A loop whose epoll descriptor was closed by code that does not own it ends the program with a sentence that names the errno.
 //  - A descriptor that is closed before its source is invalidated, while a duplicate of it is open, does not spin the wait: the loop
 //    makes a new base, says which source it was, and serves the others.

@@ -1,4 +1,4 @@
-// C events and the loop's own sources in one wait (semantics 12; architecture, decisions 6 and 8):
+// C events and the loop's own sources in one wait (semantics 12; decisions 6 and 8):
 //  - A C event that is always ready, at any of libevent's priorities, starves no source of the loop, and no source starves a C event.
 //  - A poll ends although C events of two priorities are always ready.
 //  - A C event that activates itself in its own callback does not keep the wait from ending.

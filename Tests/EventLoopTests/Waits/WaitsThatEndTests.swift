@@ -1,4 +1,4 @@
-// No event keeps a wait from ending (semantics 4 and 12; architecture, decision 6): stops, limits, wake-ups, urgent sources and timers get
+// No event keeps a wait from ending (semantics 4 and 12; decision 6): stops, limits, wake-ups, urgent sources and timers get
 // through within a bounded number of libevent's rounds, whatever is ready and at whatever priority, with epoll, poll and select.
 //
 // Each backend has a process of its own: libevent reads EVENT_NOEPOLL and EVENT_NOPOLL when a base is made, and a wait that does not end
