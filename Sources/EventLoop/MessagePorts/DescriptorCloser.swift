@@ -1,7 +1,7 @@
-// Closing what others have sent: on threads that may block.
+// Closes descriptors that came from other processes, on threads that may block.
 //
-// Lifecycle: made when the process first has something to close here, and never freed; its threads are started when there is something to close,
-// and end when there has been nothing for a while. In a child of fork there is a new one: what was queued in the parent, the parent closes.
+// Lifecycle: created when the process first has such a descriptor to close, and never freed. Its threads start when there is something to close and
+// end after ten idle seconds. A forked child creates its own; descriptors that were queued in the parent are closed by the parent.
 
 internal import CPlatform
 import Synchronization
@@ -14,25 +14,67 @@ import Musl
 import Darwin
 #endif
 
-/// The process's threads that close descriptors which came from other processes.
+/// The threads that close descriptors from other processes.
 ///
 /// close(2) may take as long as the sender of a descriptor likes: a socket with SO_LINGER waits for its peer, a file on NFS or FUSE for its server,
-/// and a socket with unread messages closes the descriptors in them. No thread that serves anybody may wait for that. Which descriptors close at
-/// once cannot be found out in general, because asking a file may block too.
+/// and closing a socket closes the descriptors in its unread messages. A thread that serves anybody must not wait for that. There is no general way
+/// to find out which descriptors close at once, because asking a file may block too.
+///
+/// A process whose descriptors block has at most `threadLimitPerProcess` threads at a time; the others close what other processes sent.
 final class DescriptorCloser: @unchecked Sendable {
     // SAFETY: a constant, a lock and an atomic.
 
-    /// So many closes may block at the same time before others wait for them.
     static let threadLimit = 8
+    static let threadLimitPerProcess = 2
     private static let idleTime = Duration.seconds(10)
 
+    /// The descriptors of one process.
+    private struct Sender: Sendable {
+        var waiting = RevocableQueue<Int32>()
+        /// Threads that are closing one.
+        var closing = 0
+
+        var pending: Int { waiting.count + closing }
+        /// How many further threads could close one.
+        var openings: Int { min(waiting.count, DescriptorCloser.threadLimitPerProcess - closing) }
+    }
+
     private struct State: Sendable {
-        /// What waits, from `next` on.
-        var queue: [Int32] = []
-        var next = 0
+        /// By process id; 0 stands for senders that the kernel does not name.
+        var senders: [Int32: Sender] = [:]
+        /// The processes with openings, in turn.
+        var turns: [Int32] = []
         var threads = 0
-        /// Threads that have nothing to do, each at its gate.
+        var closing = 0
+        /// Threads that have nothing to do, each with the gate that wakes it.
         var idle: [Gate] = []
+
+        mutating func append(_ descriptor: Int32, from process: Int32) {
+            let hadTurn = senders[process, default: Sender()].openings > 0
+            _ = senders[process, default: Sender()].waiting.append(descriptor)
+            if !hadTurn && senders[process]!.openings > 0 { turns.append(process) }  // it was added above
+        }
+
+        /// Whether there is more to close than threads on their way to do so.
+        var needsThread: Bool { turns.reduce(0) { $0 + (senders[$1]?.openings ?? 0) } > threads - idle.count - closing }
+
+        mutating func begin() -> (descriptor: Int32, process: Int32)? {
+            guard !turns.isEmpty else { return nil }
+            let process = turns.removeFirst()
+            guard let descriptor = senders[process]?.waiting.removeFirst() else { return nil }
+            senders[process]!.closing += 1  // it has just had a descriptor
+            closing += 1
+            if senders[process]!.openings > 0 { turns.append(process) }
+            return (descriptor, process)
+        }
+
+        mutating func finish(_ process: Int32) {
+            closing -= 1
+            guard var sender = senders[process] else { return }
+            if sender.openings == 0 && !sender.waiting.isEmpty { turns.append(process) }
+            sender.closing -= 1
+            senders[process] = sender.pending == 0 ? nil : sender
+        }
     }
 
     private let forkEpoch: Int32
@@ -47,10 +89,10 @@ final class DescriptorCloser: @unchecked Sendable {
 
     private init(forkEpoch: Int32) { self.forkEpoch = forkEpoch }
 
-    /// The one of this process.
+    /// The closer of this process.
     private static var shared: DescriptorCloser {
         let epoch = ForkEpoch.current
-        while true {  // ends: with the one that is there, or with a new one
+        while true {  // ends: with the existing closer, or with a new one
             let bits = current.load(ordering: .acquiring)
             if let present = object(bits), present.forkEpoch == epoch { return present }
             let made = Unmanaged.passRetained(DescriptorCloser(forkEpoch: epoch))
@@ -64,33 +106,35 @@ final class DescriptorCloser: @unchecked Sendable {
         UnsafeRawPointer(bitPattern: bits).map { Unmanaged<DescriptorCloser>.fromOpaque($0).takeUnretainedValue() }
     }
 
-    /// How many descriptors wait to be closed, or are being closed.
-    static var pending: Int {
-        guard let present = object(current.load(ordering: .acquiring)), present.forkEpoch == ForkEpoch.current else { return 0 }
-        return present.count.load(ordering: .relaxed)
+    private static var existing: DescriptorCloser? {
+        guard let present = object(current.load(ordering: .acquiring)), present.forkEpoch == ForkEpoch.current else { return nil }
+        return present
     }
 
-    /// Closes a descriptor that another process has sent. Does not block. Thread-safe.
-    static func close(_ descriptor: Int32) {
-        if cplatform_closes_at_once(descriptor) { closeNow(descriptor) } else { shared.enqueue(descriptor) }
+    /// How many descriptors wait to be closed, or are being closed. Thread-safe.
+    static var pending: Int { existing?.count.load(ordering: .relaxed) ?? 0 }
+
+    /// How many of them came from `process`. Takes a lock. Thread-safe.
+    static func pending(from process: Int32) -> Int { existing?.state.withLock { $0.senders[process]?.pending ?? 0 } ?? 0 }
+
+    /// Closes a descriptor that `process` has sent. Does not block. Thread-safe.
+    static func close(_ descriptor: Int32, from process: Int32) {
+        if cplatform_closes_at_once(descriptor) { closeNow(descriptor) } else { shared.enqueue(descriptor, process) }
     }
 
-    /// Closes a connection's socket after its shutdown: nothing can come any more, and if nothing has been left unread there is nothing in it whose
-    /// close could block. Does not block. Thread-safe.
-    static func closeSocket(_ descriptor: Int32) {
-        if cplatform_has_unread(descriptor) { shared.enqueue(descriptor) } else { closeNow(descriptor) }
+    /// Shuts down a connection for both ends and closes it. Does not block. Thread-safe.
+    static func end(_ connection: Int32) {
+        cplatform_shutdown(connection)
+        // Nothing arrives any more. Without unread messages there are no descriptors in it whose close could block.
+        if !cplatform_has_unread(connection) { return closeNow(connection) }
+        shared.enqueue(connection, PortPeer(of: connection)?.process ?? 0)
     }
 
-    /// Shuts a connection down for both ends, and closes it as above.
-    static func end(_ descriptor: Int32) {
-        cplatform_shutdown(descriptor)
-        closeSocket(descriptor)
-    }
-
-    private func enqueue(_ descriptor: Int32) {
+    private func enqueue(_ descriptor: Int32, _ process: Int32) {
         count.add(1, ordering: .relaxed)
         let (gate, mustStart) = state.withLock { state -> (Gate?, Bool) in
-            state.queue.append(descriptor)
+            state.append(descriptor, from: process)
+            if !state.needsThread { return (nil, false) }
             if let gate = state.idle.popLast() { return (gate, false) }
             if state.threads == Self.threadLimit { return (nil, false) }
             state.threads += 1
@@ -98,29 +142,29 @@ final class DescriptorCloser: @unchecked Sendable {
         }
         gate?.open()
         if !mustStart { return }
-        // Without a thread it waits for the next that is to be closed: to block here would be worse.
-        if NativeThread.start({ [self] in live() }) != 0 { state.withLock { $0.threads -= 1 } }
+        // If no thread can be started, the descriptor waits for the next one: to block here would be worse.
+        if NativeThread.start({ [self] in closeAll() }) != 0 { state.withLock { $0.threads -= 1 } }
     }
 
-    private func live() {
+    private func closeAll() {
         blockSignals()
         cplatform_name_this_thread("closing")
-        while true {  // ends: there has been nothing to do for a while
+        var finished: Int32?
+        while true {  // ends: after an idle time
             let gate = Gate()
-            let descriptor = state.withLock { state -> Int32? in
-                if state.next < state.queue.count {
-                    defer { Self.advance(&state) }
-                    return state.queue[state.next]
-                }
+            let next = state.withLock { state -> (descriptor: Int32, process: Int32)? in
+                if let finished { state.finish(finished) }
+                if let next = state.begin() { return next }
                 state.idle.append(gate)
                 return nil
             }
-            if let descriptor {
-                closeNow(descriptor)
+            finished = next?.process
+            if let next {
+                closeNow(next.descriptor)
                 count.subtract(1, ordering: .relaxed)
             } else if !gate.wait(until: .now.advanced(by: Self.idleTime)) {
                 let isOver = state.withLock { state -> Bool in
-                    // Taken off the list, it has been given something to do.
+                    // If its gate is not in the list any more, there is something to close.
                     guard let place = state.idle.firstIndex(where: { $0 === gate }) else { return false }
                     state.idle.remove(at: place)
                     state.threads -= 1
@@ -128,16 +172,6 @@ final class DescriptorCloser: @unchecked Sendable {
                 }
                 if isOver { return }
             }
-        }
-    }
-
-    private static func advance(_ state: inout State) {
-        state.next += 1
-        if state.next == state.queue.count {
-            (state.queue, state.next) = ([], 0)
-        } else if state.next >= 64 && state.next > state.queue.count / 2 {
-            state.queue.removeFirst(state.next)
-            state.next = 0
         }
     }
 }

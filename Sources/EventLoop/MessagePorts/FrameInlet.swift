@@ -42,10 +42,13 @@ struct FrameInlet: ~Copyable {
 
     /// A server's replies bring no descriptors. What a hostile one sends with them is closed.
     private let takesDescriptors: Bool
+    private let peer: Int32
     /// While more descriptors than this wait to be closed, an inlet that takes none fails when it receives another.
     private static let unwantedLimit = 64
 
-    init(maximumLength: Int, takesDescriptors: Bool, scratch: UnsafeMutableRawBufferPointer) {
+    /// - Parameter peer: the id of the process at the other end, or 0.
+    init(maximumLength: Int, takesDescriptors: Bool, peer: Int32, scratch: UnsafeMutableRawBufferPointer) {
+        self.peer = peer
         decoder = FrameDecoder(maximumLength: maximumLength)
         self.takesDescriptors = takesDescriptors
         self.scratch = scratch
@@ -127,13 +130,13 @@ struct FrameInlet: ~Copyable {
     private mutating func takeDescriptors(_ count: Int) throws(RunLoop.PortError) -> RunLoop.PassedDescriptors {
         if count == 0 || !takesDescriptors { return .none }
         if passed.count < count { throw .protocolViolation("a frame announced \(count) descriptors, and \(passed.count) came") }
-        let descriptors = RunLoop.PassedDescriptors(Array(passed[..<count]))
+        let descriptors = RunLoop.PassedDescriptors(Array(passed[..<count]), from: peer)
         passed.removeFirst(count)
         return descriptors
     }
 
     private mutating func closePassed() {
-        for descriptor in passed { DescriptorCloser.close(descriptor) }
+        for descriptor in passed { DescriptorCloser.close(descriptor, from: peer) }
         passed = []
     }
 

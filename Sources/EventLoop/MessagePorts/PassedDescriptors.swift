@@ -9,18 +9,21 @@ extension RunLoop {
     /// What nobody takes is closed with this object, by a thread of the library's if that may block. Thread-safe.
     public final class PassedDescriptors: Sendable {
         private let untaken: Guarded<[Int32?]>
+        private let sender: Int32
         /// How many came, taken or not.
         public let count: Int
 
-        static let none = PassedDescriptors([])
+        static let none = PassedDescriptors([], from: 0)
 
-        init(_ descriptors: [Int32]) {
+        /// - Parameter sender: the id of the process that sent them.
+        init(_ descriptors: [Int32], from sender: Int32) {
+            self.sender = sender
             count = descriptors.count
             untaken = Guarded(descriptors)
         }
 
         deinit {
-            for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { DescriptorCloser.close(descriptor) }
+            for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { DescriptorCloser.close(descriptor, from: sender) }
         }
 
         /// The descriptor at `index`, in the order of sending, which is the caller's to close from now on; nil when it was taken before.

@@ -21,7 +21,7 @@ extension PortServer {
     func accept() {
         // The program may have changed it.
         let openLimit = sysconf(Int32(_SC_OPEN_MAX))
-        // Closing has come to a standstill. To let in more would use up all descriptors.
+        // Closing is held up: further clients could use up all descriptors.
         if DescriptorCloser.pending > 2 * descriptorLimit { return pauseAccepting() }
         var evictions = 0
         for _ in 0..<Self.acceptsAtOnce {

@@ -69,13 +69,20 @@ extension PortServer {
     // MARK: Descriptors
 
     func manner(_ connection: ServedConnection) -> FrameInlet.Manner {
-        // Those that came before have not been closed yet: more would use up all that there are.
-        if DescriptorCloser.pending > descriptorLimit { return .refusing }
+        // Earlier descriptors have not been closed yet: further ones could use up all that the process may have.
+        if !maySendDescriptors(connection.process) { return .refusing }
         if connection.isWary { return .wary }
         guard let end = waryUntil else { return .trying }
         if clock() < end { return .wary }
         waryUntil = nil
         return .trying
+    }
+
+    /// Whether the closer is not held up: as a whole, and by the descriptors of this process.
+    func maySendDescriptors(_ process: Int32) -> Bool {
+        let pending = DescriptorCloser.pending
+        if pending <= descriptorLimit { return true }
+        return pending <= 2 * descriptorLimit && DescriptorCloser.pending(from: process) <= descriptorLimit
     }
 
     func hasRunShort() { waryUntil = clock().advanced(by: .seconds(1)) }

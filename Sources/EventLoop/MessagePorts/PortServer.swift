@@ -164,7 +164,7 @@ final class PortServer: @unchecked Sendable {
         if listenerIsEmpty.load(ordering: .acquiring) || belongsToParentProcess {
             close(listener)
         } else {
-            DescriptorCloser.close(listener)
+            DescriptorCloser.close(listener, from: 0)
         }
         forgetNameWatch()
         var set = set

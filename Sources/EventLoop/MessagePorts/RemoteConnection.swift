@@ -68,7 +68,8 @@ final class RemoteConnection: @unchecked Sendable {
     init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
         (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
         token = engine.nextToken()
-        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: false, scratch: scratch)
+        inlet = FrameInlet(
+            maximumLength: maximumLength, takesDescriptors: false, peer: PortPeer(of: descriptor)?.process ?? 0, scratch: scratch)
         engine.add(self)
         let code = state.withLock { state in
             updateWatch(&state)

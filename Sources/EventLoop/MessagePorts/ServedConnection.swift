@@ -45,7 +45,7 @@ final class ServedConnection {
 
     init(token: UInt64, descriptor: Int32, process: Int32, maximumLength: Int, scratch: UnsafeMutableRawBufferPointer) {
         (self.token, self.descriptor, self.process) = (token, descriptor, process)
-        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: true, scratch: scratch)
+        inlet = FrameInlet(maximumLength: maximumLength, takesDescriptors: true, peer: process, scratch: scratch)
     }
 
     /// What waits to be sent. The memory of a reply goes with its last byte.

@@ -1,6 +1,7 @@
 // Rules proved here: a descriptor whose close blocks keeps nobody waiting, wherever it is when nobody wants it.
 //  - On the serving side: it was ignored, not taken, sent with half a message or with none, left unread or never accepted, or it came when the
 //    process had no descriptors left, or with an urgent byte.
+//  - Closes that block for one process do not delay those for another.
 //  - On the asking side: it came with a reply, was left unread, or came from a server that has closed.
 
 #if os(Linux)
@@ -163,7 +164,7 @@ private final class LingeringSocket {
         let pair = SocketPair()
         let scratch = FrameInlet.makeScratch()
         defer { scratch.deallocate() }
-        var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, scratch: scratch)
+        var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: scratch)
         let before = DescriptorCloser.pending
         // A single descriptor beside a reply is closed, and the reply is received.
         let reply = rawFrame(3, length: 1, body: [5, 1])
@@ -191,7 +192,7 @@ private final class LingeringSocket {
     @Test func `a client without free descriptors ends its connection to a server that sends some`() async {
         await #expect(processExitsWith: .success) {
             let pair = SocketPair()
-            var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, scratch: FrameInlet.makeScratch())
+            var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: FrameInlet.makeScratch())
             sendRaw(pair.far, rawFrame(3, length: 1, body: [5, 1]), 0)
             let isFailed = withoutFreeDescriptors {
                 if case .failed(.protocolViolation) = inlet.receive(from: pair.near) { true } else { false }
@@ -200,12 +201,59 @@ private final class LingeringSocket {
         }
     }
 
+    /// Has as many closes block as there are threads, all for one process, and `waiting` further descriptors of that process wait.
+    private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: () throws -> Void) throws {
+        let lingering = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
+        for socket in lingering {
+            let last = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 0)
+            socket.letGo()
+            DescriptorCloser.close(last, from: process)
+        }
+        let pair = SocketPair()
+        for _ in 0..<waiting { DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: process) }
+        try body()
+        withExtendedLifetime(lingering) {}
+    }
+
+    @Test func `closes that block for one process do not delay those for another`() throws {
+        try withBlockedCloses(from: 1) {
+            let pair = SocketPair()
+            DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: 2)
+            try waitUntil("the other process's descriptor is closed") { DescriptorCloser.pending(from: 2) == 0 }
+            #expect(DescriptorCloser.pending(from: 1) == DescriptorCloser.threadLimit)
+        }
+        try waitUntil("all closes have ended") { DescriptorCloser.pending(from: 1) == 0 }
+    }
+
+    @Test func `a process whose descriptors wait to be closed does not keep out those of another`() throws {
+        let name = freshName()
+        let limit = 64
+        let server = try PortServer(try PortName(name), maximumLength: 100, descriptorLimit: limit)
+        defer {
+            server.withdraw()
+            server.end()
+        }
+        try withBlockedCloses(from: 1, waiting: limit) {
+            let client = try RawClient(name)
+            let pair = SocketPair()
+            sendRaw(client.descriptor, rawFrame(1, descriptors: 1, length: 1, body: [5, 1]), pair.near)
+            var count = 0
+            try waitUntil("the message is served, or its connection closed") {
+                server.serve { _, passed in
+                    count = passed.count
+                    return nil
+                } || client.isClosedNow
+            }
+            #expect(count == 1 && !client.isClosedNow)
+        }
+    }
+
     @Test func `what is closed elsewhere is closed in the end, and in a child of fork too`() async {
         await #expect(processExitsWith: .success) {
             func closesAll() -> Bool {
                 let pairs = (0..<100).map { _ in SocketPair() }
                 let copies = pairs.map { fcntl($0.near, F_DUPFD_CLOEXEC, 0) }
-                for copy in copies { DescriptorCloser.close(copy) }
+                for copy in copies { DescriptorCloser.close(copy, from: 1) }
                 for _ in 0..<60_000 where DescriptorCloser.pending > 0 { usleep(1_000) }
                 // Another thread may have a new file under the same number.
                 let areClosed = zip(pairs, copies).allSatisfy { FileIdentity(of: $1) != FileIdentity(of: $0.near) }
