@@ -1,27 +1,38 @@
-// Where an item keeps the handler that it calls.
+// The closures of an item, which the loop calls.
 //
-// Lifecycle of the callee: made with the item, released by `clear` when the item has ended, else with the item.
+// Lifecycle of the box: created with the item; released by `clear` when the item is finished, or else with the item.
 
-/// Holds a handler from an item's making to its end, and lends it without counting references.
+import Synchronization
+
+/// Holds an item's closures until the item is finished, and lends them without reference counting. Thread-safe.
 ///
-/// A closure in a variable is retained and released around every call, because the variable might change meanwhile: two locked
-/// instructions, as much as the whole serving of an event. In a constant of an object that somebody holds it is not. `Callee` is a final
-/// class of the item's own with the handler in a constant: behind a type parameter the closure would be called through a thunk.
-struct HandlerSlot<Callee: AnyObject>: ~Copyable {
-    private var callee: Unmanaged<Callee>?
+/// A closure in a variable is retained and released around every call, because the variable might change during the call. That is two locked
+/// instructions, as much as all other work for an event. A closure in a constant of an object that the caller keeps alive is not retained.
+///
+/// `Handlers` is a structure of the item's own, with the closures in constants. A closure whose type depends on a type parameter would be
+/// called through a thunk; a member of a structure is not.
+struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
+    private let box: Atomic<Unmanaged<HandlerBox<Handlers>>?>
 
-    init(_ callee: Callee) { self.callee = .passRetained(callee) }
-    deinit { callee?.release() }
+    init(_ handlers: Handlers) { box = Atomic(.passRetained(HandlerBox(handlers))) }
+    deinit { box.load(ordering: .relaxed)?.release() }
 
-    /// Lends the object with the handler; nil once it was let go of. Whoever calls this keeps the item from ending meanwhile.
+    /// Lends the closures; nil after `clear`. The caller holds a use of the item's rundown, so that nobody clears the slot meanwhile.
     @inline(__always)
-    borrowing func with<R>(_ body: (Callee) -> R) -> R? { callee?._withUnsafeGuaranteedRef(body) }
-
-    /// Lets go of the handler. A second call does nothing.
-    mutating func clear() {
-        let last = callee
-        callee = nil
-        // Last: the end of what the handler holds may be a callout.
-        last?.release()
+    borrowing func with<R>(_ body: (HandlerBox<Handlers>) -> R) -> R? {
+        guard let box = box.load(ordering: .acquiring) else { return nil }
+        return box._withUnsafeGuaranteedRef { body($0) }
     }
+
+    /// Releases the closures. Only the caller that the item's rundown tells to finish the item calls this. No-op the second time.
+    borrowing func clear() { /* DOES CALLOUT */
+        // The closures may hold the last reference to an object of the user's.
+        box.exchange(nil, ordering: .acquiringAndReleasing)?.release()
+    }
+}
+
+final class HandlerBox<Handlers: Sendable>: Sendable {
+    let handlers: Handlers
+
+    init(_ handlers: Handlers) { self.handlers = handlers }
 }

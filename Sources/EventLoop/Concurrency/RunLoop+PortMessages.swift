@@ -71,7 +71,7 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
 
     init(_ port: RunLoop.Port, _ mailbox: Mailbox<RunLoop.PortMessage>, _ site: CreationSite) {
         (self.port, self.mailbox) = (port, mailbox)
-        super.init(isWatched: false, holdsMessages: true, label: "messages for a task", site: site)
+        super.init(kind: .messages, label: "messages for a task", site: site)
     }
 
     /// The task has come to wait.
@@ -104,7 +104,7 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         return true
     }
 
-    override var kind: String { "reader of a port" }
+    override var typeDescription: String { "reader of a port" }
 }
 
 extension RunLoop.Port {

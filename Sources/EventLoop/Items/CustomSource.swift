@@ -10,27 +10,19 @@ extension RunLoop {
     /// one perform. A signal stays until it is performed, in a run of one of the source's modes; in several loops one signal is one
     /// perform, by whichever loop gets there first. Thread-safe.
     public final class CustomSource: Source, @unchecked Sendable {
-        // SAFETY: constants and atomics; `handlers` says its own.
+        // SAFETY: constants and atomics.
 
         public let order: Int
         let signalWord = SignalWord()
         /// When the pending signal was given. The processor's clock: a count that all threads share would be fought for.
         private let signaledAt = Atomic<UInt64>(0)
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handlers: HandlerSlot<Handlers>
+        private let handlers: HandlerSlot<Handlers>
 
-        private final class Handlers: Sendable {
+        private struct Handlers: Sendable {
             let schedule: (@Sendable (RunLoop, Mode) -> Void)?
             let cancel: (@Sendable (RunLoop, Mode) -> Void)?
             let perform: @Sendable () -> Void
-
-            init(
-                schedule: (@Sendable (RunLoop, Mode) -> Void)?, cancel: (@Sendable (RunLoop, Mode) -> Void)?,
-                perform: @escaping @Sendable () -> Void
-            ) {
-                (self.schedule, self.cancel, self.perform) = (schedule, cancel, perform)
-            }
         }
 
         /// Makes a custom source.
@@ -50,7 +42,7 @@ extension RunLoop {
         ) {
             self.order = order
             handlers = HandlerSlot(Handlers(schedule: schedule, cancel: cancel, perform: perform))
-            super.init(isWatched: false, label: label, site: CreationSite(file, line))
+            super.init(kind: .custom, label: label, site: CreationSite(file, line))
         }
 
         deinit { endByLastRelease() }
@@ -66,21 +58,21 @@ extension RunLoop {
         func stampSignal() { signaledAt.store(cplatform_ticks(), ordering: .relaxed) }
 
         func callPerform() { /* DOES CALLOUT */
-            handlers.with { $0.perform() }
+            handlers.with { $0.handlers.perform() }
         }
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers.with { $0.schedule?(loop, mode) }
+            handlers.with { $0.handlers.schedule?(loop, mode) }
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */
-            handlers.with { $0.cancel?(loop, mode) }
+            handlers.with { $0.handlers.cancel?(loop, mode) }
         }
 
         override func didInvalidate() { signalWord.take() }
 
         override func releaseHandlers() { handlers.clear() }
 
-        override var kind: String { "custom source" }
+        override var typeDescription: String { "custom source" }
     }
 }

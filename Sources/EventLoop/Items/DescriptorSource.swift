@@ -11,7 +11,7 @@ extension RunLoop {
     ///
     /// Thread-safe. In several loops the handler never runs on two threads at once, and a one-shot fires once in all.
     public final class DescriptorSource: Source, @unchecked Sendable {
-        // SAFETY: constants and atomics; `handler` says its own.
+        // SAFETY: constants and atomics.
 
         public struct Events: OptionSet, Sendable, Hashable {
             public let rawValue: UInt8
@@ -35,12 +35,10 @@ extension RunLoop {
         /// False between the only shot and `rearm()`.
         let isArmed = Atomic<Bool>(true)
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: @Sendable (DescriptorSource, Events) -> Void
-            init(_ call: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.call = call }
         }
 
         /// Makes a source for an open descriptor.
@@ -57,8 +55,8 @@ extension RunLoop {
             self.trigger = trigger
             self.priority = priority
             wanted = Atomic(events.rawValue)
-            self.handler = HandlerSlot(Handler(handler))
-            super.init(isWatched: true, isDescriptor: true, label: label, site: CreationSite(file, line))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .descriptor, label: label, site: CreationSite(file, line))
         }
 
         deinit { endByLastRelease() }
@@ -93,7 +91,7 @@ extension RunLoop {
             }
             if events.isEmpty { return false }
             if trigger == .oneShot, !isArmed.exchange(false, ordering: .acquiringAndReleasing) { return false }
-            handler.with { $0.call(self, events) }
+            handler.with { $0.handlers.call(self, events) }
             return true
         }
 
@@ -106,6 +104,6 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
-        override var kind: String { "descriptor \(descriptor)" }
+        override var typeDescription: String { "descriptor \(descriptor)" }
     }
 }

@@ -26,12 +26,10 @@ extension RunLoop {
         nonisolated(unsafe) var isCommon = false
         /// The handler is running: nested runs, and another loop that the handler has handed the observer to, skip it.
         let isFiring = Atomic<Bool>(false)
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) nonisolated(unsafe) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: @Sendable (Observer, Activity) -> Void
-            init(_ call: @escaping @Sendable (Observer, Activity) -> Void) { self.call = call }
         }
 
         /// Makes an observer of `activities`. See `CFRunLoopObserverCreate`.
@@ -44,7 +42,7 @@ extension RunLoop {
             self.order = order
             self.label = label
             site = CreationSite(file, line)
-            self.handler = HandlerSlot(Handler(handler))
+            self.handler = HandlerSlot(Handler(call: handler))
         }
 
         /// False once the observer was invalidated, or has been told its only time. Thread-safe.
@@ -53,7 +51,7 @@ extension RunLoop {
         /// The caller holds a use of `rundown`.
         @inline(__always)
         func callHandler(_ activity: Activity) { /* DOES CALLOUT */
-            handler.with { $0.call(self, activity) }
+            handler.with { $0.handlers.call(self, activity) }
         }
 
         /// Lets the handler go. For the one whom `rundown` told that nobody can call it any more.

@@ -11,12 +11,7 @@ extension RunLoop {
 
         public let label: String?
         let site: CreationSite
-        /// The kernel is asked to watch something for this source; false for one that threads signal by hand.
-        let isWatched: Bool
-        /// A `DescriptorSource`, the kind that is served a million times a second: called without looking its method up.
-        let isDescriptor: Bool
-        /// A mailbox, which other threads fill: `hasMessage` says whether it is ready.
-        let holdsMessages: Bool
+        let kind: SourceKind
         let rundown = Rundown()
         let state = Guarded(SourceState())
         /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
@@ -25,10 +20,8 @@ extension RunLoop {
         /// How many calls of the handler are inside one another. Touched by the thread of `servingLoop` only.
         final var servingDepth = 0
 
-        init(isWatched: Bool, isDescriptor: Bool = false, holdsMessages: Bool = false, label: String?, site: CreationSite) {
-            self.isWatched = isWatched
-            self.isDescriptor = isDescriptor
-            self.holdsMessages = holdsMessages
+        init(kind: SourceKind, label: String?, site: CreationSite) {
+            self.kind = kind
             self.label = label
             self.site = site
         }
@@ -102,8 +95,8 @@ extension RunLoop {
         /// Lets go of the handlers.
         func releaseHandlers() {}
 
-        /// What it is, for descriptions: a word, and what waits in it.
-        var kind: String { "source" }
+        /// For descriptions: the type in a word or two, and what waits in the source.
+        var typeDescription: String { "source" }
 
         // MARK: The end
 
@@ -128,6 +121,25 @@ extension RunLoop {
                 return state.takeInvalidations()
             }
             for body in bodies ?? [] { body(self) }
+        }
+    }
+}
+
+/// What makes a source ready.
+enum SourceKind: Sendable {
+    /// A thread calls `signal()`. The class is `CustomSource`.
+    case custom
+    /// Other threads enqueue messages; `hasMessage` says whether one waits.
+    case messages
+    /// The kernel watches a descriptor: see `Source.watch`.
+    case watched
+    /// The same, in the class `DescriptorSource`. It is served a million times a second, so its method is called without dynamic dispatch.
+    case descriptor
+
+    var isWatched: Bool {
+        switch self {
+        case .custom, .messages: false
+        case .watched, .descriptor: true
         }
     }
 }

@@ -6,7 +6,7 @@ extension RunLoop {
 
     @inline(never)
     func callOutToPort(_ source: Source, _ ready: Readiness) -> Bool {
-        source.isDescriptor ? unsafeDowncast(source, to: DescriptorSource.self).serveDescriptor(ready) : source.serve(ready)
+        source.kind == .descriptor ? unsafeDowncast(source, to: DescriptorSource.self).serveDescriptor(ready) : source.serve(ready)
     }
 
     @inline(never)

@@ -23,7 +23,7 @@ extension RunLoop: CustomDebugStringConvertible {
         for membership in shared.sources.filter({ $0.modes.contains(mode.index) }) {
             let source = membership.source
             let signaled = (source as? CustomSource)?.isSignaled == true ? ", signaled" : ""
-            lines.append(line(source.kind + signaled, source.label, source.site))
+            lines.append(line(source.typeDescription + signaled, source.label, source.site))
         }
         let timers = shared.timers.filter { $0.memberships.contains(mode.index) }
             .sorted { $0.date.load(ordering: .relaxed) < $1.date.load(ordering: .relaxed) }

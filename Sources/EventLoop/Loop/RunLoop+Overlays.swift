@@ -37,7 +37,7 @@ extension RunLoop {
                 observers.append(observer)
             }
             var items: [(kind: String, label: String?, site: CreationSite)] = []
-            shared.sources.forEach { items.append(($0.source.kind, $0.source.label, $0.source.site)) }
+            shared.sources.forEach { items.append(($0.source.typeDescription, $0.source.label, $0.source.site)) }
             shared.timers.forEach { items.append(("timer", $0.label, $0.site)) }
             for observer in observers { items.append(("observer", observer.label, observer.site)) }
             return items.map { kind, label, site in "\(kind)\(label.map { " \"\($0)\"" } ?? ""), made at \(site)" }

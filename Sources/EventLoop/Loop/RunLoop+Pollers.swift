@@ -130,7 +130,7 @@ extension RunLoop {
         let descriptor = registration.pointee.watch.descriptor
         let wasOpen = owned.modes[modeIndex].poller!.unregister(  // it was registered there
             registration, owner: membership,
-            description: source.kind + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
+            description: source.typeDescription + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
         if wasOpen || source.isValid { return }
         // The caller's mistake, and perhaps a file that the kernel goes on reporting: said where one looks for what was wrong with a source.
         source.state.withLock { state in

@@ -155,12 +155,10 @@ extension RunLoop.Source {
             return state.takeWaiting()
         }
         for waiting in waiting {
-            if isWatched {
-                waiting.loop.submitRewatch(of: waiting)
-            } else if holdsMessages {
-                waiting.loop.noteMessages(waiting)
-            } else {
-                waiting.loop.noteSignalAgain(waiting)
+            switch kind {
+            case .watched, .descriptor: waiting.loop.submitRewatch(of: waiting)
+            case .messages: waiting.loop.noteMessages(waiting)
+            case .custom: waiting.loop.noteSignalAgain(waiting)
             }
         }
     }

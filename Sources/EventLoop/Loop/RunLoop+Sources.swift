@@ -64,11 +64,11 @@ extension RunLoop {
 
     func afterJoining(_ membership: SourceMembership, _ gained: [ModeState]) { /* DOES CALLOUT */
         if gained.isEmpty { return }
-        if membership.source.isWatched {
+        if membership.source.kind.isWatched {
             carryOutChanges()
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
-            mark(membership.source.holdsMessages ? .messages : .signals)
+            mark(membership.source.kind == .messages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
         for mode in gained { membership.source.didJoin(self, mode.name) }
@@ -78,7 +78,7 @@ extension RunLoop {
         if !lost.isEmpty { removals.add(1, ordering: .acquiringAndReleasing) }
         for mode in lost { membership.source.didLeave(self, mode.name) }
         if isDead { membership.source.forget(membership) }
-        if membership.source.isWatched {
+        if membership.source.kind.isWatched {
             carryOutChanges()
         } else if isDead && !submitEnd(of: membership) && membership.source.rundown.exit() {
             membership.source.finish()
@@ -118,13 +118,14 @@ extension LoopShared {
     mutating func put(_ membership: SourceMembership, in mode: ModeState) -> ModeState? {
         guard membership.modes.insert(mode.index) else { return nil }
         mode.changePopulationLocked(by: 1)
-        if membership.source.isWatched {
+        switch membership.source.kind {
+        case .watched, .descriptor:
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
             noteChange(of: membership)
-        } else if membership.source.holdsMessages {
+        case .messages:
             if membership.source.hasMessage { Self.queueMessages(of: membership, in: mode) }
-        } else if membership.custom.isSignaled {
-            Self.queue(membership, in: mode)
+        case .custom:
+            if membership.custom.isSignaled { Self.queue(membership, in: mode) }
         }
         return mode
     }
@@ -162,9 +163,9 @@ extension LoopShared {
     private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
         guard membership.modes.remove(mode.index) else { return false }
         mode.changePopulationLocked(by: -1)
-        if membership.source.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
+        if membership.source.kind.isWatched { mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing) }
         if membership.queuedModes.remove(mode.index) {
-            if membership.source.holdsMessages {
+            if membership.source.kind == .messages {
                 mode.forgetMessagesLocked(of: membership)
             } else {
                 mode.signaled.removeAll { $0 === membership }
@@ -177,12 +178,12 @@ extension LoopShared {
     /// the two; a custom source's `cancel` comes before.
     private mutating func endIfUnused(_ membership: SourceMembership, _ lost: [ModeState]) -> Bool {
         guard membership.modes.isEmpty && !membership.isCommon else {
-            if membership.source.isWatched {
+            if membership.source.kind.isWatched {
                 for mode in lost { noteChange(of: membership, left: mode.index) }
             }
             return false
         }
-        if membership.source.isWatched { noteChange(of: membership) }
+        if membership.source.kind.isWatched { noteChange(of: membership) }
         membership.isDead = true
         let index = membership.index
         if sources.contains(membership, at: Int(index)) {
@@ -216,7 +217,7 @@ extension RunLoop.Source {
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
             // Taken out and put in again by its own handler it has had its turn.
-            if holdsMessages && loop.isCurrent && servingLoop.load(ordering: .relaxed) == loop.id {
+            if kind == .messages && loop.isCurrent && servingLoop.load(ordering: .relaxed) == loop.id {
                 membership.messageStep = loop.owned.messageStep
             }
             state.add(membership)

@@ -29,7 +29,7 @@ extension RunLoop {
     ///
     /// Other users cannot connect. What a client may do to the port, and what it may not, is in docs/message-ports.md. Thread-safe.
     public final class LocalMessagePort: Source, @unchecked Sendable {
-        // SAFETY: constants; `handler` says its own.
+        // SAFETY: constants.
 
         /// The default of what one message may have, in bytes: 16 MiB.
         public static let defaultMaximumMessageSize = 16 << 20
@@ -40,12 +40,10 @@ extension RunLoop {
         private let server: PortServer
         private let identity: FileIdentity
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: @Sendable (LocalMessagePort, Int32, [UInt8], PassedDescriptors) -> [UInt8]?
-            init(_ call: @escaping @Sendable (LocalMessagePort, Int32, [UInt8], PassedDescriptors) -> [UInt8]?) { self.call = call }
         }
 
         /// Takes the name, from now on and before the port is added to a loop. Descriptors that come with a message are closed.
@@ -82,8 +80,8 @@ extension RunLoop {
             }
             self.name = name
             self.maximumMessageSize = maximumMessageSize
-            handler = HandlerSlot(Handler(descriptorHandler))
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            handler = HandlerSlot(Handler(call: descriptorHandler))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -100,7 +98,7 @@ extension RunLoop {
             let hasServed = server.serve { frame, passed in
                 // A port that has ended answers nobody; what was read before is dropped.
                 if !isValid { return nil }
-                return handler.with { $0.call(self, frame.id, frame.body, passed) } ?? nil
+                return handler.with { $0.handlers.call(self, frame.id, frame.body, passed) } ?? nil
             }
             if server.hasLostName { end() }
             return hasServed
@@ -121,7 +119,7 @@ extension RunLoop {
             server.end()
         }
 
-        override var kind: String { "message port \"\(name)\"" }
+        override var typeDescription: String { "message port \"\(name)\"" }
     }
 }
 

@@ -16,7 +16,7 @@ extension RunLoop {
     ///
     /// Thread-safe. It has no descriptor; sending to a loop that is at work costs no system call.
     public final class Port: Source, @unchecked Sendable {
-        // SAFETY: constants and atomics; `queue` has a lock; `batch` and `handler` say their own.
+        // SAFETY: constants and atomics; `queue` has a lock; `batch` says its own.
 
         /// How many messages may wait before `send` blocks.
         public let capacity: Int
@@ -28,12 +28,10 @@ extension RunLoop {
         // SAFETY: touched by the thread of `servingLoop` only. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Fifo<PortMessage>()
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: (@Sendable (Port, PortMessage) -> Void)?
-            init(_ call: (@Sendable (Port, PortMessage) -> Void)?) { self.call = call }
         }
 
         /// Makes a port, in no mode yet.
@@ -50,8 +48,8 @@ extension RunLoop {
             self.capacity = capacity
             queue = PortQueue(capacity: capacity)
             hasHandler = handler != nil
-            self.handler = HandlerSlot(Handler(handler))
-            super.init(isWatched: false, holdsMessages: true, label: label, site: CreationSite(file, line))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .messages, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -80,7 +78,7 @@ extension RunLoop {
         @inline(__always)
         private func handOut(_ message: PortMessage) { /* DOES CALLOUT */
             if queue.noteHandedOut() { tellOfMessages() }
-            handler.with { $0.call?(self, message) }
+            handler.with { $0.handlers.call?(self, message) }
         }
 
         override func returnMessages() { /* DOES CALLOUT */
@@ -102,7 +100,7 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
-        override var kind: String {
+        override var typeDescription: String {
             let (messages, senders) = (isValid ? queue.count : 0, queue.senderCount)
             return (hasHandler ? "port" : "port without a handler") + (messages == 0 ? "" : ", waiting messages: \(messages)")
                 + (senders == 0 ? "" : ", waiting senders: \(senders)")

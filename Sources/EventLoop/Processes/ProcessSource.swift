@@ -28,18 +28,16 @@ extension RunLoop {
     /// Thread-safe. In several loops one of them reports. Costs a descriptor: the process's own (pidfd, on Linux), or where the kernel has none
     /// (before 5.3, some sandboxes) one that SIGCHLD writes to, under the conditions of `SignalSource`.
     public final class ProcessSource: Source, @unchecked Sendable {
-        // SAFETY: constants; `handler` says its own.
+        // SAFETY: constants.
 
         /// The process. Its number may be another's once the status has been reported.
         public let pid: Int32
         private let child: ChildWatch
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: @Sendable (ProcessSource, ExitStatus) -> Void
-            init(_ call: @escaping @Sendable (ProcessSource, ExitStatus) -> Void) { self.call = call }
         }
 
         /// Makes a source for a child of this process.
@@ -52,8 +50,8 @@ extension RunLoop {
         ) throws(SourceError) {
             child = try ChildWatch(child: pid)
             self.pid = pid
-            self.handler = HandlerSlot(Handler(handler))
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -70,7 +68,7 @@ extension RunLoop {
                 guard let exit = try child.take() else { return false }
                 // First, so that a run nested in the handler does not look for a child that is gone.
                 invalidate()
-                handler.with { $0.call(self, ExitStatus(exit)) }
+                handler.with { $0.handlers.call(self, ExitStatus(exit)) }
                 return true
             } catch {
                 state.withLock { state in
@@ -85,6 +83,6 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
-        override var kind: String { "process \(pid)" }
+        override var typeDescription: String { "process \(pid)" }
     }
 }

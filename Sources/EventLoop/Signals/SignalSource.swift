@@ -19,17 +19,15 @@ extension RunLoop {
     ///
     /// Thread-safe. In several loops the source is served once, by one of them. Costs a descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
-        // SAFETY: constants; `handler` says its own.
+        // SAFETY: constants.
 
         public let signal: Int32
         private let signals: SignalWatch
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<Handler>
 
-        private final class Handler: Sendable {
+        private struct Handler: Sendable {
             let call: @Sendable (SignalSource, Int) -> Void
-            init(_ call: @escaping @Sendable (SignalSource, Int) -> Void) { self.call = call }
         }
 
         /// Makes a source for a signal, and begins to count.
@@ -44,8 +42,8 @@ extension RunLoop {
         ) throws(SourceError) {
             signals = try SignalWatch(signal: signal)
             self.signal = signal
-            self.handler = HandlerSlot(Handler(handler))
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -62,7 +60,7 @@ extension RunLoop {
             let count = signals.take()
             // Another loop that the source is in was quicker, or the handler in signal context has counted and not written yet.
             if count == 0 { return false }
-            handler.with { $0.call(self, count) }
+            handler.with { $0.handlers.call(self, count) }
             return true
         }
 
@@ -71,6 +69,6 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
-        override var kind: String { "signal \(signal)" }
+        override var typeDescription: String { "signal \(signal)" }
     }
 }

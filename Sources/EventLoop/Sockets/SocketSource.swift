@@ -10,7 +10,7 @@ extension RunLoop {
     ///
     /// A child of `fork` shares the socket with its parent, and leaves a Unix path alone.
     public final class SocketSource: Source, @unchecked Sendable {
-        // SAFETY: constants and atomics; `handlers` says its own.
+        // SAFETY: constants and atomics.
 
         private enum Role: Sendable {
             case listening(ListeningSocket)
@@ -29,19 +29,11 @@ extension RunLoop {
         /// The delivery of an outcome that the kernel does not report. It counts as a handled source, which a timer does not.
         private let outcome = CompanionSource("outcome of a connection")
 
-        // SAFETY: cleared once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
-        @exclusivity(unchecked) private var handlers: HandlerSlot<Handlers>
+        private let handlers: HandlerSlot<Handlers>
 
-        private final class Handlers: Sendable {
-            let accept: @Sendable (SocketSource, Int32, SocketAddress) -> Void
-            let completion: @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
-
-            init(
-                accept: @escaping @Sendable (SocketSource, Int32, SocketAddress) -> Void = { _, _, _ in },
-                completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void = { _, _ in }
-            ) {
-                (self.accept, self.completion) = (accept, completion)
-            }
+        private struct Handlers: Sendable {
+            var accept: @Sendable (SocketSource, Int32, SocketAddress) -> Void = { _, _, _ in }
+            var completion: @Sendable (SocketSource, Result<Int32, SourceError>) -> Void = { _, _ in }
         }
 
         private static let shortestPause: Int64 = 5_000_000
@@ -73,7 +65,7 @@ extension RunLoop {
             retry = CompanionTimer("pause of a listener")
             deadline = CompanionTimer("none")
             handlers = HandlerSlot(Handlers(accept: accept))
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
         /// Begins to connect; the outcome is told once, when one of the source's modes runs, and the source is invalid then.
@@ -103,7 +95,7 @@ extension RunLoop {
             deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
             pause.store(Self.shortestRetry, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
-            super.init(isWatched: true, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
         deinit { endByLastRelease() }
@@ -190,7 +182,7 @@ extension RunLoop {
             handlers.clear()
         }
 
-        override var kind: String {
+        override var typeDescription: String {
             switch role {
             case .listening(let socket): "listener on \(socket.localAddress)"
             case .connecting: "connecting socket"
@@ -209,7 +201,7 @@ extension RunLoop {
             case .connection(let descriptor, let peer):
                 pause.store(Self.shortestPause, ordering: .relaxed)
                 // The handler is there while the source is being served.
-                handlers.with { $0.accept(self, descriptor, peer) }
+                handlers.with { $0.handlers.accept(self, descriptor, peer) }
                 return true
             case .nothing: return false
             case .exhausted:
@@ -290,7 +282,7 @@ extension RunLoop {
             let isShared = state.withLock { $0.memberships.count > 1 }
             invalidate()
             let result = outcome.flatMap { attempt.handOver(duplicating: isShared) }
-            handlers.with { $0.completion(self, result) }
+            handlers.with { $0.handlers.completion(self, result) }
             return true
         }
     }

@@ -22,7 +22,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
 
     init(_ descriptor: Int32) throws {
         (self.descriptor, identity) = (descriptor, try FileIdentity.ofPollable(descriptor))
-        super.init(isWatched: true, label: nil, site: CreationSite(#fileID, #line))
+        super.init(kind: .watched, label: nil, site: CreationSite(#fileID, #line))
     }
 
     override var watch: Watch? {
