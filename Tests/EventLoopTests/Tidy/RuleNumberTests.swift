@@ -1,6 +1,7 @@
 // Rules proved here:
 // - Every rule of docs/semantics.md has a number in bold, which begins with the number of the section it stands in.
 // - A rule that a comment cites by its number is one of docs/semantics.md: one that stands there in bold, or a section.
+// - A rule that says "CF, not" has a row in docs/cfrunloop.md, and each row there is one of these rules.
 // - A decision that is cited has a page in docs/decisions, which is in the index and has the parts of a decision.
 // - Nobody refers to notes that are not in the checkout.
 
@@ -157,6 +158,16 @@ extension Substring {
     @Test func `each rule has a number of its section`() throws {
         let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
         for rule in rules.misnumbered { Issue.record("docs/semantics.md, \(rule)") }
+    }
+
+    @Test func `each difference from CFRunLoop is on its page`() throws {
+        let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
+        let differing = semantics.cells(under: "Evidence").filter { $0.cell.components(between: "CF, not", all: true).isEmpty == false }
+        let numbers = differing.flatMap { parse($0.first.dropFirst(2)).prefix(1).map(\.text) }
+        let page = try #require(Checkout.file(at: "docs/cfrunloop.md")).cells(under: "Rule").map { String($0.cell) }
+        #expect(numbers.count > 30)
+        for number in Set(numbers).subtracting(page) { Issue.record("docs/cfrunloop.md has no row for rule \(number)") }
+        for number in Set(page).subtracting(numbers) { Issue.record("rule \(number) of docs/cfrunloop.md does not say \"CF, not\"") }
     }
 
     @Test(arguments: ["| **1.5** A |", "| A |", "Text (**12.1**).", "## 21. Else\n| **2.1** A |"])
