@@ -8,7 +8,7 @@ private let longest = max(maximumLength, Frame.refusalLength)
 
 private struct Reading: Equatable {
     var frames: [Frame] = []
-    var givenUp: [Bool] = []
+    var cancelled: [Bool] = []
     var error: FrameError?
     /// Where what was not handed out began.
     var rest = 0
@@ -25,14 +25,14 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
         do {
             while true {
                 let promised = decoder.hasNext()
-                guard let (frame, isGivenUp) = try decoder.next() else {
+                guard let (frame, isCancelled) = try decoder.next() else {
                     precondition(!promised, "hasNext promised a frame that did not come")
                     break
                 }
                 precondition(promised, "a frame came that hasNext did not know of")
                 precondition(frame.body.count <= longest && frame.descriptorCount <= Frame.descriptorLimit)
                 reading.frames.append(frame)
-                reading.givenUp.append(isGivenUp)
+                reading.cancelled.append(isCancelled)
             }
         } catch let error as FrameError {
             reading.error = error
@@ -49,7 +49,7 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
 /// What was read, written again, is what was there.
 private func check(_ reading: Reading, against bytes: UnsafeRawBufferPointer) {
     // The body of one that was given up has gone, and with it the place of the next.
-    if reading.givenUp.contains(true) { return }
+    if reading.cancelled.contains(true) { return }
     var offset = 0
     for frame in reading.frames {
         let header = Frame.header(

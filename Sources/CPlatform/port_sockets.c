@@ -276,27 +276,27 @@ static ssize_t receive_once(int descriptor, void *buffer, size_t size, int flags
 }
 
 int64_t cplatform_receive(
-    int descriptor, int manner, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
     *passed_count = 0;
     *truncated = false;
-    int flags = manner == CPLATFORM_WAITING ? TAKING : TAKING | MSG_DONTWAIT;
+    int flags = mode == CPLATFORM_BLOCKING ? TAKING : TAKING | MSG_DONTWAIT;
     union control control;
     struct msghdr message;
-    if (manner == CPLATFORM_REFUSING) {
-        // Without a place for them the kernel says that there are some, and they stay where they are.
+    if (mode == CPLATFORM_REFUSING) {
+        // Without a control buffer a peek reports that there are descriptors, and leaves them.
         ssize_t seen = receive_once(descriptor, buffer, size, flags | MSG_PEEK, NULL, &message);
         if (seen <= 0) return seen;
         *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
         if (*truncated) return seen;
         size = (size_t)seen;
     }
-    bool is_wary = manner == CPLATFORM_WARY;
-    ssize_t count = receive_once(descriptor, buffer, size, is_wary ? flags | MSG_PEEK : flags, &control, &message);
+    bool is_peeking = mode == CPLATFORM_PEEKING;
+    ssize_t count = receive_once(descriptor, buffer, size, is_peeking ? flags | MSG_PEEK : flags, &control, &message);
     if (count <= 0) return count;
     if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
     *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
-    // What was peeked at are copies: the kernel lets go of its own now, and closes none.
-    if (is_wary && !*truncated) count = receive_once(descriptor, buffer, (size_t)count, flags, NULL, &message);
+    // Peeked descriptors are copies. Now the kernel releases its own, and closes none of these.
+    if (is_peeking && !*truncated) count = receive_once(descriptor, buffer, (size_t)count, flags, NULL, &message);
     return count;
 }
 

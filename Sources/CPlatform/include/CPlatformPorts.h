@@ -30,18 +30,18 @@ int64_t cplatform_send(
 
 enum { CPLATFORM_PASSED_LIMIT = 253 };  // what Linux takes in one message (SCM_MAX_FD)
 
-// How to receive. The kernel closes, on the thread that receives, the descriptors that the process has no numbers for; whoever must not wait for
-// that is wary, at the price of a second system call.
+// How to receive. If the process has no free number for a descriptor, the kernel closes it on the receiving thread, which may block. Peeking avoids
+// that, at the price of a second system call.
 enum {
-    CPLATFORM_TRYING,
-    CPLATFORM_WAITING,   // for the first byte, as long as `cplatform_limit_waiting` has said; a signal ends that wait
-    CPLATFORM_WARY,      // `truncated` leaves bytes and descriptors where they are; those that were handed out are copies
-    CPLATFORM_REFUSING,  // takes no descriptors: if some come with the bytes they are left where they are, which `truncated` says
+    CPLATFORM_NONBLOCKING,
+    CPLATFORM_BLOCKING,  // until the first byte, up to the limit set by `cplatform_limit_waiting`, or until a signal
+    CPLATFORM_PEEKING,   // if `truncated`, bytes and descriptors stay in the kernel, and the descriptors returned are copies
+    CPLATFORM_REFUSING,  // takes no descriptors: if some come with the bytes, all stay in the kernel and `truncated` is set
 };
-// Receives bytes and the descriptors that came with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some were lost on the way, because the
-// process has none left. The number of bytes; 0 at the end. EAGAIN when none has come.
+// Receives bytes and the descriptors that come with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some descriptors were lost, because the process
+// has no free number for them. Returns the number of bytes; 0 at the end. EAGAIN if nothing has arrived.
 int64_t cplatform_receive(
-    int descriptor, int manner, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
 // How long a receiver waits; 0 for ever. The kernel rounds up to its ticks, some milliseconds.
 void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 

@@ -35,17 +35,17 @@ struct Frame: Sendable, Equatable {
 
     static let headerSize = 20
     static let sealSize = 1
-    static let mark: UInt8 = 0xE7
+    static let magic: UInt8 = 0xE7
     static let version: UInt8 = 1
     static let descriptorLimit = 64
     static let refusalLength = 8
-    static let whole: UInt8 = 1
-    static let givenUp: UInt8 = 0
+    static let complete: UInt8 = 1
+    static let cancelled: UInt8 = 0
 
     /// The bytes before the body, which the caller knows to be shorter than 4 GiB.
     static func header(_ kind: Kind, descriptors: Int, length: Int, conversation: UInt64, id: Int32) -> FrameHeader {
         let first =
-            UInt64(mark) | UInt64(version) << 8 | UInt64(kind.rawValue) << 16 | UInt64(UInt8(descriptors)) << 24
+            UInt64(magic) | UInt64(version) << 8 | UInt64(kind.rawValue) << 16 | UInt64(UInt8(descriptors)) << 24
             | UInt64(UInt32(length)) << 32
         return FrameHeader(words: (first.littleEndian, conversation.littleEndian, UInt32(bitPattern: id).littleEndian))
     }
@@ -63,7 +63,7 @@ struct FrameHeader: Sendable {
 
 /// Why a peer's bytes are not frames. Whoever sends such bytes loses the connection.
 enum FrameError: Error, Equatable {
-    case badMark(UInt8)
+    case badMagic(UInt8)
     case badVersion(UInt8)
     case badKind(UInt8)
     case tooManyDescriptors(Int)
@@ -74,7 +74,7 @@ enum FrameError: Error, Equatable {
 
     var sentence: String {
         switch self {
-        case .badMark(let byte): "a frame began with \(byte)"
+        case .badMagic(let byte): "a frame began with \(byte)"
         case .badVersion(let version): "a frame was of version \(version), which is not known here"
         case .badKind(let kind): "a frame was of kind \(kind), which is not known here"
         case .tooManyDescriptors(let count): "a frame was to bring \(count) descriptors"
@@ -149,20 +149,20 @@ struct FrameDecoder: Sendable {
         return header.descriptorCount
     }
 
-    /// The next frame that has come whole. One that its sender has given up is handed out without its body and with `isGivenUp`, because
+    /// The next frame that has come whole. One that its sender has given up is handed out without its body and with `isCancelled`, because
     /// its descriptors must be taken care of.
-    mutating func next() throws(FrameError) -> (frame: Frame, isGivenUp: Bool)? {
+    mutating func next() throws(FrameError) -> (frame: Frame, isCancelled: Bool)? {
         guard let header = try readHeader(), heldBytes >= header.total else { return nil }
         let end = start + header.total
         let seal = buffer[end - 1]
-        if seal != Frame.whole && seal != Frame.givenUp { throw fail(.badSeal(seal)) }
+        if seal != Frame.complete && seal != Frame.cancelled { throw fail(.badSeal(seal)) }
         var frame = Frame(
             kind: header.kind, descriptorCount: header.descriptorCount, conversation: header.conversation, id: header.id)
-        if seal == Frame.whole { frame.body = Array(buffer[(start + Frame.headerSize)..<(end - 1)]) }
+        if seal == Frame.complete { frame.body = Array(buffer[(start + Frame.headerSize)..<(end - 1)]) }
         start = end
         self.header = nil
         compact()
-        return (frame, seal == Frame.givenUp)
+        return (frame, seal == Frame.cancelled)
     }
 
     private mutating func readHeader() throws(FrameError) -> Header? {
@@ -172,7 +172,7 @@ struct FrameDecoder: Sendable {
         if count == 0 { return nil }
         // What can be seen to be wrong is said at once, not when the rest has come.
         let seen = start
-        if buffer[seen] != Frame.mark { throw fail(.badMark(buffer[seen])) }
+        if buffer[seen] != Frame.magic { throw fail(.badMagic(buffer[seen])) }
         if count > 1 && buffer[seen + 1] != Frame.version { throw fail(.badVersion(buffer[seen + 1])) }
         if count < Frame.headerSize { return nil }
         guard let kind = Frame.Kind(rawValue: buffer[seen + 2]) else { throw fail(.badKind(buffer[seen + 2])) }

@@ -18,7 +18,7 @@ final class PortDirectory: Sendable {
     static let variable = "EVENTLOOP_PORT_DIRECTORY"
     private static let lockName = ".lock"
     /// How long somebody else may hold the lock. Whoever follows the rules holds it for microseconds.
-    static let lockPatience = Duration.seconds(5)
+    static let lockTimeout = Duration.seconds(5)
 
     let candidate: Candidate
     let path: String
@@ -192,8 +192,8 @@ final class PortDirectory: Sendable {
 
     /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules. A patience of zero
     /// tries once or twice.
-    func lock(_ patience: Duration = lockPatience) throws(RunLoop.PortError) -> Lock {
-        let deadline = RunLoop.Instant.now.advanced(by: patience)
+    func lock(_ timeout: Duration = lockTimeout) throws(RunLoop.PortError) -> Lock {
+        let deadline = RunLoop.Instant.now.advanced(by: timeout)
         while true {  // ends: with the lock, an error, or the deadline
             let file = path(of: Self.lockName)
             switch tryLock() {

@@ -30,7 +30,7 @@ final class PortRegistration: Sendable {
     /// that has died, and is taken over; without the lock, it might be somebody's between `bind` and `listen`.
     static func take(
         _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates,
-        patience: Duration = PortDirectory.lockPatience
+        timeout: Duration = PortDirectory.lockTimeout
     ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
         let home = try openHome(candidates)
         var others: [PortDirectory] = []
@@ -41,7 +41,7 @@ final class PortRegistration: Sendable {
         }
         // In one order for everybody, whatever they call them, so that two that have several in common do not wait for each other.
         var locks: [PortDirectory.Lock] = []
-        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(patience)) }
+        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(timeout)) }
         defer { withExtendedLifetime(locks) {} }
         let file = name.fileName
         for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
@@ -74,9 +74,9 @@ final class PortRegistration: Sendable {
     func watchFile() -> Int32 { directory.watch(file) }
 
     /// Gives the name back, if it still is ours. The file goes; what listens is the caller's to close.
-    func withdraw(patience: Duration = PortDirectory.lockPatience) {
+    func withdraw(timeout: Duration = PortDirectory.lockTimeout) {
         // Without the lock somebody may be taking the name over at this moment; then the file stays, and the next one finds it stale.
-        guard let lock = try? directory.lock(patience) else { return }
+        guard let lock = try? directory.lock(timeout) else { return }
         if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
         withExtendedLifetime(lock) {}
     }

@@ -82,7 +82,7 @@ extension RemoteConnection {
     ///
     /// A read that waits is a system call less than waiting and reading. Its limit is the socket's, and rounded up to the kernel's ticks, which
     /// is too coarse for a short wait; it is set when it changes, and is good for one wait, which begins now.
-    private func receive(until deadline: RunLoop.Instant, waitingInRead: Bool) -> FrameInlet.Outcome {
+    private func receive(until deadline: RunLoop.Instant, waitingInRead: Bool) -> FrameReceiver.ReceiveResult {
         let isLimited = deadline != .distantFuture
         let left = isLimited ? max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds) : -1
         if waitingInRead && (!isLimited || left > 100_000_000) {
@@ -92,10 +92,10 @@ extension RemoteConnection {
                 waitLimit = limit
                 cplatform_limit_waiting(descriptor, limit)
             }
-            return inlet.receive(from: descriptor, .waiting)
+            return receiver.receive(from: descriptor, .blocking)
         }
         _ = cplatform_await_readable(descriptor, left)
-        return inlet.receive(from: descriptor)
+        return receiver.receive(from: descriptor)
     }
 
     /// The thread that read has what it wanted: another one that waits reads from now on, or the engine, or nobody.
@@ -154,7 +154,7 @@ extension RemoteConnection {
     private func readAvailable() -> RunLoop.PortError? { /* DOES CALLOUT */
         // Bounded, so that one connection does not keep the others waiting.
         for _ in 0..<64 {
-            switch inlet.receive(from: descriptor) {
+            switch receiver.receive(from: descriptor) {
             case .received: if let error = deliver() { return error }
             case .wouldBlock: return nil
             case .ended: return .becameInvalid
@@ -170,7 +170,7 @@ extension RemoteConnection {
     private func deliver() -> RunLoop.PortError? { /* DOES CALLOUT */
         while true {  // ends: each turn takes a frame off what was read
             let next: (frame: Frame, passed: RunLoop.PassedDescriptors)?
-            do { next = try inlet.next() } catch { return error }
+            do { next = try receiver.next() } catch { return error }
             guard let (frame, _) = next else { return nil }
             let outcome: ReplyWaiter.Outcome
             switch frame.kind {

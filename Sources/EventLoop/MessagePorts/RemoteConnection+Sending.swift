@@ -24,8 +24,8 @@ extension RemoteConnection {
     func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
     { /* DOES CALLOUT */
         try check(data, descriptors)
-        let outlet = FrameOutlet(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
-        let sent = state.withLock { transmit(outlet, descriptors, gate: Gate(), &$0) }
+        let frame = OutgoingFrame(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
+        let sent = state.withLock { transmit(frame, descriptors, gate: Gate(), &$0) }
         try finish(sent, deadline())
     }
 
@@ -67,9 +67,9 @@ extension RemoteConnection {
     ) -> Sent {
         state.lastConversation += 1
         waiter.conversation = state.lastConversation
-        let outlet = FrameOutlet(
+        let frame = OutgoingFrame(
             .request, conversation: waiter.conversation, id: id, body: data, descriptors: descriptors.count)
-        let sent = transmit(outlet, descriptors, gate: gate(), &state)
+        let sent = transmit(frame, descriptors, gate: gate(), &state)
         switch sent {
         case .failed, .ended: return sent
         case .partly(let unsent):
@@ -88,20 +88,20 @@ extension RemoteConnection {
 
     /// Sends what there is room for, and queues the rest, behind what is queued. Under the lock: one frame is not sent into another.
     private func transmit(
-        _ outlet: consuming FrameOutlet, _ descriptors: [Int32], gate: @autoclosure () -> Gate?, _ state: inout State
+        _ frame: consuming OutgoingFrame, _ descriptors: [Int32], gate: @autoclosure () -> Gate?, _ state: inout State
     ) -> Sent {
         if state.isInvalid { return .failed(.invalidPort) }
         if state.unsent.isEmpty {
-            switch outlet.send(to: descriptor, passing: descriptors) {
+            switch frame.send(to: descriptor, passing: descriptors) {
             case 0: return .whole
             case EAGAIN: break
             case EPIPE, ECONNRESET, ENOTCONN: return .ended
-            case let code where outlet.offset == 0: return .failed(.system(operation: "sendmsg", errno: code))
+            case let code where frame.offset == 0: return .failed(.system(operation: "sendmsg", errno: code))
             // A frame that has begun and cannot go on leaves nothing to go on with.
             default: return .ended
             }
         }
-        let unsent = UnsentFrame(outlet, descriptors: descriptors, gate: gate())
+        let unsent = UnsentFrame(frame, descriptors: descriptors, gate: gate())
         unsent.ticket = state.unsent.append(unsent)
         updateWatch(&state)
         return .partly(unsent)
@@ -129,11 +129,11 @@ extension RemoteConnection {
     /// Takes back a frame whose time has passed. One that has begun must be ended, or nothing could follow it; its seal says that it is not to be
     /// read. Under the lock.
     func withdraw(_ unsent: UnsentFrame, _ state: inout State) {
-        if unsent.outlet.offset == 0 {
+        if unsent.frame.offset == 0 {
             state.unsent.remove(unsent.ticket)
             updateWatch(&state)
         } else {
-            unsent.outlet.seal = Frame.givenUp
+            unsent.frame.seal = Frame.cancelled
         }
     }
 
@@ -142,12 +142,12 @@ extension RemoteConnection {
         var tidings = Tidings()
         let isBroken = state.withLock { state in
             while !state.isInvalid, let first = state.unsent.first {  // ends: one goes a turn, or there is no more room
-                let code = first.outlet.send(to: descriptor, passing: first.descriptors)
+                let code = first.frame.send(to: descriptor, passing: first.descriptors)
                 if code == EAGAIN { break }
                 if code != 0 {
-                    guard first.outlet.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
+                    guard first.frame.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
                     first.failure = .system(operation: "sendmsg", errno: code)
-                    if let waiter = state.waiters[first.outlet.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
+                    if let waiter = state.waiters[first.frame.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
                         tidings.finish(waiter, .failure(.system(operation: "sendmsg", errno: code)))
                     }
                 }

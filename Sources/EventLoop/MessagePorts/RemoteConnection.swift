@@ -20,7 +20,7 @@ import Darwin
 /// by it, and when it goes, one of them takes over. Requests of tasks, those that run a loop, and replies that came too late are read by the
 /// engine's thread, and so is the end.
 final class RemoteConnection: @unchecked Sendable {
-    // SAFETY: constants; what `state` guards; and `inlet`, which belongs to `State.reader`.
+    // SAFETY: constants; what `state` guards; and `receiver`, which belongs to `State.reader`.
 
     let descriptor: Int32
     let token: UInt64
@@ -29,8 +29,8 @@ final class RemoteConnection: @unchecked Sendable {
     private let forkEpoch = ForkEpoch.current
     let state = Guarded(State())
     // SAFETY: touched only by whom `State.reader` names, and by the last to let go.
-    @exclusivity(unchecked) var inlet: FrameInlet
-    private let scratch = FrameInlet.makeScratch()
+    @exclusivity(unchecked) var receiver: FrameReceiver
+    private let scratch = FrameReceiver.makeScratch()
     // SAFETY: likewise. How long the socket lets a reader wait, in milliseconds; 0 is for ever.
     @exclusivity(unchecked) var waitLimit: Int64 = 0
 
@@ -44,7 +44,7 @@ final class RemoteConnection: @unchecked Sendable {
     struct State: Sendable {
         var isInvalid = false
         var reader = Reader.nobody
-        /// The engine's thread is in the inlet at this moment.
+        /// The engine's thread is in the receiver at this moment.
         var engineIsReading = false
         var lastConversation: UInt64 = 0
         /// Who waits, by conversation.
@@ -68,7 +68,7 @@ final class RemoteConnection: @unchecked Sendable {
     init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
         (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
         token = engine.nextToken()
-        inlet = FrameInlet(
+        receiver = FrameReceiver(
             maximumLength: maximumLength, takesDescriptors: false, peer: PortPeer(of: descriptor)?.process ?? 0, scratch: scratch)
         engine.add(self)
         let code = state.withLock { state in
@@ -82,7 +82,7 @@ final class RemoteConnection: @unchecked Sendable {
     }
 
     deinit {
-        inlet.close()
+        receiver.close()
         scratch.deallocate()
         // The parent's connection goes on.
         if belongsToParentProcess { close(descriptor) } else { DescriptorCloser.end(descriptor) }

@@ -36,7 +36,7 @@ final class ReplyWaiter: @unchecked Sendable {
 /// A frame that waits for room.
 final class UnsentFrame: @unchecked Sendable {
     // SAFETY: guarded by the lock of the connection's state.
-    @exclusivity(unchecked) var outlet: FrameOutlet
+    @exclusivity(unchecked) var frame: OutgoingFrame
     /// Its place among those that wait for room.
     @exclusivity(unchecked) var ticket: RevocableQueue<UnsentFrame>.Ticket = 0
     /// The sender's, who keeps them open until the frame has gone or is withdrawn.
@@ -48,8 +48,8 @@ final class UnsentFrame: @unchecked Sendable {
     @exclusivity(unchecked) var isOver = false
     @exclusivity(unchecked) var failure: RunLoop.PortError?
 
-    init(_ outlet: FrameOutlet, descriptors: [Int32], gate: Gate?) {
-        (self.outlet, self.descriptors, self.gate) = (outlet, descriptors, gate)
+    init(_ frame: OutgoingFrame, descriptors: [Int32], gate: Gate?) {
+        (self.frame, self.descriptors, self.gate) = (frame, descriptors, gate)
     }
 }
 

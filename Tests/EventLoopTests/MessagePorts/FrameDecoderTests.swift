@@ -9,7 +9,7 @@ import Testing
 @testable import EventLoop
 
 @Suite struct FrameDecoderTests {
-    private func bytes(of frame: Frame, seal: UInt8 = Frame.whole) -> [UInt8] {
+    private func bytes(of frame: Frame, seal: UInt8 = Frame.complete) -> [UInt8] {
         let header = Frame.header(
             frame.kind, descriptors: frame.descriptorCount, length: frame.body.count, conversation: frame.conversation, id: frame.id)
         return header.withBytes { Array($0) } + frame.body + [seal]
@@ -34,8 +34,8 @@ import Testing
             let piece = all[offset..<min(offset + size, all.count)]
             piece.withUnsafeBytes { decoder.append($0) }
             offset += piece.count
-            while let (frame, isGivenUp) = try decoder.next() {
-                #expect(!isGivenUp)
+            while let (frame, isCancelled) = try decoder.next() {
+                #expect(!isCancelled)
                 found.append(frame)
             }
             let more = decoder.hasNext()
@@ -49,19 +49,19 @@ import Testing
         var decoder = FrameDecoder(maximumLength: 100)
         let first = Frame(kind: .request, descriptorCount: 2, conversation: 5, id: 1, body: [1, 2, 3])
         let second = Frame(kind: .request, conversation: 6, id: 2, body: [4])
-        (bytes(of: first, seal: Frame.givenUp) + bytes(of: second)).withUnsafeBytes { decoder.append($0) }
+        (bytes(of: first, seal: Frame.cancelled) + bytes(of: second)).withUnsafeBytes { decoder.append($0) }
         let found = try decoder.next()
         let given = try #require(found)
-        #expect(given.isGivenUp && given.frame.body.isEmpty && given.frame.descriptorCount == 2)
+        #expect(given.isCancelled && given.frame.body.isEmpty && given.frame.descriptorCount == 2)
         let afterwards = try decoder.next()
         let next = try #require(afterwards)
-        #expect(next.frame == second && !next.isGivenUp)
+        #expect(next.frame == second && !next.isCancelled)
         let more = decoder.hasNext()
         #expect(!more)
     }
 
     @Test(arguments: [
-        ([0], FrameError.badMark(0)), ([0xE7, 2], .badVersion(2)), ([0xE7, 0, 1], .badVersion(0)),
+        ([0], FrameError.badMagic(0)), ([0xE7, 2], .badVersion(2)), ([0xE7, 0, 1], .badVersion(0)),
         ([0xE7, 1, 0, 0] + [UInt8](repeating: 0, count: 16), .badKind(0)),
         ([0xE7, 1, 6, 0] + [UInt8](repeating: 0, count: 16), .badKind(6)),
         ([0xE7, 1, 1, 65] + [UInt8](repeating: 0, count: 16), .tooManyDescriptors(65)),

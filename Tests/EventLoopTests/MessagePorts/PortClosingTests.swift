@@ -162,28 +162,28 @@ private final class LingeringSocket {
     @Test func `a server that keeps sending descriptors loses its client before the client runs out of descriptors`() throws {
         let lingering = try LingeringSocket()
         let pair = SocketPair()
-        let scratch = FrameInlet.makeScratch()
+        let scratch = FrameReceiver.makeScratch()
         defer { scratch.deallocate() }
-        var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: scratch)
+        var receiver = FrameReceiver(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: scratch)
         let before = DescriptorCloser.pending
         // A single descriptor beside a reply is closed, and the reply is received.
         let reply = rawFrame(3, length: 1, body: [5, 1])
         sendRaw(pair.far, reply, lingering.descriptor)
         var isReceived = false
-        if case .received = inlet.receive(from: pair.near) { isReceived = true }
+        if case .received = receiver.receive(from: pair.near) { isReceived = true }
         #expect(isReceived)
         // The close of a last copy blocks, so these keep all threads busy and the others have to wait.
         let others = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
         for other in others {
             sendRaw(pair.far, reply, other.descriptor)
             other.letGo()
-            _ = inlet.receive(from: pair.near)
+            _ = receiver.receive(from: pair.near)
         }
         var turns = 0
         while turns < 20 {  // ends: at its limit
             turns += 1
             sendRaw(pair.far, reply, [Int32](repeating: lingering.descriptor, count: 60))
-            if case .failed(.protocolViolation) = inlet.receive(from: pair.near) { break }
+            if case .failed(.protocolViolation) = receiver.receive(from: pair.near) { break }
         }
         #expect(turns < 20 && DescriptorCloser.pending < before + 200, "\(turns) turns, \(DescriptorCloser.pending) pending")
         withExtendedLifetime((lingering, others)) {}
@@ -192,10 +192,10 @@ private final class LingeringSocket {
     @Test func `a client without free descriptors ends its connection to a server that sends some`() async {
         await #expect(processExitsWith: .success) {
             let pair = SocketPair()
-            var inlet = FrameInlet(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: FrameInlet.makeScratch())
+            var receiver = FrameReceiver(maximumLength: 100, takesDescriptors: false, peer: 0, scratch: FrameReceiver.makeScratch())
             sendRaw(pair.far, rawFrame(3, length: 1, body: [5, 1]), 0)
             let isFailed = withoutFreeDescriptors {
-                if case .failed(.protocolViolation) = inlet.receive(from: pair.near) { true } else { false }
+                if case .failed(.protocolViolation) = receiver.receive(from: pair.near) { true } else { false }
             }
             exit(isFailed ? 0 : 1)
         }

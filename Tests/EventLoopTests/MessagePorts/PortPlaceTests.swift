@@ -130,14 +130,14 @@ import Testing
             let clock = RunLoop.ManualClock()
             let name = try PortName(freshName())
             let server = try PortServer(name, maximumLength: 100, clock: { clock.now })
-            server.forgetNameWatch()
+            server.acceptor.unwatchName()
             let isRetrying = withoutFreeDescriptors {
-                server.checkName()
-                return server.renewal != nil && !server.hasLostName && server.nameWatch < 0
+                server.acceptor.checkName {}
+                return server.acceptor.testsOnlyRetriesName && !server.hasLostName && !server.acceptor.isNameWatched
             }
             clock.advance(by: .seconds(1))
             _ = server.serve { _, _ in nil }
-            let isWatched = server.renewal == nil && !server.hasLostName && server.nameWatch >= 0
+            let isWatched = !server.acceptor.testsOnlyRetriesName && !server.hasLostName && server.acceptor.isNameWatched
             let path = portDirectory + "/" + name.fileName
             unlink(path)
             _ = server.serve { _, _ in nil }

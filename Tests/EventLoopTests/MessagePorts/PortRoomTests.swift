@@ -52,7 +52,7 @@ private final class Sender {
     private func withServer(_ body: (PortServer, String, RunLoop.ManualClock) throws -> Void) throws {
         let name = freshName("room")
         let clock = RunLoop.ManualClock()
-        let server = try PortServer(try PortName(name), maximumLength: Self.size, roomAtLeast: Self.room, clock: { clock.now })
+        let server = try PortServer(try PortName(name), maximumLength: Self.size, leastMemory: Self.room, clock: { clock.now })
         defer {
             server.withdraw()
             server.end()
@@ -65,7 +65,7 @@ private final class Sender {
             let count = 40
             let senders = try (0..<count).map { _ in try Sender(name, message()) }
             let heard = Box(0)
-            let bound = Self.room + 100 + count * 3 * PortQuota.allowance
+            let bound = Self.room + 100 + count * 3 * MemoryPool.allowance
             var highest = 0
             for _ in 0..<100_000 where heard.value < count {
                 for sender in senders { _ = sender.send() }
@@ -78,8 +78,8 @@ private final class Sender {
             }
             #expect(heard.value == count)
             #expect(highest <= bound && highest >= Self.size, "\(highest) bytes")
-            #expect(server.testsOnlyCapacity <= count * PortQuota.allowance)
-            #expect(server.quota.testsOnlyGranted == 0 && !server.somebodyWaits)
+            #expect(server.testsOnlyCapacity <= count * MemoryPool.allowance)
+            #expect(server.limits.memory.testsOnlyGranted == 0 && !server.hasWaiters)
             for sender in senders { #expect(!sender.client.isClosedNow) }
         }
     }
@@ -92,7 +92,7 @@ private final class Sender {
                 let served = server.serve { _, _ in nil }
                 #expect(!served)
             }
-            #expect(server.quota.hasWaiters)
+            #expect(server.limits.memory.hasWaiters)
             // Neither do those of a usual size.
             for size in [8, 100_000] {
                 let honest = try Sender(name, message(size, 2))
@@ -127,14 +127,14 @@ private final class Sender {
                 _ = next.send()
                 _ = server.serve { _, _ in nil }
             }
-            #expect(server.quota.hasWaiters)
+            #expect(server.limits.memory.hasWaiters)
             // Neither does a port that does not look for long close any.
             clock.advance(by: .seconds(10_000))
             let servedAfterPause = server.serve { _, _ in nil }
             #expect(!servedAfterPause && silent.allSatisfy { !$0.client.isClosedNow })
             let heard = Box(0)
             for round in 0..<30 {
-                clock.advance(by: PortPatience.tick)
+                clock.advance(by: StallDetector.interval)
                 _ = slow.send(atMost: 90_000)
                 _ = next.send()
                 while server.serve({ _, _ in
@@ -143,7 +143,7 @@ private final class Sender {
                 if round < 8 { #expect(silent.allSatisfy { !$0.client.isClosedNow }) }
             }
             #expect(silent.allSatisfy { $0.client.isClosedNow } && !slow.client.isClosedNow && !next.client.isClosedNow)
-            #expect(heard.value == 2 && server.quota.testsOnlyGranted == 0)
+            #expect(heard.value == 2 && server.limits.memory.testsOnlyGranted == 0)
         }
     }
 
@@ -158,14 +158,14 @@ private final class Sender {
             }
             for _ in 0..<20 { _ = server.serve(answer) }
             // Each takes some of its reply; what is left of four is more than three frames.
-            #expect(heard.value >= 4 && server.unsentBytes <= Self.room + Self.size)
+            #expect(heard.value >= 4 && server.limits.unsentBytes <= Self.room + Self.size)
             let before = heard.value
             let reader = try RawClient(name)
             reader.send(rawFrame(length: 0, body: [1]))
             for _ in 0..<20 { _ = server.serve(answer) }
-            #expect(heard.value == before && server.somebodyWaits)
+            #expect(heard.value == before && server.hasWaiters)
             for _ in 0..<12 {
-                clock.advance(by: PortPatience.tick)
+                clock.advance(by: StallDetector.interval)
                 _ = server.serve(answer)
             }
             #expect(heard.value > before)
@@ -188,15 +188,15 @@ private final class Sender {
                 reader.send(rawFrame(length: 0, conversation: conversation, body: [1]))
                 for _ in 0..<20 { _ = server.serve(answer) }
             }
-            #expect(served.value == [1] && server.somebodyWaits)
+            #expect(served.value == [1] && server.hasWaiters)
             // The loop watches the set with a level trigger: a connection that stays ready and is not read makes the loop spin.
             var set = server.set
             var ready = [cplatform_port_event](repeating: cplatform_port_event(), count: 64)
             let count = Int(cplatform_port_set_take(&set, &ready, 64))
-            let readyConnections = ready[..<count].compactMap { server.connections[$0.token]?.token }
+            let readyConnections = ready[..<count].filter { server.testsOnlyHasConnection($0.token) }
             #expect(readyConnections.isEmpty)
             for _ in 0..<1_000 where !served.value.isSuperset(of: [70, 71]) {
-                clock.advance(by: PortPatience.tick)
+                clock.advance(by: StallDetector.interval)
                 _ = server.serve(answer)
                 #expect(!reader.isClosedNow)
             }
@@ -237,7 +237,7 @@ private final class Sender {
     @Test func `room is given in order, to the process with the least first, and never beyond the bound`() {
         var generator = SeededGenerator(seed: 7)
         for _ in 0..<200 {
-            var quota = PortQuota(longest: 10, atLeast: 0)
+            var pool = MemoryPool(longest: 10, atLeast: 0)
             var holding: [UInt64: (process: Int32, amount: Int)] = [:]
             var waiting: [(token: UInt64, process: Int32, amount: Int)] = []
             var token: UInt64 = 0
@@ -260,20 +260,20 @@ private final class Sender {
                         token: token, process: Int32.random(in: 1...3, using: &generator), amount: Int.random(in: 1...10, using: &generator)
                     )
                     waiting.append(asker)
-                    if quota.ask(token, process: asker.process, for: asker.amount) { note([token]) }
+                    if pool.request(asker.amount, for: token, process: asker.process) { note([token]) }
                 } else {
                     let all = holding.keys.sorted() + waiting.map(\.token)
                     let gone = all.randomElement(using: &generator)!
                     holding[gone] = nil
                     waiting.removeAll { $0.token == gone }
-                    note(quota.giveBack(gone))
+                    note(pool.release(gone))
                 }
                 let sum = holding.values.reduce(0) { $0 + $1.amount }
-                #expect(sum == quota.testsOnlyGranted && sum <= quota.pool + quota.reserve)
-                #expect(quota.hasWaiters == !waiting.isEmpty)
+                #expect(sum == pool.testsOnlyGranted && sum <= pool.size + pool.reserve)
+                #expect(pool.hasWaiters == !waiting.isEmpty)
                 // Whoever has nothing is refused only when the room for such is taken too.
                 if let poor = waiting.first(where: { asker in !holding.values.contains { $0.process == asker.process } }) {
-                    #expect(sum + 10 > quota.pool, "\(poor) waits for nothing")
+                    #expect(sum + 10 > pool.size, "\(poor) waits for nothing")
                 }
                 if holding.isEmpty { #expect(waiting.isEmpty) }
             }

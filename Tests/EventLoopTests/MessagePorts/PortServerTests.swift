@@ -51,20 +51,20 @@ import Testing
                 sendRaw(client.descriptor, rawFrame(descriptors: 60, length: 10), [Int32](repeating: pipe.writeEnd, count: 60))
                 let served = server.serve { _, _ in nil }
                 #expect(!served)
-                #expect(server.heldDescriptors <= 128)
+                #expect(server.limits.heldDescriptors <= 128)
             }
             // Two hold what there is room for; the others, and the next, wait.
-            #expect(server.heldDescriptors == 120 && hostile.allSatisfy { !$0.isClosedNow })
+            #expect(server.limits.heldDescriptors == 120 && hostile.allSatisfy { !$0.isClosedNow })
             let honest = try RawClient(name)
             sendRaw(honest.descriptor, rawFrame(1, descriptors: 1, length: 0, body: [1]), pipe.writeEnd)
             let came = Box(0)
             for _ in 0..<100 where came.value == 0 {
-                clock.advance(by: PortPatience.tick)
+                clock.advance(by: StallDetector.interval)
                 _ = server.serve { _, passed in
                     came.value = passed.count
                     return nil
                 }
-                #expect(server.heldDescriptors <= 128)
+                #expect(server.limits.heldDescriptors <= 128)
             }
             #expect(came.value == 1 && !honest.isClosedNow)
             #expect(hostile[0].isClosedNow && hostile[1].isClosedNow)

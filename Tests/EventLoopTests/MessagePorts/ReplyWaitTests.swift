@@ -90,7 +90,7 @@ import Darwin
         try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
         connection.state.withLock { $0.reader = .thread }
         // More than one read takes.
-        var reply = FrameOutlet(.reply, conversation: 1_000, id: 1, body: [UInt8](repeating: 1, count: 50_000))
+        var reply = OutgoingFrame(.reply, conversation: 1_000, id: 1, body: [UInt8](repeating: 1, count: 50_000))
         for _ in 0..<3 {
             reply.offset = 0
             #expect(reply.send(to: ends[1]) == 0)
