@@ -1,39 +1,39 @@
 # EventLoop: the same commands for people and for CI.
 #
 #   make run           build and run the demo
-#   make test          build and run the whole test suite, within TEST_MINUTES=45
+#   make test          build and run the test suite, with a limit of TEST_MINUTES=45
 #   make test-tsan     the test suite under ThreadSanitizer
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
 #   make build         debug build
 #   make release       release build; a warning is an error
 #   make perf          measure speed against other run loops: a table, and a chart in .build/perf.html
 #   make perf-peers    the same against SwiftNIO, libuv, libev and GLib as well, in a package of its own
-#   make perf-check    count what operations take, and fail if that is more than the committed counts
-#   make perf-baseline write the committed counts anew
-#   make fuzz          feed the decoder of named ports with what nobody sends, for a minute (FUZZ_SECONDS=600)
+#   make perf-check    count allocations and system calls, and fail if one exceeds its committed count
+#   make perf-baseline update the committed counts
+#   make fuzz          feed random input to the decoder of message ports for a minute (FUZZ_SECONDS=600)
 #   make fuzz-smoke    the same for twenty seconds
-#   make models        check every interleaving of the protocols between threads, and that the checks find faults
-#   make fork-storm    a thousand forks while every part of the library is busy (FORKS=1000)
+#   make models        check every interleaving of the protocols between threads, and that the checks find seeded faults
+#   make fork-storm    fork a thousand times while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for two minutes
-#   make worlds        play all small worlds: every two actions from every callout, beside a model and CFRunLoop (about fifteen minutes)
-#   make waits         end every wait, whatever is ready in it: 44,000 combinations with each of epoll, poll and select (some minutes)
-#   make test-faults   fail each call of the C library with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
-#   make faults-smoke  a sample of the same, in a minute or two
+#   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about fifteen minutes)
+#   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
+#   make test-faults   make each C library call fail with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
+#   make faults-smoke  a sample of these, in a minute or two
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
-#   make ci            everything that CI checks, in its order
-#   make clean         delete what these targets have built
+#   make ci            every check of CI, in its order
+#   make clean         delete everything that these targets have built
 #   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
 #   make help          this list
 
 SWIFT ?= swift
 
-# Code built for a sanitizer cannot be mixed with other code, so each has a folder of its own.
+# Code built for a sanitizer cannot be mixed with other code, so each has its own folder.
 TSAN_SCRATCH := .build-tsan
 ASAN_SCRATCH := .build-asan
 
-# Tests of fork start threads in the child, which ThreadSanitizer refuses unless told otherwise.
+# Tests of fork start threads in the child, which ThreadSanitizer refuses by default.
 TSAN_SETTINGS := die_after_fork=0
 
 # The leak detector is part of AddressSanitizer on Linux. On macOS a program that is told to use it refuses to start.
@@ -44,12 +44,11 @@ ASAN_SETTINGS := detect_leaks=0
 endif
 LSAN_SETTINGS := suppressions=Scripts/lsan.supp:print_suppressions=0
 
-# The sanitizers write into files: their reports would stand somewhere between the lines of a thousand tests. Their paths are relative,
-# because the sanitizers split their options at spaces and colons, and the checkout may lie in a folder that has either in its name.
-# The tests run in the checkout's folder.
+# The sanitizers write into files, because their reports would be lost between the lines of a thousand tests. The paths are relative: the
+# sanitizers split their options at spaces and colons, and the name of the checkout's folder may contain either. The tests run in that folder.
 fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 
-# `swift test` with a limit in minutes: a suite that hangs is killed, and names the tests that have not ended.
+# `swift test` with a limit in minutes: if the suite hangs, it is killed, and the unfinished tests are named.
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
@@ -78,14 +77,14 @@ test-asan: dependencies
 build: dependencies
 	$(SWIFT) build
 
-# Only the Swift compiler is told that warnings are errors: SwiftPM's own remarks about pkg-config files depend on the machine.
+# Warnings are errors for the Swift compiler only: SwiftPM's own warnings about pkg-config files depend on the machine.
 release: dependencies
 	$(SWIFT) build --configuration release -Xswiftc -warnings-as-errors
 
 # Options for eventloop-perf: make perf PERF="--quick --filter W1"
 PERF ?=
 
-# The release build has to be the one of `release`: other flags would build everything anew.
+# Must be the build of `release`: other flags would rebuild everything.
 perf: release
 	.build/release/eventloop-perf --chart .build/perf.html --json .build/perf.json $(PERF)
 
@@ -101,7 +100,7 @@ perf-check: release
 perf-baseline: release
 	.build/release/eventloop-perf --counts --write-baseline Benchmarks/Baselines/counts.txt
 
-# libFuzzer comes with the toolchain; the decoder needs nothing else.
+# libFuzzer comes with the toolchain, and the decoder needs nothing else.
 FUZZ_SECONDS ?= 60
 
 fuzz:
@@ -148,7 +147,7 @@ faults-smoke: dependencies
 	$(SWIFT) build --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe faults --sample $(FAULTS)
 
-# Both walk the folder by themselves and pass over hidden folders, the build folders among them.
+# Both search the folder themselves and skip hidden folders, including the build folders.
 format:
 	$(SWIFT) format --in-place --recursive --parallel .
 
