@@ -165,7 +165,7 @@ inline carryOut() {
                 assert(carriedOut <= batch);
                 if
 #ifndef FAULT_NOTE_LATE
-                :: taken == timerJoined -> isPending = false; isKnown = true    /* Timer.swift: noteFiled */
+                :: taken == timerJoined -> isPending = false; isKnown = true    /* Timer.swift: markFiled */
 #endif
 #ifndef FAULT_READ_FIRST
                 :: taken == timerChanged -> isRedateQueued = false

@@ -44,7 +44,7 @@ inline signal() {
 #endif
         queued = true;                          /* RunLoop+Sources.swift: queue */
         attention = attention | SIGNALS;        /* RunLoop+Stop.swift: mark */
-        atomic {                                /* SignalWord.swift: noteEnqueued */
+        atomic {                                /* SignalWord.swift: markEnqueued */
 #ifdef FAULT_NO_COUNT
             if :: word == signaled -> word = enqueued :: else fi
 #else

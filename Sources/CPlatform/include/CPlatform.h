@@ -13,7 +13,7 @@
 struct cplatform_thread {
     uint64_t loop_id;  // 0: the thread has no loop (yet)
     void *loop;        // unretained; the thread's exit handler holds the reference
-    uint64_t visited_loop_id;  // the loop that has ended and whose jobs this thread runs in its place; else 0
+    uint64_t adopted_loop_id;  // the loop that has ended and whose jobs this thread runs in its place; else 0
 };
 extern _Thread_local struct cplatform_thread cplatform_thread_state;
 
@@ -24,8 +24,8 @@ static inline void cplatform_set_current_loop(uint64_t id, void *loop) {
     cplatform_thread_state.loop = loop;
 }
 
-static inline uint64_t cplatform_visited_loop_id(void) { return cplatform_thread_state.visited_loop_id; }
-static inline void cplatform_set_visited_loop(uint64_t id) { cplatform_thread_state.visited_loop_id = id; }
+static inline uint64_t cplatform_adopted_loop_id(void) { return cplatform_thread_state.adopted_loop_id; }
+static inline void cplatform_set_adopted_loop(uint64_t id) { cplatform_thread_state.adopted_loop_id = id; }
 
 // Whether the caller is the process's first thread. After fork the child's only thread is.
 bool cplatform_is_main_thread(void);

@@ -23,9 +23,9 @@ enum LoopID {
 
     /// The id of the loop that has ended and whose jobs the calling thread runs in its place; zero on every other thread.
     @inline(__always)
-    static var visited: UInt64 {
-        get { cplatform_visited_loop_id() }
-        set { cplatform_set_visited_loop(newValue) }
+    static var adopted: UInt64 {
+        get { cplatform_adopted_loop_id() }
+        set { cplatform_set_adopted_loop(newValue) }
     }
 }
 

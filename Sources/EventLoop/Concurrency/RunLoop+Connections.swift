@@ -31,23 +31,23 @@ extension RunLoop {
         listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false, mode: Mode = .common,
         file: StaticString = #fileID, line: UInt = #line
     ) throws(SourceError) -> Connections {
-        let mailbox = Mailbox<Connections.Arrival>()
+        let channel = SingleElementChannel<Connections.Arrival>()
         let source = try SocketSource(
             listeningOn: address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only, label: "connections for a task", file: file,
             line: line
         ) { source, descriptor, peer in
             source.isAccepting = false
-            mailbox.post(Connections.Arrival(descriptor: OwnedDescriptor(descriptor), peer: peer)) { _, _ in
+            channel.post(Connections.Arrival(descriptor: OwnedDescriptor(descriptor), peer: peer)) { _, _ in
                 assertionFailure("a second connection was accepted before the first was taken")
             }
         }
         source.isAccepting = false
         // The loop alone holds the source, so that it goes with the loop.
-        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
-        mailbox.connect(demand: { [weak source] in source?.isAccepting = true }, removal: { [weak source] in source?.invalidate() })
+        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
+        channel.connect(demand: { [weak source] in source?.isAccepting = true }, removal: { [weak source] in source?.invalidate() })
         // An ended loop refuses it; then the first `next` throws.
         if !add(source, forMode: mode) { source.invalidate() }
-        return Connections(localAddress: source.localAddress ?? address, reader: MailboxReader(mailbox))
+        return Connections(localAddress: source.localAddress ?? address, reader: ChannelReader(channel))
     }
 
     /// Connects to a socket, and returns its descriptor, non-blocking and close-on-exec and the caller's to close.
@@ -61,24 +61,24 @@ extension RunLoop {
         to address: SocketAddress, timeout: Duration? = nil, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation,
         file: StaticString = #fileID, line: UInt = #line
     ) async throws -> Int32 {
-        let mailbox = Mailbox<OwnedDescriptor>()
-        try report(connectionTo: address, timeout, to: mailbox, mode, file, line)
-        return try await mailbox.only(isolation: isolation).take()
+        let channel = SingleElementChannel<OwnedDescriptor>()
+        try report(connectionTo: address, timeout, to: channel, mode, file, line)
+        return try await channel.only(isolation: isolation).take()
     }
 
     /// Apart, so that the loop alone holds the source while the task waits, and it goes with the loop.
     private func report(
-        connectionTo address: SocketAddress, _ timeout: Duration?, to mailbox: Mailbox<OwnedDescriptor>, _ mode: Mode,
+        connectionTo address: SocketAddress, _ timeout: Duration?, to channel: SingleElementChannel<OwnedDescriptor>, _ mode: Mode,
         _ file: StaticString, _ line: UInt
     ) throws {
         let source = try SocketSource(connectingTo: address, timeout: timeout, label: "a task connects", file: file, line: line) {
             switch $1 {
-            case .success(let descriptor): mailbox.post(OwnedDescriptor(descriptor)) { _, _ in }
-            case .failure(let error): mailbox.end(throwing: error)
+            case .success(let descriptor): channel.post(OwnedDescriptor(descriptor)) { _, _ in }
+            case .failure(let error): channel.end(throwing: error)
             }
         }
-        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
-        mailbox.connect { [weak source] in source?.invalidate() }
+        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
+        channel.connect { [weak source] in source?.invalidate() }
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }
 
@@ -100,16 +100,16 @@ extension RunLoop {
 
         /// The address it listens on, with the port that the kernel chose.
         public let localAddress: SocketAddress
-        let reader: MailboxReader<Arrival>
+        let reader: ChannelReader<Arrival>
 
         public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(reader: reader) }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: MailboxReader<Arrival>
+            let reader: ChannelReader<Arrival>
 
             /// The next connection; nil when the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Connection? {
-                guard let arrival = try await reader.mailbox.next(isolation: actor) else { return nil }
+                guard let arrival = try await reader.channel.next(isolation: actor) else { return nil }
                 return Connection(descriptor: arrival.descriptor.take(), peer: arrival.peer)
             }
         }

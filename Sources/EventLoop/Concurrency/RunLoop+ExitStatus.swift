@@ -15,26 +15,26 @@ extension RunLoop {
     public func exitStatus(
         of pid: Int32, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation, file: StaticString = #fileID, line: UInt = #line
     ) async throws -> ExitStatus {
-        let mailbox = Mailbox<ExitStatus>()
-        try report(endOf: pid, to: mailbox, mode, file, line)
-        return try await mailbox.only(isolation: isolation)
+        let channel = SingleElementChannel<ExitStatus>()
+        try report(endOf: pid, to: channel, mode, file, line)
+        return try await channel.only(isolation: isolation)
     }
 
     /// Apart, so that the loop alone holds the source while the task waits, and it goes with the loop.
     private func report(
-        endOf pid: Int32, to mailbox: Mailbox<ExitStatus>, _ mode: Mode, _ file: StaticString, _ line: UInt
+        endOf pid: Int32, to channel: SingleElementChannel<ExitStatus>, _ mode: Mode, _ file: StaticString, _ line: UInt
     ) throws {
         let source = try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in
-            mailbox.post(status) { _, _ in }
+            channel.post(status) { _, _ in }
         }
-        source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
-        mailbox.connect { [weak source] in source?.invalidate() }
+        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
+        channel.connect { [weak source] in source?.invalidate() }
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }
 }
 
-extension Mailbox {
-    /// The only element. A mailbox that ends without one has been cancelled.
+extension SingleElementChannel {
+    /// The only element. A channel that ends without one has been cancelled.
     func only(isolation: isolated (any Actor)?) async throws -> Element {
         guard let element = try await next(isolation: isolation) else { throw CancellationError() }
         return element

@@ -38,24 +38,24 @@ extension RunLoop {
 
         /// Makes the source.
         public func makeAsyncIterator() -> AsyncIterator {
-            let mailbox = Mailbox<PortMessage>()
-            let reader = PortReader(port, mailbox, site)
-            reader.onInvalidation { mailbox.end() }
+            let channel = SingleElementChannel<PortMessage>()
+            let reader = PortReader(port, channel, site)
+            reader.onInvalidation { channel.end() }
             // The loop alone holds the source, so that it goes with the loop.
-            mailbox.connect(demand: { [weak reader] in reader?.ask() }, removal: { [weak reader] in reader?.invalidate() })
+            channel.connect(demand: { [weak reader] in reader?.ask() }, removal: { [weak reader] in reader?.invalidate() })
             port.add(reader)
             // An ended loop refuses it.
             if !loop.add(reader, forMode: mode) { reader.invalidate() }
-            return AsyncIterator(reader: MailboxReader(mailbox))
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: MailboxReader<PortMessage>
+            let reader: ChannelReader<PortMessage>
 
             /// The next message; nil when the task is cancelled, the port is invalid or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> PortMessage? {
-                // Nobody ends this mailbox with a failure.
-                try? await reader.mailbox.next(isolation: actor)
+                // Nobody ends this channel with a failure.
+                try? await reader.channel.next(isolation: actor)
             }
         }
     }
@@ -65,12 +65,12 @@ extension RunLoop {
 private final class PortReader: RunLoop.Source, @unchecked Sendable {
     // SAFETY: constants and an atomic.
     private let port: RunLoop.Port
-    private let mailbox: Mailbox<RunLoop.PortMessage>
+    private let channel: SingleElementChannel<RunLoop.PortMessage>
     /// The task waits for a message.
     private let isAsked = Atomic<Bool>(false)
 
-    init(_ port: RunLoop.Port, _ mailbox: Mailbox<RunLoop.PortMessage>, _ site: CreationSite) {
-        (self.port, self.mailbox) = (port, mailbox)
+    init(_ port: RunLoop.Port, _ channel: SingleElementChannel<RunLoop.PortMessage>, _ site: CreationSite) {
+        (self.port, self.channel) = (port, channel)
         super.init(kind: .messages, label: "messages for a task", site: site)
     }
 
@@ -94,13 +94,13 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
             return false
         }
         // Counted before: the task may ask for the next one at once.
-        let mustTell = port.queue.noteHandedOut()
-        if !mailbox.hand(message) {
-            port.queue.putBackHandedOut(message)
-            port.tellOfMessages()
+        let mustTell = port.queue.countDelivery()
+        if !channel.hand(message) {
+            port.queue.putBackDelivered(message)
+            port.notifyLoopsOfMessages()
             return false
         }
-        if mustTell { port.tellOfMessages() }
+        if mustTell { port.notifyLoopsOfMessages() }
         return true
     }
 

@@ -39,32 +39,32 @@ extension RunLoop {
 
         /// Makes the source; what stands in its way is thrown by the first `next()`.
         public func makeAsyncIterator() -> AsyncIterator {
-            let mailbox = Mailbox<DescriptorSource.Events>()
-            do { try connect(mailbox) } catch { mailbox.end(throwing: error) }
-            return AsyncIterator(reader: MailboxReader(mailbox))
+            let channel = SingleElementChannel<DescriptorSource.Events>()
+            do { try connect(channel) } catch { channel.end(throwing: error) }
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
-        private func connect(_ mailbox: Mailbox<DescriptorSource.Events>) throws {
+        private func connect(_ channel: SingleElementChannel<DescriptorSource.Events>) throws {
             let source = try DescriptorSource(
                 descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
             ) { _, ready in
-                mailbox.post(ready) { waiting, new in waiting.formUnion(new) }
+                channel.post(ready) { waiting, new in waiting.formUnion(new) }
             }
             source.isArmed.store(false, ordering: .releasing)
             // The loop alone holds the source, so that it goes with the loop.
-            source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
-            mailbox.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
+            source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
+            channel.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: MailboxReader<DescriptorSource.Events>
+            let reader: ChannelReader<DescriptorSource.Events>
 
             /// What the descriptor has become ready for; nil when the task is cancelled.
             public mutating func next(
                 isolation actor: isolated (any Actor)? = #isolation
             ) async throws -> DescriptorSource.Events? {
-                try await reader.mailbox.next(isolation: actor)
+                try await reader.channel.next(isolation: actor)
             }
         }
     }

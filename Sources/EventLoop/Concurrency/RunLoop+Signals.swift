@@ -35,27 +35,27 @@ extension RunLoop {
 
         /// Makes the source; what stands in its way is thrown by the first `next()`.
         public func makeAsyncIterator() -> AsyncIterator {
-            let mailbox = Mailbox<Int>()
-            do { try connect(mailbox) } catch { mailbox.end(throwing: error) }
-            return AsyncIterator(reader: MailboxReader(mailbox))
+            let channel = SingleElementChannel<Int>()
+            do { try connect(channel) } catch { channel.end(throwing: error) }
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
-        private func connect(_ mailbox: Mailbox<Int>) throws {
+        private func connect(_ channel: SingleElementChannel<Int>) throws {
             let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
-                mailbox.post(count) { waiting, new in waiting += new }
+                channel.post(count) { waiting, new in waiting += new }
             }
             // The loop alone holds the source, so that it goes with the loop.
-            source.onInvalidation { mailbox.end(throwing: $0.failure ?? RunLoopEnded()) }
-            mailbox.connect { [weak source] in source?.invalidate() }
+            source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
+            channel.connect { [weak source] in source?.invalidate() }
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: MailboxReader<Int>
+            let reader: ChannelReader<Int>
 
             /// How many signals have arrived since the last call; nil when the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Int? {
-                try await reader.mailbox.next(isolation: actor)
+                try await reader.channel.next(isolation: actor)
             }
         }
     }

@@ -40,32 +40,32 @@ extension RunLoop {
 
         /// Starts the timer.
         public func makeAsyncIterator() -> AsyncIterator {
-            let mailbox = Mailbox<Tick>()
-            let end = EndOfUse { mailbox.end() }
+            let channel = SingleElementChannel<Tick>()
+            let end = ReleaseNotifier { channel.end() }
             let nanoseconds = Swift.max(interval.saturatedNanoseconds, Timer.shortestInterval)
             let timer = Timer(
                 date: loop.timeForOthers().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds,
                 tolerance: tolerance.saturatedNanoseconds, order: 0, endsWithLoop: true, label: "ticks for a task", site: site
             ) { timer in
                 withExtendedLifetime(end) {
-                    mailbox.post(Tick(date: timer.nextFire, count: 1)) { waiting, new in
+                    channel.post(Tick(date: timer.nextFire, count: 1)) { waiting, new in
                         waiting = Tick(date: new.date, count: waiting.count + new.count)
                     }
                 }
             }
-            mailbox.connect { timer.invalidate() }
+            channel.connect { timer.invalidate() }
             // An ended loop refuses it; its handler goes, and with it the sequence ends.
             if !loop.add(timer, forMode: mode) { timer.invalidate() }
-            return AsyncIterator(reader: MailboxReader(mailbox))
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            let reader: MailboxReader<Tick>
+            let reader: ChannelReader<Tick>
 
             /// The next tick; nil when the task is cancelled or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> Tick? {
-                // Nobody ends this mailbox with a failure.
-                try? await reader.mailbox.next(isolation: actor)
+                // Nobody ends this channel with a failure.
+                try? await reader.channel.next(isolation: actor)
             }
         }
     }

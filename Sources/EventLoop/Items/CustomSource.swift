@@ -55,7 +55,7 @@ extension RunLoop {
             order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }
 
-        func stampSignal() { signaledAt.store(cplatform_ticks(), ordering: .relaxed) }
+        func recordSignalTime() { signaledAt.store(cplatform_ticks(), ordering: .relaxed) }
 
         func callPerform() { /* DOES CALLOUT */
             handlers.with { $0.handlers.perform() }

@@ -5,9 +5,9 @@ import Synchronization
 extension RunLoop {
     /// Keeps a mode from being empty until it is cancelled or released; the sleeping loop notices at once. Thread-safe.
     public final class KeepAlive: Sendable {
-        private let ending: Guarded<(@Sendable () -> Void)?>
+        private let ending: ForkAwareMutex<(@Sendable () -> Void)?>
 
-        init(_ ending: @escaping @Sendable () -> Void) { self.ending = Guarded(ending) }
+        init(_ ending: @escaping @Sendable () -> Void) { self.ending = ForkAwareMutex(ending) }
 
         deinit { cancel() }
 

@@ -25,7 +25,7 @@ struct SignalWord: ~Copyable, Sendable {
     /// Whether a signal is pending.
     var isPending: Bool { word.load(ordering: .acquiring) & Self.stateMask != Self.clear }
 
-    /// Makes a signal pending. Nil if one is pending and enqueued; otherwise the caller enqueues it and then calls `noteEnqueued`.
+    /// Makes a signal pending. Nil if one is pending and enqueued; otherwise the caller enqueues it and then calls `markEnqueued`.
     @inline(__always)
     borrowing func claim() -> Claim? {
         var seen = word.load(ordering: .relaxed)
@@ -40,7 +40,7 @@ struct SignalWord: ~Copyable, Sendable {
 
     /// The queues of all modes have the signal of `claim`. No-op if it has been taken meanwhile.
     @inline(__always)
-    borrowing func noteEnqueued(_ claim: Claim) {
+    borrowing func markEnqueued(_ claim: Claim) {
         _ = word.compareExchange(
             expected: claim.word, desired: claim.word ^ (Self.signaled | Self.enqueued), ordering: .sequentiallyConsistent)
     }

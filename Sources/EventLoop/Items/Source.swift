@@ -13,7 +13,7 @@ extension RunLoop {
         let site: CreationSite
         let kind: SourceKind
         let rundown = Rundown()
-        let state = Guarded(SourceState())
+        let state = ForkAwareMutex(SourceState())
         /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
         let servingLoop = Atomic<UInt64>(0)
         let hasWaiters = Atomic<Bool>(false)
@@ -231,7 +231,7 @@ struct SourceState: Sendable {
     @inline(__always)
     func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Unmanaged.passUnretained(first.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body) }
-        if others != nil { others!.lendEach(body) }
+        if others != nil { others!.forEachUnretained(body) }
     }
 }
 

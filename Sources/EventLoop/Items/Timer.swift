@@ -277,7 +277,7 @@ struct TimerMemberships: Sendable {
     }
 
     /// The owner takes the queued change to file the timer.
-    mutating func noteFiled(inMode modeIndex: Int) {
+    mutating func markFiled(inMode modeIndex: Int) {
         isKnownToOwner = true
         setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
     }

@@ -13,10 +13,10 @@ import Darwin
 #endif
 
 enum LibeventRuntime {
-    private static let logHandler = Guarded<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
+    private static let logHandler = ForkAwareMutex<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
 
     /// The last warning or error.
-    private static let lastLine = Guarded("it logged nothing")
+    private static let lastLine = ForkAwareMutex("it logged nothing")
 
     private static let prepared: Bool = {
         // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a

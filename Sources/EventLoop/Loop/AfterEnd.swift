@@ -21,18 +21,18 @@ enum AfterEnd {
         var loops: [RunLoop] = []
         var hasThread = false
         /// What the thread waits at while there is nothing to do.
-        var gate: Gate?
+        var latch: Latch?
     }
-    private static let state = Guarded(State())
+    private static let state = ForkAwareMutex(State())
 
     /// Has the thread run what `loop` has queued. Thread-safe.
     static func visit(_ loop: RunLoop) {
-        let (gate, mustStart) = state.withLock { state -> (Gate?, Bool) in
+        let (latch, mustStart) = state.withLock { state -> (Latch?, Bool) in
             state.loops.append(loop)
-            defer { (state.gate, state.hasThread) = (nil, true) }
-            return (state.gate, !state.hasThread)
+            defer { (state.latch, state.hasThread) = (nil, true) }
+            return (state.latch, !state.hasThread)
         }
-        gate?.open()
+        latch?.open()
         if mustStart { start() }
     }
 
@@ -54,13 +54,13 @@ enum AfterEnd {
     private static func live() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
         while true {  // ends: with the process
-            let gate = Gate()
+            let latch = Latch()
             let loops = state.withLock { state -> [RunLoop] in
-                if state.loops.isEmpty { state.gate = gate }
+                if state.loops.isEmpty { state.latch = latch }
                 defer { state.loops = [] }
                 return state.loops
             }
-            if loops.isEmpty { _ = gate.wait(until: nil) }
+            if loops.isEmpty { _ = latch.wait(until: nil) }
             for loop in loops { runJobs(of: loop) }
         }
     }
@@ -68,8 +68,8 @@ enum AfterEnd {
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         // A job before this one may have forked, and returned in the child.
         loop.preconditionNotForked()
-        LoopID.visited = loop.id
+        LoopID.adopted = loop.id
         for job in loop.takeLeftJobs() { loop.callOutToJob(job) }
-        LoopID.visited = 0
+        LoopID.adopted = 0
     }
 }

@@ -112,7 +112,7 @@ enum LoopLifetime {
 
 /// Every loop that has not ended, by id: how a thread finds the loop of an item that may be leaving it.
 enum LoopRegistry {
-    private static let loops = Guarded<[UInt64: Unmanaged<RunLoop>]>([:])
+    private static let loops = ForkAwareMutex<[UInt64: Unmanaged<RunLoop>]>([:])
 
     static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Unmanaged.passUnretained(loop) } }
 

@@ -18,8 +18,8 @@ struct LoopShared: ~Copyable, Sendable {
     private var modeTable = PlainList<Unmanaged<ModeState>>()
     var commonModes: Set<RunLoop.Mode> = [.default]
     /// The loop holds its sources and timers here; observers stand in their modes.
-    var sources = ObjectList<SourceMembership>()
-    var timers = ObjectList<RunLoop.Timer>()
+    var sources = UnorderedBag<SourceMembership>()
+    var timers = UnorderedBag<RunLoop.Timer>()
     /// Observers that were added to the common modes; the others follow from their modes.
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     /// What the owner must do before it waits next.
@@ -92,7 +92,7 @@ final class LoopOwned {
     deinit { modeTable.deallocate() }
 
     /// One for each level of nesting that there ever was; the first `depth` are in progress.
-    @exclusivity(unchecked) var activations = ObjectList<Activation>()
+    @exclusivity(unchecked) var activations = UnorderedBag<Activation>()
     @exclusivity(unchecked) var depth = 0
     /// The only mode that has run since what is pending was noted; -1 when there were several.
     @exclusivity(unchecked) var lastModeIndex = -1

@@ -34,13 +34,13 @@ extension RunLoop {
             case askAgain(turn: UInt64)
         }
 
-        private let state: Guarded<State>
+        private let state: ForkAwareMutex<State>
         private let autoAdvances: Bool
 
         /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
         /// jump together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
-            state = Guarded(State(now: start.nanoseconds))
+            state = ForkAwareMutex(State(now: start.nanoseconds))
             autoAdvances = autoAdvance
         }
 

@@ -48,7 +48,7 @@ extension RunLoop {
         case .timerJoined(let timer, let membership):
             // It is, unless the loop has ended: whoever takes a timer out takes its change out.
             taken.isMember = isTimer(timer, filedAs: membership)
-            if taken.isMember { timer.memberships.noteFiled(inMode: membership.modeIndex) }
+            if taken.isMember { timer.memberships.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):
             timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .sequentiallyConsistent)
         case .timerLeft, .timerDied, .observerDied: break

@@ -13,13 +13,13 @@ extension RunLoop.CustomSource {
             signalWord.take()
             return
         }
-        stampSignal()
+        recordSignalTime()
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         _ = state.withLockUnlessInherited { state in
             state.forEachMembership { $0.loop.noteSignal($0) }
         }
         // Not before: whoever finds the signal enqueued relies on it, and may wake the loop at once.
-        signalWord.noteEnqueued(claim)
+        signalWord.markEnqueued(claim)
     }
 }
 

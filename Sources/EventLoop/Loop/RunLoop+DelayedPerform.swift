@@ -44,14 +44,14 @@ extension RunLoop {
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
         /// Kept alive until the perform; never used otherwise.
-        private let target: Guarded<Retained?>
+        private let target: ForkAwareMutex<Retained?>
         private let targetID: ObjectIdentifier?
-        let timer = Guarded<Timer?>(nil)
+        let timer = ForkAwareMutex<Timer?>(nil)
 
         init(loop: RunLoop, target: Retained?) {
             self.loop = loop
             targetID = target.map { ObjectIdentifier($0.object) }
-            self.target = Guarded(target)
+            self.target = ForkAwareMutex(target)
         }
 
         /// False once performed, cancelled, or refused by an ended loop. Thread-safe.

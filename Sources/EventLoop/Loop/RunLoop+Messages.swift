@@ -136,7 +136,7 @@ extension LoopShared {
     @inline(__always)
     static func queueMessages(of membership: SourceMembership, in mode: ModeState) {
         if membership.queuedModes.insert(mode.index) { mode.messaged.append(membership) }
-        mode.noteQueueingLocked()
+        mode.countQueueingLocked()
     }
 }
 

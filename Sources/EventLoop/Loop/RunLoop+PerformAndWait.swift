@@ -27,24 +27,24 @@ extension RunLoop {
             return try body()
         }
         let outcome = Outcome<R>()
-        let gate = Gate()
-        // The request lets go of the closure before it opens the gate, so the closure does not outlive this call.
+        let latch = Latch()
+        // The request lets go of the closure before it opens the latch, so the closure does not outlive this call.
         try withoutActuallyEscaping(body) { body in
             let request = PerformRequest(
                 perform: { outcome.run(body) },
-                completion: { [gate] _ in gate.open() })
+                completion: { [latch] _ in latch.open() })
             guard enqueuePerform(modes, request.perform, request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }
             let deadline = timeout.map { RunLoop.Instant.now.advanced(by: $0) }
-            if !gate.wait(until: deadline) {
+            if !latch.wait(until: deadline) {
                 if request.withdraw() {
                     dequeue(request)
                     throw PerformTimedOut()
                 }
                 // It has begun: it is waited for.
-                _ = gate.wait(until: nil)
+                _ = latch.wait(until: nil)
             }
             if request.wasDropped { throw RunLoopEnded() }
         }
@@ -83,7 +83,7 @@ extension RunLoop {
 
 /// Where the value of a closure is left for the thread that waits.
 private final class Outcome<R>: @unchecked Sendable {
-    // SAFETY: written on the owning thread before the waiter is told, read by the waiter after; the gate's lock or the continuation
+    // SAFETY: written on the owning thread before the waiter is told, read by the waiter after; the latch's lock or the continuation
     // orders the two.
     private var result: Result<R, any Error>?
 
@@ -107,10 +107,10 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         var body: (@Sendable () -> Void)?
         var completion: (@Sendable (PerformRequest) -> Void)?
     }
-    private let content: Guarded<Content>
+    private let content: ForkAwareMutex<Content>
 
     init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable (PerformRequest) -> Void)? = nil) {
-        content = Guarded(Content(body: body, completion: completion))
+        content = ForkAwareMutex(Content(body: body, completion: completion))
     }
 
     var wasDropped: Bool { content.withLock { $0.state == .dropped } }

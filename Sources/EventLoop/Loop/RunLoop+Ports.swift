@@ -173,7 +173,7 @@ extension RunLoop.DescriptorSource {
         get { Events(rawValue: wanted.load(ordering: .acquiring)) }
         set {
             if wanted.exchange(newValue.rawValue, ordering: .acquiringAndReleasing) == newValue.rawValue { return }
-            tellLoops()
+            watchDidChange()
         }
     }
 
@@ -181,13 +181,13 @@ extension RunLoop.DescriptorSource {
     public func rearm() {
         guard trigger == .oneShot else { return }
         isArmed.store(true, ordering: .releasing)
-        tellLoops()
+        watchDidChange()
     }
 }
 
 extension RunLoop.Source {
     /// Has every loop that the source is in look at `watch` again.
-    func tellLoops() {
+    func watchDidChange() {
         for membership in state.withLock({ $0.memberships }) { membership.loop.submitRewatch(of: membership) }
     }
 }

@@ -134,7 +134,7 @@ extension LoopShared {
     @inline(__always)
     static func queue(_ membership: SourceMembership, in mode: ModeState) {
         if membership.queuedModes.insert(mode.index) { mode.signaled.append(membership) }
-        mode.noteQueueingLocked()
+        mode.countQueueingLocked()
     }
 
     mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode) -> (lost: [ModeState], isDead: Bool) {

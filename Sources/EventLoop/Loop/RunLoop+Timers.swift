@@ -321,7 +321,7 @@ extension RunLoop {
     }
 }
 
-extension ObjectList<RunLoop.Timer> {
+extension UnorderedBag<RunLoop.Timer> {
     fileprivate func earliestDate(of isMeant: (RunLoop.Timer) -> Bool) -> Int64 {
         var earliest = Int64.max
         forEach { if isMeant($0) && $0.isValid { earliest = min(earliest, $0.date.load(ordering: .acquiring)) } }

@@ -20,7 +20,7 @@ extension RunLoop {
             let mode = shared.makeMode(name)
             if isBlock { mode.blocks.plain.append(item) } else { mode.performs.plain.append(item) }
             mode.changePopulationLocked(by: 1)
-            mode.noteQueueingLocked()
+            mode.countQueueingLocked()
         }
     }
 
@@ -37,7 +37,7 @@ extension RunLoop {
             if ticket.isIn(mode.index) { return }
             let place = ticket.isBlock ? mode.blocks.ticketed.append(item) : mode.performs.ticketed.append(item)
             ticket.add(WorkPlace(modeIndex: mode.index, place: place))
-            mode.noteQueueingLocked()
+            mode.countQueueingLocked()
             mode.changePopulationLocked(by: 1)
         }
     }

@@ -44,9 +44,9 @@ public final class RunLoop: Sendable {
 
     // MARK: Guarded by the lock
 
-    let shared = Guarded(LoopShared())
+    let shared = ForkAwareMutex(LoopShared())
     /// The manual clock, for threads that ask the time of this loop; `owned` has it too.
-    let manualClock = Guarded<ManualClock?>(nil)
+    let manualClock = ForkAwareMutex<ManualClock?>(nil)
 
     // MARK: Owned by the loop's thread
 
@@ -102,7 +102,7 @@ public final class RunLoop: Sendable {
     /// Whether the caller is where the loop's actors and values live: on the owning thread, or, once that has ended, in a job that
     /// `AfterEnd` runs in its place. Thread-safe.
     @inline(__always)
-    var isIsolatingCaller: Bool { isCurrent || LoopID.visited == id }
+    var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
 
     @inline(__always)
     func preconditionNotForked() {

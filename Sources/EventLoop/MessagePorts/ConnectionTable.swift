@@ -7,7 +7,7 @@ final class ConnectionTable: @unchecked Sendable {
     // SAFETY: a lock, and what only the thread that serves the port touches.
 
     /// The descriptors for `shutDownAll`; nil afterwards.
-    private let descriptors = Guarded<[UInt64: Int32]?>([:])
+    private let descriptors = ForkAwareMutex<[UInt64: Int32]?>([:])
     // SAFETY: touched only by the thread that serves the port.
     @exclusivity(unchecked) private var connections: [UInt64: ServedConnection] = [:]
     @exclusivity(unchecked) private var lastToken: UInt64

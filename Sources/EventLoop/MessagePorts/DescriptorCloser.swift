@@ -46,8 +46,8 @@ final class DescriptorCloser: @unchecked Sendable {
         var turns: [Int32] = []
         var threads = 0
         var closing = 0
-        /// Threads that have nothing to do, each with the gate that wakes it.
-        var idle: [Gate] = []
+        /// Threads that have nothing to do, each with the latch that wakes it.
+        var idle: [Latch] = []
 
         mutating func append(_ descriptor: Int32, from process: Int32) {
             let hadTurn = senders[process, default: Sender()].openings > 0
@@ -78,7 +78,7 @@ final class DescriptorCloser: @unchecked Sendable {
     }
 
     private let forkEpoch: Int32
-    private let state = Guarded(State())
+    private let state = ForkAwareMutex(State())
     private let count = Atomic<Int>(0)
 
     // Not a lock: a child of fork might find it locked.
@@ -132,15 +132,15 @@ final class DescriptorCloser: @unchecked Sendable {
 
     private func enqueue(_ descriptor: Int32, _ process: Int32) {
         count.add(1, ordering: .relaxed)
-        let (gate, mustStart) = state.withLock { state -> (Gate?, Bool) in
+        let (latch, mustStart) = state.withLock { state -> (Latch?, Bool) in
             state.append(descriptor, from: process)
             if !state.needsThread { return (nil, false) }
-            if let gate = state.idle.popLast() { return (gate, false) }
+            if let latch = state.idle.popLast() { return (latch, false) }
             if state.threads == Self.threadLimit { return (nil, false) }
             state.threads += 1
             return (nil, true)
         }
-        gate?.open()
+        latch?.open()
         if !mustStart { return }
         // If no thread can be started, the descriptor waits for the next one: to block here would be worse.
         if NativeThread.start({ [self] in closeAll() }) != 0 { state.withLock { $0.threads -= 1 } }
@@ -151,21 +151,21 @@ final class DescriptorCloser: @unchecked Sendable {
         cplatform_name_this_thread("closing")
         var finished: Int32?
         while true {  // ends: after an idle time
-            let gate = Gate()
+            let latch = Latch()
             let next = state.withLock { state -> (descriptor: Int32, process: Int32)? in
                 if let finished { state.finish(finished) }
                 if let next = state.begin() { return next }
-                state.idle.append(gate)
+                state.idle.append(latch)
                 return nil
             }
             finished = next?.process
             if let next {
                 closeNow(next.descriptor)
                 count.subtract(1, ordering: .relaxed)
-            } else if !gate.wait(until: .now.advanced(by: Self.idleTime)) {
+            } else if !latch.wait(until: .now.advanced(by: Self.idleTime)) {
                 let isOver = state.withLock { state -> Bool in
-                    // If its gate is not in the list any more, there is something to close.
-                    guard let place = state.idle.firstIndex(where: { $0 === gate }) else { return false }
+                    // If its latch is not in the list any more, there is something to close.
+                    guard let place = state.idle.firstIndex(where: { $0 === latch }) else { return false }
                     state.idle.remove(at: place)
                     state.threads -= 1
                     return true

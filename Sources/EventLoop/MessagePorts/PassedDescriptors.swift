@@ -8,7 +8,7 @@ extension RunLoop {
     ///
     /// What nobody takes is closed with this object, by a thread of the library's if that may block. Thread-safe.
     public final class PassedDescriptors: Sendable {
-        private let untaken: Guarded<[Int32?]>
+        private let untaken: ForkAwareMutex<[Int32?]>
         private let sender: Int32
         /// How many came, taken or not.
         public let count: Int
@@ -19,7 +19,7 @@ extension RunLoop {
         init(_ descriptors: [Int32], from sender: Int32) {
             self.sender = sender
             count = descriptors.count
-            untaken = Guarded(descriptors)
+            untaken = ForkAwareMutex(descriptors)
         }
 
         deinit {

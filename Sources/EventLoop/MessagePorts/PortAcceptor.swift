@@ -35,7 +35,7 @@ final class PortAcceptor: @unchecked Sendable {
         var listener: Int32
         var isWithdrawn = false
     }
-    private let place: Guarded<Place>
+    private let place: ForkAwareMutex<Place>
     /// `withdraw` has found the listener's queue empty.
     private let isDrained = Atomic<Bool>(false)
 
@@ -55,7 +55,7 @@ final class PortAcceptor: @unchecked Sendable {
     init(_ name: PortName, set: cplatform_port_set, clock: @escaping @Sendable () -> RunLoop.Instant) throws(RunLoop.PortError) {
         (self.name, self.set, self.clock) = (name, set, clock)
         (registration, listener) = try Self.listen(name, set)
-        place = Guarded(Place(registration: registration, listener: listener))
+        place = ForkAwareMutex(Place(registration: registration, listener: listener))
         if !watchName() { retryNameLater() }
     }
 

@@ -154,7 +154,7 @@ final class PortDirectory: Sendable {
 
     /// The locks' descriptors. A lock goes with the last copy of its descriptor, and a child of fork has a copy: if it lived on and its parent
     /// were killed, nobody would get the lock. So each is opened and closed under this lock, and a child closes what it finds.
-    private static let lockDescriptors = Guarded<[Int32]>([])
+    private static let lockDescriptors = ForkAwareMutex<[Int32]>([])
 
     static func holdOverFork() {
         _ = lockDescriptors.lockValue()
@@ -218,7 +218,7 @@ extension PortDirectory {
     }
 
     // For tests, which must not change the environment of a process with many threads.
-    private static let testsOnly = Guarded<[Candidate]?>(nil)
+    private static let testsOnly = ForkAwareMutex<[Candidate]?>(nil)
     static func testsOnlyUse(_ candidates: [Candidate]?) { testsOnly.withLock { $0 = candidates } }
 
     /// Where to look, in this order; a new port is put into the first that can be used.

@@ -18,10 +18,10 @@ import Darwin
 final class PortEngine: @unchecked Sendable {
     // SAFETY: constants, atomics and a lock; `set` is the kernel's, which any thread may change; `events` is touched on the thread only.
 
-    private static let current = Guarded<PortEngine?>(nil)
+    private static let current = ForkAwareMutex<PortEngine?>(nil)
 
     let set: cplatform_port_set
-    private let connections = Guarded<[UInt64: RemoteConnection]>([:])
+    private let connections = ForkAwareMutex<[UInt64: RemoteConnection]>([:])
     private let lastToken = Atomic<UInt64>(UInt64(CPLATFORM_ALARM_TOKEN))
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
     private let thread: RunLoopThread

@@ -16,7 +16,7 @@ extension RemoteConnection {
     private enum Turn {
         case over(ReplyWaiter.Outcome)
         case read
-        case wait(Gate)
+        case wait(Latch)
     }
 
     /// Blocks until the reply has come or the deadline has passed, and reads the connection meanwhile if nobody else does.
@@ -24,8 +24,8 @@ extension RemoteConnection {
         switch state.withLock({ takeTurn(waiter, &$0) }) {
         case .over(let outcome): return try outcome.get()
         case .read: return try readUntilReply(waiter, deadline).get()
-        case .wait(let gate):
-            _ = gate.wait(until: deadline)
+        case .wait(let latch):
+            _ = latch.wait(until: deadline)
             // Nil: this thread is the one to read now.
             if let outcome = giveUp(waiter, .replyTimedOut, unlessItMustRead: true) { return try outcome.get() }
             return try readUntilReply(waiter, deadline).get()
@@ -40,10 +40,10 @@ extension RemoteConnection {
             updateWatch(&state)
             return .read
         }
-        let gate = Gate()
-        waiter.gate = gate
+        let latch = Latch()
+        waiter.latch = latch
         waiter.followerTicket = state.followers.append(waiter)
-        return .wait(gate)
+        return .wait(latch)
     }
 
     func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.Outcome { /* DOES CALLOUT */
@@ -115,7 +115,7 @@ extension RemoteConnection {
         } else if let next = state.followers.removeFirst() {
             state.reader = .thread
             next.mustRead = true
-            tidings.open(next.gate)
+            tidings.open(next.latch)
         }
         updateWatch(&state)
     }

@@ -25,7 +25,7 @@ extension RemoteConnection {
     { /* DOES CALLOUT */
         try check(data, descriptors)
         let frame = OutgoingFrame(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
-        let sent = state.withLock { transmit(frame, descriptors, gate: Gate(), &$0) }
+        let sent = state.withLock { transmit(frame, descriptors, latch: Latch(), &$0) }
         try finish(sent, deadline())
     }
 
@@ -34,7 +34,7 @@ extension RemoteConnection {
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant
     ) throws(RunLoop.PortError) { /* DOES CALLOUT */
         try check(data, descriptors)
-        let sent = state.withLock { beginRequest(waiter, id, data, descriptors, gate: Gate(), &$0) }
+        let sent = state.withLock { beginRequest(waiter, id, data, descriptors, latch: Latch(), &$0) }
         do { try finish(sent, deadline()) } catch {
             state.withLock { _ = removeWaiter(waiter, &$0) }
             throw error
@@ -46,7 +46,7 @@ extension RemoteConnection {
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32]
     ) throws(RunLoop.PortError) { /* DOES CALLOUT */
         try check(data, descriptors)
-        switch state.withLock({ beginRequest(waiter, id, data, descriptors, gate: nil, &$0) }) {
+        switch state.withLock({ beginRequest(waiter, id, data, descriptors, latch: nil, &$0) }) {
         case .whole, .partly: return
         case .failed(let error): throw error
         case .ended:
@@ -63,13 +63,13 @@ extension RemoteConnection {
 
     /// Under the lock.
     func beginRequest(
-        _ waiter: ReplyWaiter, _ id: Int32, _ data: [UInt8], _ descriptors: [Int32], gate: @autoclosure () -> Gate?, _ state: inout State
+        _ waiter: ReplyWaiter, _ id: Int32, _ data: [UInt8], _ descriptors: [Int32], latch: @autoclosure () -> Latch?, _ state: inout State
     ) -> Sent {
         state.lastConversation += 1
         waiter.conversation = state.lastConversation
         let frame = OutgoingFrame(
             .request, conversation: waiter.conversation, id: id, body: data, descriptors: descriptors.count)
-        let sent = transmit(frame, descriptors, gate: gate(), &state)
+        let sent = transmit(frame, descriptors, latch: latch(), &state)
         switch sent {
         case .failed, .ended: return sent
         case .partly(let unsent):
@@ -88,7 +88,7 @@ extension RemoteConnection {
 
     /// Sends what there is room for, and queues the rest, behind what is queued. Under the lock: one frame is not sent into another.
     private func transmit(
-        _ frame: consuming OutgoingFrame, _ descriptors: [Int32], gate: @autoclosure () -> Gate?, _ state: inout State
+        _ frame: consuming OutgoingFrame, _ descriptors: [Int32], latch: @autoclosure () -> Latch?, _ state: inout State
     ) -> Sent {
         if state.isInvalid { return .failed(.invalidPort) }
         if state.unsent.isEmpty {
@@ -101,7 +101,7 @@ extension RemoteConnection {
             default: return .ended
             }
         }
-        let unsent = UnsentFrame(frame, descriptors: descriptors, gate: gate())
+        let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch())
         unsent.ticket = state.unsent.append(unsent)
         updateWatch(&state)
         return .partly(unsent)
@@ -116,7 +116,7 @@ extension RemoteConnection {
             end(.becameInvalid)
             throw .invalidPort
         case .partly(let unsent):
-            _ = unsent.gate?.wait(until: deadline())
+            _ = unsent.latch?.wait(until: deadline())
             let (isOver, failure) = state.withLock { state in
                 if !unsent.isOver { withdraw(unsent, &state) }
                 return (unsent.isOver, unsent.failure)
@@ -152,7 +152,7 @@ extension RemoteConnection {
                     }
                 }
                 first.isOver = true
-                tidings.open(first.gate)
+                tidings.open(first.latch)
                 tidings.wake(first.sender)
                 state.unsent.remove(first.ticket)
             }

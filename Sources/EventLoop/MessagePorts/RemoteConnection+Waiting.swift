@@ -56,25 +56,25 @@ extension RemoteConnection {
 
     /// For a loop that runs no more: its thread blocks.
     private func waitForRoom(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) -> ReplyWaiter.Outcome? {
-        let gate = Gate()
+        let latch = Latch()
         let isOver = state.withLock { _ in
-            waiter.unsent?.gate = gate
-            waiter.gate = gate
+            waiter.unsent?.latch = latch
+            waiter.latch = latch
             return waiter.outcome != nil || waiter.unsent?.isOver ?? true
         }
-        if !isOver { _ = gate.wait(until: deadline) }
+        if !isOver { _ = latch.wait(until: deadline) }
         giveUpSending(waiter)
         return state.withLock { _ in waiter.outcome }
     }
 
     /// In real time, whatever the clock of the loop: nothing moves a clock of tests for a loop that has ended.
     private func waitWithoutLoop(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) -> ReplyWaiter.Outcome {
-        let gate = Gate()
+        let latch = Latch()
         let isOver = state.withLock { _ in
-            waiter.gate = gate
+            waiter.latch = latch
             return waiter.outcome != nil
         }
-        if !isOver { _ = gate.wait(until: deadline) }
+        if !isOver { _ = latch.wait(until: deadline) }
         return giveUp(waiter, .replyTimedOut)
     }
 

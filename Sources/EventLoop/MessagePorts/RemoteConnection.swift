@@ -27,7 +27,7 @@ final class RemoteConnection: @unchecked Sendable {
     let engine: PortEngine
     let maximumLength: Int
     private let forkEpoch = ForkEpoch.current
-    let state = Guarded(State())
+    let state = ForkAwareMutex(State())
     // SAFETY: touched only by whom `State.reader` names, and by the last to let go.
     @exclusivity(unchecked) var receiver: FrameReceiver
     private let scratch = FrameReceiver.makeScratch()
@@ -150,7 +150,7 @@ final class RemoteConnection: @unchecked Sendable {
             for waiter in state.waiters.values { tidings.finish(waiter, .failure(error)) }
             for unsent in state.unsent.removeAll() {
                 (unsent.isOver, unsent.failure) = (true, error)
-                tidings.open(unsent.gate)
+                tidings.open(unsent.latch)
             }
             (state.waiters, state.followers) = ([:], RevocableQueue())
             (state.passiveWaiters, state.unwantedReplies) = (0, 0)

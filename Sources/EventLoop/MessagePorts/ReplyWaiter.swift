@@ -19,7 +19,7 @@ final class ReplyWaiter: @unchecked Sendable {
     @exclusivity(unchecked) var conversation: UInt64 = 0
     @exclusivity(unchecked) var outcome: Outcome?
     /// For a thread that waits while another one reads, or while its message waits to be sent.
-    @exclusivity(unchecked) var gate: Gate?
+    @exclusivity(unchecked) var latch: Latch?
     /// Its place among those that wait for another thread to read.
     @exclusivity(unchecked) var followerTicket: RevocableQueue<ReplyWaiter>.Ticket?
     /// The one who read has gone: this thread is to read from now on.
@@ -42,30 +42,30 @@ final class UnsentFrame: @unchecked Sendable {
     /// The sender's, who keeps them open until the frame has gone or is withdrawn.
     let descriptors: [Int32]
     /// Opened when the frame has gone, or will never go.
-    @exclusivity(unchecked) var gate: Gate?
-    /// Who is to be told then beside the gate: one that runs its loop meanwhile.
+    @exclusivity(unchecked) var latch: Latch?
+    /// Who is to be told then beside the latch: one that runs its loop meanwhile.
     @exclusivity(unchecked) var sender: ReplyWaiter.Kind?
     @exclusivity(unchecked) var isOver = false
     @exclusivity(unchecked) var failure: RunLoop.PortError?
 
-    init(_ frame: OutgoingFrame, descriptors: [Int32], gate: Gate?) {
-        (self.frame, self.descriptors, self.gate) = (frame, descriptors, gate)
+    init(_ frame: OutgoingFrame, descriptors: [Int32], latch: Latch?) {
+        (self.frame, self.descriptors, self.latch) = (frame, descriptors, latch)
     }
 }
 
 /// What is to be done once the lock has been let go of: nobody is told anything under it.
 struct Tidings {
-    private var gates: [Gate] = []
+    private var latches: [Latch] = []
     private var continuations: [(CheckedContinuation<ReplyWaiter.Outcome, Never>, ReplyWaiter.Outcome)] = []
     private var sources: [(RunLoop, RunLoop.CustomSource)] = []
 
-    mutating func open(_ gate: Gate?) { if let gate { gates.append(gate) } }
+    mutating func open(_ latch: Latch?) { if let latch { latches.append(latch) } }
 
     /// Under the lock. The first outcome stands.
     mutating func finish(_ waiter: ReplyWaiter, _ outcome: ReplyWaiter.Outcome) {
         if waiter.outcome != nil { return }
         waiter.outcome = outcome
-        if let gate = waiter.gate { gates.append(gate) }
+        if let latch = waiter.latch { latches.append(latch) }
         if let continuation = waiter.continuation {
             waiter.continuation = nil
             continuations.append((continuation, outcome))
@@ -78,7 +78,7 @@ struct Tidings {
 
     /// After the lock.
     consuming func tell() {
-        for gate in gates { gate.open() }
+        for latch in latches { latch.open() }
         for (continuation, outcome) in continuations { continuation.resume(returning: outcome) }
         for (loop, source) in sources {
             source.signal()

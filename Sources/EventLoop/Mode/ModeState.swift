@@ -88,7 +88,7 @@ final class ModeState: @unchecked Sendable {
     }
 
     @inline(__always)
-    func noteQueueingLocked() { queueings.store(queueings.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
+    func countQueueingLocked() { queueings.store(queueings.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
 
     func takeTimerSlotLocked() -> UInt32 {
         if let slot = freeTimerSlots.popLast() { return slot }
@@ -101,20 +101,20 @@ final class ModeState: @unchecked Sendable {
     func insertObserverLocked(_ observer: RunLoop.Observer) {
         let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
         observers.insert(observer, at: place)
-        noteObserversLocked()
+        observersDidChangeLocked()
     }
 
     func removeObserverLocked(_ observer: RunLoop.Observer) {
         observers.removeAll { $0 === observer }
-        noteObserversLocked()
+        observersDidChangeLocked()
     }
 
     func removeObserversLocked() {
         observers = []
-        noteObserversLocked()
+        observersDidChangeLocked()
     }
 
-    private func noteObserversLocked() {
+    private func observersDidChangeLocked() {
         observersVersion.store(observersVersion.load(ordering: .relaxed) &+ 1, ordering: .releasing)
         let union = observers.reduce(RunLoop.Activity()) { $0.union($1.activities) }
         observedActivities.store(union.rawValue, ordering: .sequentiallyConsistent)

@@ -1,9 +1,9 @@
 // Closures in the order in which they were queued.
 
 /// Queued closures. One owner at a time: the loop's lock, or its thread.
-typealias WorkQueue = Fifo<WorkItem>
+typealias WorkQueue = Deque<WorkItem>
 
-extension Fifo where Element == WorkItem {
+extension Deque where Element == WorkItem {
     /// Greater than any other when the queue is empty.
     @inline(__always)
     var firstSequence: UInt64 { withFirst { $0.sequence } ?? .max }

@@ -31,9 +31,9 @@ extension RunLoop.Port {
     }
 
     @inline(__always)
-    private func finishSending(_ outcome: PortQueue.Outcome) throws(RunLoop.PortError) {
+    private func finishSending(_ outcome: PortQueue.EnqueueResult) throws(RunLoop.PortError) {
         switch outcome {
-        case .first: tellOfMessages()
+        case .first: notifyLoopsOfMessages()
         case .behind: break
         case .full: throw .sendTimedOut
         case .closed: throw .invalidPort
@@ -47,7 +47,7 @@ extension RunLoop.Port {
     }
 
     /// Tells the loops of the port, and those of its readers, that there are messages where there were none.
-    func tellOfMessages() {
+    func notifyLoopsOfMessages() {
         if hasHandler { return noteMessagesEverywhere() }
         for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.noteMessagesEverywhere() }
     }

@@ -23,10 +23,10 @@ extension RunLoop {
         let queue: PortQueue
         let hasHandler: Bool
         /// Sources that take messages in the handler's place. Weak: a loop holds them.
-        let readers = Guarded<[WeakSource]>([])
+        let readers = ForkAwareMutex<[WeakSource]>([])
 
         // SAFETY: touched by the thread of `servingLoop` only. Empty while no thread serves the port.
-        @exclusivity(unchecked) private var batch = Fifo<PortMessage>()
+        @exclusivity(unchecked) private var batch = Deque<PortMessage>()
 
         private let handler: HandlerSlot<Handler>
 
@@ -77,7 +77,7 @@ extension RunLoop {
 
         @inline(__always)
         private func handOut(_ message: PortMessage) { /* DOES CALLOUT */
-            if queue.noteHandedOut() { tellOfMessages() }
+            if queue.countDelivery() { notifyLoopsOfMessages() }
             handler.with { $0.handlers.call?(self, message) }
         }
 
@@ -86,7 +86,7 @@ extension RunLoop {
             queue.putBack(&batch)
             if batch.isEmpty { return }
             // Invalid: they are dropped. First out of the batch, because the end of what they hold may be a callout.
-            var dropped = Fifo<PortMessage>()
+            var dropped = Deque<PortMessage>()
             swap(&dropped, &batch)
         }
 

@@ -9,7 +9,7 @@ import Synchronization
 
 /// A bounded queue: first in, first out, also among the threads that wait for room. Thread-safe.
 struct PortQueue: ~Copyable, Sendable {
-    enum Outcome: Sendable {
+    enum EnqueueResult: Sendable {
         /// The queue was empty: somebody may have to be told.
         case first
         case behind
@@ -20,7 +20,7 @@ struct PortQueue: ~Copyable, Sendable {
     // Internal, with its parts: a private type inside a non-copyable value that a class of another file holds stops Swift 6.3's own
     // verifier ("Global is external, but doesn't have external or weak linkage"). Private again when that compiles.
     struct Inbox: ~Copyable, Sendable {
-        var messages = Fifo<RunLoop.PortMessage>()
+        var messages = Deque<RunLoop.PortMessage>()
         /// `taken`, as a sender last saw it, never greater than it is: the word belongs to the receiver, and is looked at only when there
         /// seems to be no room.
         var takenSeen: UInt64 = 0
@@ -29,7 +29,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     private let capacity: UInt64
-    private let inbox = Guarded(Inbox())
+    private let inbox = ForkAwareMutex(Inbox())
     /// How many messages there ever were. Written under the lock.
     private let appended = Atomic<UInt64>(0)
     /// How many of them were handed out.
@@ -59,7 +59,7 @@ struct PortQueue: ~Copyable, Sendable {
     // MARK: Senders
 
     @inline(__always)
-    func put(_ message: RunLoop.PortMessage) -> Outcome {
+    func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
         // In a child of fork: nobody can use the queue any more.
         guard let inbox = inbox.lockValueUnlessInherited() else { return .closed }
         defer { self.inbox.unlock() }
@@ -70,7 +70,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     /// The same, when there is room by `deadline` (real time): blocks the thread until then, and no longer than the queue is open.
-    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> Outcome {
+    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
         if let outcome = spin(message) { return outcome }
         let sender = WaitingSender(message)
         let admitted = inbox.withLock { inbox -> Admitted? in
@@ -82,7 +82,7 @@ struct PortQueue: ~Copyable, Sendable {
         }
         guard let admitted else { return .closed }
         admitted.open()
-        _ = sender.gate.wait(until: deadline)
+        _ = sender.latch.wait(until: deadline)
         return inbox.withLock { inbox in
             if let outcome = sender.outcome { return outcome }
             inbox.senders.removeAll { $0 === sender }
@@ -92,7 +92,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     /// A receiver at work makes room sooner than a thread falls asleep.
-    private func spin(_ message: RunLoop.PortMessage) -> Outcome? {
+    private func spin(_ message: RunLoop.PortMessage) -> EnqueueResult? {
         for _ in 0..<100 {
             cplatform_relax()
             let used = appended.load(ordering: .relaxed) &- taken.load(ordering: .relaxed)
@@ -112,7 +112,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     @inline(__always)
-    private func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> Outcome {
+    private func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> EnqueueResult {
         let isFirst = inbox.messages.isEmpty
         inbox.messages.append(message)
         appended.store(appended.load(ordering: .relaxed) &+ 1, ordering: .releasing)
@@ -122,7 +122,7 @@ struct PortQueue: ~Copyable, Sendable {
     // MARK: Receivers
 
     /// Takes all that there is into the receiver's batch. It is not handed out yet.
-    func takeAll(into batch: inout Fifo<RunLoop.PortMessage>) {
+    func takeAll(into batch: inout Deque<RunLoop.PortMessage>) {
         let inbox = inbox.lockValue()
         batch.takeAll(from: &inbox.pointee.messages)
         self.inbox.unlock()
@@ -138,7 +138,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Counts a message as handed out, which makes room. True when a thread that waited for it found the queue empty: then loops may have
     /// to be told of its message.
     @inline(__always)
-    func noteHandedOut() -> Bool {
+    func countDelivery() -> Bool {
         taken.add(1, ordering: .sequentiallyConsistent)
         return waitingSenders.load(ordering: .sequentiallyConsistent) != 0 && admitSenders()
     }
@@ -151,15 +151,15 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     /// Gives back what was not handed out, in front of what has come since. What is left in the batch is dropped: the queue is closed.
-    func putBack(_ batch: inout Fifo<RunLoop.PortMessage>) {
+    func putBack(_ batch: inout Deque<RunLoop.PortMessage>) {
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
         putBack(&batch, into: &inbox.pointee)
     }
 
     /// Gives back one that had counted as handed out. It takes up room again, also when senders have filled the queue meanwhile.
-    func putBackHandedOut(_ message: RunLoop.PortMessage) {
-        var batch = Fifo<RunLoop.PortMessage>()
+    func putBackDelivered(_ message: RunLoop.PortMessage) {
+        var batch = Deque<RunLoop.PortMessage>()
         batch.append(message)
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
@@ -169,7 +169,7 @@ struct PortQueue: ~Copyable, Sendable {
         putBack(&batch, into: &inbox.pointee)
     }
 
-    private func putBack(_ batch: inout Fifo<RunLoop.PortMessage>, into inbox: inout Inbox) {
+    private func putBack(_ batch: inout Deque<RunLoop.PortMessage>, into inbox: inout Inbox) {
         if inbox.isClosed { return }
         batch.takeAll(from: &inbox.messages)
         swap(&batch, &inbox.messages)
@@ -179,7 +179,7 @@ struct PortQueue: ~Copyable, Sendable {
 
     /// Drops what is queued and sends away who waits; from now on nothing is taken in. What it held is let go of before it returns.
     func close() { /* DOES CALLOUT */
-        var dropped = Fifo<RunLoop.PortMessage>()
+        var dropped = Deque<RunLoop.PortMessage>()
         let senders = inbox.withLockUnlessInherited { inbox -> ContiguousArray<WaitingSender> in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
@@ -188,7 +188,7 @@ struct PortQueue: ~Copyable, Sendable {
             waitingSenders.store(0, ordering: .sequentiallyConsistent)
             return inbox.senders
         }
-        for sender in senders ?? [] { sender.gate.open() }
+        for sender in senders ?? [] { sender.latch.open() }
     }
 
     // MARK: Who waits for room
@@ -198,7 +198,7 @@ struct PortQueue: ~Copyable, Sendable {
         var senders: ContiguousArray<WaitingSender> = []
         var isFirst = false
 
-        func open() { for sender in senders { sender.gate.open() } }
+        func open() { for sender in senders { sender.latch.open() } }
     }
 
     /// Queues the messages of those who have waited longest, as far as there is room. Under the lock.
@@ -223,8 +223,8 @@ final class WaitingSender: @unchecked Sendable {
     // SAFETY: guarded by the lock of the queue.
     private var message: RunLoop.PortMessage?
     /// Nil while it waits.
-    var outcome: PortQueue.Outcome?
-    let gate = Gate()
+    var outcome: PortQueue.EnqueueResult?
+    let latch = Latch()
 
     init(_ message: RunLoop.PortMessage) { self.message = message }
 

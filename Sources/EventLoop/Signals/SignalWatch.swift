@@ -16,7 +16,7 @@ import Darwin
 /// Counts one process signal from its making to `end`. Thread-safe.
 final class SignalWatch: Sendable {
     private let channel: WakeChannel
-    private let watch: Guarded<Watch>
+    private let watch: ForkAwareMutex<Watch>
     let identity: FileIdentity
 
     private struct Watch: @unchecked Sendable {
@@ -32,7 +32,7 @@ final class SignalWatch: Sendable {
         guard let pointer = cplatform_watch_signal(signal, &ends) else { throw .system(operation: "sigaction", errno: errno) }
         self.channel = channel
         self.identity = identity
-        watch = Guarded(Watch(pointer: pointer))
+        watch = ForkAwareMutex(Watch(pointer: pointer))
     }
 
     deinit { end() }

@@ -5,7 +5,7 @@
 /// It is in no mode that the source is not in, so it keeps nothing alive by itself. Thread-safe. It calls `perform` on a loop's thread.
 final class CompanionSource: Sendable {
     /// Nil before the first signal, and after the end.
-    private let custom = Guarded<RunLoop.CustomSource?>(nil)
+    private let custom = ForkAwareMutex<RunLoop.CustomSource?>(nil)
     private let label: String
 
     init(_ label: String) { self.label = label }

@@ -11,13 +11,13 @@ final class CompanionTimer: Sendable {
         /// By the loops' ids. Not the loops themselves: one that has ended should not be held by what it was in.
         var timers: [UInt64: RunLoop.Timer] = [:]
     }
-    private let state: Guarded<State>
+    private let state: ForkAwareMutex<State>
     private let label: String
 
     /// With a delay: begins to run in each loop when the source is first added to it.
     init(_ label: String, startingWhenAdded delay: Duration? = nil) {
         self.label = label
-        state = Guarded(State(delay: delay))
+        state = ForkAwareMutex(State(delay: delay))
     }
 
     /// Fires `delay` from now, and not when it would have fired before.

@@ -1,6 +1,6 @@
 // A socket on its way to a connection.
 //
-// Lifecycle: the descriptor is made by init. A connection is given away by `handOver`; whatever else there is, `end` or deinit closes.
+// Lifecycle: the descriptor is made by init. A connection is given away by `transferDescriptor`; whatever else there is, `end` or deinit closes.
 
 internal import CPlatform
 
@@ -29,7 +29,7 @@ final class ConnectAttempt: Sendable {
         var descriptor: Int32
         var phase: Phase
     }
-    private let state: Guarded<State>
+    private let state: ForkAwareMutex<State>
     private let native: cplatform_address
     let identity: FileIdentity
 
@@ -41,7 +41,7 @@ final class ConnectAttempt: Sendable {
         if descriptor < 0 { throw .system(operation: "socket", errno: errno) }
         // It is open.
         identity = FileIdentity(of: descriptor)!
-        state = Guarded(State(descriptor: descriptor, phase: Self.phase(after: cplatform_connect(descriptor, &native))))
+        state = ForkAwareMutex(State(descriptor: descriptor, phase: Self.phase(after: cplatform_connect(descriptor, &native))))
     }
 
     deinit { end() }
@@ -114,7 +114,7 @@ final class ConnectAttempt: Sendable {
     }
 
     /// Gives the connection away; `duplicating` when other loops' kernels still have to let go of the socket.
-    func handOver(duplicating: Bool) -> Result<Int32, RunLoop.SourceError> {
+    func transferDescriptor(duplicating: Bool) -> Result<Int32, RunLoop.SourceError> {
         state.withLock { state in
             if duplicating {
                 let copy = cplatform_duplicate(state.descriptor)

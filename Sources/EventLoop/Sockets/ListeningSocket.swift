@@ -15,7 +15,7 @@ import Darwin
 
 /// Thread-safe.
 final class ListeningSocket: Sendable {
-    enum Outcome {
+    enum AcceptResult {
         case connection(Int32, RunLoop.SocketAddress)
         case nothing
         /// There are no descriptors or no memory left; the connection waits.
@@ -58,7 +58,7 @@ final class ListeningSocket: Sendable {
     var descriptor: Int32 { handle.load(ordering: .acquiring) }
 
     /// Takes the next connection, if one waits. Connections that have failed while they waited are passed over.
-    func accept() -> Outcome {
+    func accept() -> AcceptResult {
         var peer = cplatform_address()
         // A bound, so that a storm of such connections does not hold up the loop; what is left is there in the next pass.
         for _ in 0..<16 {

@@ -128,7 +128,7 @@ extension RunLoop {
             set {
                 guard case .listening = role else { return }
                 if wantsConnections.exchange(newValue, ordering: .acquiringAndReleasing) == newValue { return }
-                if newValue { endPause() } else { tellLoops() }
+                if newValue { endPause() } else { watchDidChange() }
             }
         }
 
@@ -220,13 +220,13 @@ extension RunLoop {
         private func pauseAccepting() {
             isPaused.store(true, ordering: .releasing)
             retry.start(.nanoseconds(lengthen(to: Self.longestPause)), for: self, retryFired)
-            tellLoops()
+            watchDidChange()
         }
 
         private func endPause() {
             retry.stop()
             isPaused.store(false, ordering: .releasing)
-            tellLoops()
+            watchDidChange()
         }
 
         /// The present pause; the next one is twice as long.
@@ -251,7 +251,7 @@ extension RunLoop {
 
         private func settle(_ phase: ConnectAttempt.Phase) {
             switch phase {
-            case .underWay: tellLoops()
+            case .underWay: watchDidChange()
             case .hasNoRoom: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
             case .failed: deliverSoon()
             case .settled: break
@@ -281,7 +281,7 @@ extension RunLoop {
             // Claimed, it is watched by no loop anew; those that watch it are listed until it is invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
             invalidate()
-            let result = outcome.flatMap { attempt.handOver(duplicating: isShared) }
+            let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }
             handlers.with { $0.handlers.completion(self, result) }
             return true
         }

@@ -35,7 +35,7 @@ public final class RunLoopThread: Sendable {
         _ = life.started.wait(until: nil)
         let outcome = life.outcome.withLock { outcome in
             defer { outcome = nil }
-            return outcome!  // the gate opens when there is one
+            return outcome!  // the latch opens when there is one
         }
         if case .failure = outcome { _ = life.ended.wait(until: nil) }
         runLoop = try outcome.get()
@@ -66,17 +66,17 @@ public final class RunLoopThread: Sendable {
 /// that anybody can see.
 private final class ThreadLife: Sendable {
     let name: String
-    let started = Gate()
-    let ended = Gate()
+    let started = Latch()
+    let ended = Latch()
     let isStopping = Atomic<Bool>(false)
-    let outcome = Guarded<Result<RunLoop, any Error>?>(nil)
-    private let setup: Guarded<(@Sendable (RunLoop) throws -> Void)?>
-    private let teardown: Guarded<(@Sendable (RunLoop) -> Void)?>
+    let outcome = ForkAwareMutex<Result<RunLoop, any Error>?>(nil)
+    private let setup: ForkAwareMutex<(@Sendable (RunLoop) throws -> Void)?>
+    private let teardown: ForkAwareMutex<(@Sendable (RunLoop) -> Void)?>
 
     init(name: String, setup: (@Sendable (RunLoop) throws -> Void)?, teardown: (@Sendable (RunLoop) -> Void)?) {
         self.name = name
-        self.setup = Guarded(setup)
-        self.teardown = Guarded(teardown)
+        self.setup = ForkAwareMutex(setup)
+        self.teardown = ForkAwareMutex(teardown)
     }
 
     func start(stackSize: Int?) throws {
@@ -120,7 +120,7 @@ private final class ThreadLife: Sendable {
         started.open()
     }
 
-    private func take<Closure: Sendable>(_ closure: borrowing Guarded<Closure?>) -> Closure? {
+    private func take<Closure: Sendable>(_ closure: borrowing ForkAwareMutex<Closure?>) -> Closure? {
         closure.withLock { closure in
             defer { closure = nil }
             return closure

@@ -1,4 +1,4 @@
-// Rules proved here (RunLoop+Readiness.swift, Mailbox.swift):
+// Rules proved here (RunLoop+Readiness.swift, SingleElementChannel.swift):
 // - A task that asks is told when the descriptor is ready, and for what; nothing is reported while nobody asks.
 // - The source goes with the iteration; what stands in the way is thrown.
 

@@ -1,4 +1,4 @@
-// Rules proved here (RunLoop+Ticks.swift, Mailbox.swift):
+// Rules proved here (RunLoop+Ticks.swift, SingleElementChannel.swift):
 // - One tick for each fire, on the grid that begins with the iteration, in the loop's time.
 // - A slow task gets one tick that stands for several.
 // - The timer goes with the iteration: cancelled, left, let go of; and the sequence ends with the loop.

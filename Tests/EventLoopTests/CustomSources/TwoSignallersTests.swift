@@ -19,7 +19,7 @@ import Testing
             #expect(loop.run(until: .distantPast) == .timedOut)
             #expect(performed.value == 1)
             // The second half.
-            source.signalWord.noteEnqueued(claim!)  // no signal was pending
+            source.signalWord.markEnqueued(claim!)  // no signal was pending
             #expect(!source.isSignaled)
             #expect(loop.run(until: .distantPast) == .timedOut)
             #expect(performed.value == 1)
@@ -37,7 +37,7 @@ import Testing
             // The next signal, by a thread that is preempted as well.
             let isClaimed = source.signalWord.claim() != nil
             #expect(isClaimed)
-            source.signalWord.noteEnqueued(late!)  // no signal was pending
+            source.signalWord.markEnqueued(late!)  // no signal was pending
             source.signal()
             #expect(loop.run(until: .distantPast) == .timedOut)
             #expect(performed.value == 2)

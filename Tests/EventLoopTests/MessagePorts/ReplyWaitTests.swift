@@ -28,7 +28,7 @@ import Darwin
                 (state.reader, state.unwantedReplies) = (.thread, 0)
                 waiter.followerTicket = state.followers.append(waiter)
             }
-            waiter.gate = EventLoop.Gate()
+            waiter.latch = EventLoop.Latch()
             // Its time has passed; before it can say so, the other one goes.
             if isHandedOver { connection.stopReading() }
             let outcome = connection.giveUp(waiter, .replyTimedOut, unlessItMustRead: true)

@@ -1,6 +1,6 @@
 // Rules proved here, against arrays:
 // - A PlainList keeps what is appended and set, through every growth, and gives it back from its end.
-// - An ObjectList holds each of its objects once. When one leaves, the last takes its place, and is told so; nobody else moves.
+// - An UnorderedBag holds each of its objects once. When one leaves, the last takes its place, and is told so; nobody else moves.
 
 import EventLoopTestSupport
 import Testing
@@ -39,7 +39,7 @@ private struct PlainListPlay: ModelPlay, ~Copyable {
     }
 }
 
-/// An object that knows its index, as the members of an ObjectList do.
+/// An object that knows its index, as the members of an UnorderedBag do.
 private final class Member {
     let id: Int
     var index: Int
@@ -54,7 +54,7 @@ private final class Member {
 }
 
 private struct ObjectListPair: ~Copyable {
-    private var list = ObjectList<Member>()
+    private var list = UnorderedBag<Member>()
     private var model: [Int] = []
     private let alive = Box(0)
     private var lastID = 0
@@ -159,7 +159,7 @@ private struct ShortObjectList: EnumerablePlay, ~Copyable {
     @Test func `what is left in a list of objects is released with it`() {
         let alive = Box(0)
         do {
-            var list = ObjectList<Member>()
+            var list = UnorderedBag<Member>()
             for id in 0..<9 { list.append(Member(id, index: id, alive: alive)) }
             #expect(alive.value == 9)
         }

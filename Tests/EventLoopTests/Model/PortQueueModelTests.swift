@@ -14,7 +14,7 @@ private typealias Message = RunLoop.PortMessage
 /// The queue with its receiver's batch, and what both should hold.
 private struct PortQueuePair: ~Copyable {
     private let queue: PortQueue
-    private var batch = Fifo<Message>()
+    private var batch = Deque<Message>()
     private let capacity: Int
 
     private var queued: [UInt32] = []
@@ -36,7 +36,8 @@ private struct PortQueuePair: ~Copyable {
         lastID += 1
         let message = Message(id: lastID)
         let outcome = withDate ? queue.put(message, before: .distantPast) : queue.put(message)
-        let expected: PortQueue.Outcome = isClosed ? .closed : sent - handedOut >= capacity ? .full : queued.isEmpty ? .first : .behind
+        let expected: PortQueue.EnqueueResult =
+            isClosed ? .closed : sent - handedOut >= capacity ? .full : queued.isEmpty ? .first : .behind
         try agree(outcome, expected, "put \(lastID)")
         if expected == .first || expected == .behind {
             queued.append(lastID)
@@ -67,7 +68,7 @@ private struct PortQueuePair: ~Copyable {
     }
 
     private mutating func handOut(_ message: Message) throws {
-        try agree(queue.noteHandedOut(), false, "a thread that waited found the queue empty")
+        try agree(queue.countDelivery(), false, "a thread that waited found the queue empty")
         handedOut += 1
         lastHandedOut = message
     }
@@ -83,10 +84,10 @@ private struct PortQueuePair: ~Copyable {
     }
 
     /// Gives back a message whose receiver went away; nobody else has taken one meanwhile.
-    mutating func putBackHandedOut() {
+    mutating func putBackDelivered() {
         guard let message = lastHandedOut else { return }
         lastHandedOut = nil
-        queue.putBackHandedOut(message)
+        queue.putBackDelivered(message)
         handedOut -= 1
         if !isClosed { queued.insert(message.id, at: 0) }
     }
@@ -128,7 +129,7 @@ private struct PortQueuePlay: ModelPlay, ~Copyable {
         case 101..<120: pair.takeAll()
         case 120..<130: try pair.takeFirst()
         case 130..<170: try pair.handOutFromBatch()
-        case 170..<185: pair.putBackHandedOut()
+        case 170..<185: pair.putBackDelivered()
         default: pair.putBack()
         }
         try pair.compare()
@@ -150,7 +151,7 @@ private struct ShortPortQueue: EnumerablePlay, ~Copyable {
         case 2: try pair.takeFirst()
         case 3: try pair.handOutFromBatch()
         case 4: pair.putBack()
-        case 5: pair.putBackHandedOut()
+        case 5: pair.putBackDelivered()
         default: pair.close()
         }
         try pair.compare()
@@ -171,14 +172,14 @@ private struct ShortPortQueue: EnumerablePlay, ~Copyable {
     /// The senders' note of how much was handed out stayed too high: the message that was given back took up no room.
     @Test func `a message that is given back takes up room again`() {
         let queue = PortQueue(capacity: 3)
-        var batch = Fifo<Message>()
+        var batch = Deque<Message>()
         for id in 1...3 as ClosedRange<UInt32> { _ = queue.put(Message(id: id)) }
         queue.takeAll(into: &batch)
         let messages = batch.removeAll()
-        for _ in messages { _ = queue.noteHandedOut() }
+        for _ in messages { _ = queue.countDelivery() }
         // Looks at what was handed out, because there seems to be no room.
         #expect(queue.put(Message(id: 4)) == .first)
-        queue.putBackHandedOut(messages[2])
+        queue.putBackDelivered(messages[2])
         #expect(queue.put(Message(id: 5)) == .behind)
         #expect(queue.put(Message(id: 6)) == .full)
         #expect(queue.count == 3)
@@ -239,7 +240,7 @@ private final class WaitingPlay {
         if message == nil { return }
         queued.removeFirst()
         let foundItEmpty = !waiting.isEmpty && queued.isEmpty
-        try agree(shared.queue.noteHandedOut(), foundItEmpty, "a thread that waited found the queue empty")
+        try agree(shared.queue.countDelivery(), foundItEmpty, "a thread that waited found the queue empty")
         if !waiting.isEmpty {
             let id = waiting.removeFirst()
             queued.append(id)

@@ -1,4 +1,4 @@
-// Rules proved here (RunLoop+PortMessages.swift, Mailbox.swift):
+// Rules proved here (RunLoop+PortMessages.swift, SingleElementChannel.swift):
 // - A task gets each message once, in order; several that iterate one port share them.
 // - While a task does not ask, messages stay in the port's queue, and its senders feel it.
 // - Cancelling or dropping an iterator loses no message, and leaves the port as it was.

@@ -27,7 +27,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
 
     override var watch: Watch? {
         if looks.increment() < 200 {
-            let other = plainThread { self.tellLoops() }
+            let other = plainThread { self.watchDidChange() }
             #expect(throws: Never.self) { try other.join() }
         }
         return Watch(descriptor: descriptor, wanted: [], trigger: .level, priority: .default, identity: identity)

@@ -225,7 +225,7 @@ final class BusyProcess: Sendable {
             {
                 let pipe = Pipe()
                 let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
-                let isOver = EventLoop.Gate()
+                let isOver = EventLoop.Latch()
                 source.onInvalidation {
                     withExtendedLifetime(pipe) {}
                     isOver.open()
@@ -246,7 +246,7 @@ final class BusyProcess: Sendable {
             // Signals and children.
             {
                 let source = try RunLoop.SignalSource(signal: SIGUSR2) { _, _ in }
-                let isOver = EventLoop.Gate()
+                let isOver = EventLoop.Latch()
                 source.onInvalidation { isOver.open() }
                 loop.add(source)
                 kill(getpid(), SIGUSR1)
@@ -254,7 +254,7 @@ final class BusyProcess: Sendable {
                 _ = isOver.wait(until: .now.advanced(by: patience))
             },
             {
-                let isEnded = EventLoop.Gate()
+                let isEnded = EventLoop.Latch()
                 loop.add(try RunLoop.ProcessSource(pid: spawnChild("/bin/true", [])) { _, _ in isEnded.open() })
                 _ = isEnded.wait(until: .now.advanced(by: patience))
             },

@@ -76,7 +76,7 @@ import Testing
     @Test func `a fork waits until the list of loops is whole`() async {
         await #expect(processExitsWith: .success) {
             try onFreshThread { _ = $0.run(for: .zero) }
-            let (locked, forking) = (EventLoop.Gate(), Box(false))
+            let (locked, forking) = (EventLoop.Latch(), Box(false))
             let holder = plainThread {
                 LoopRegistry.holdOverFork()
                 locked.open()
@@ -202,7 +202,7 @@ enum InheritedUse: String, CaseIterable, Codable, Sendable {
 
 /// Calls `body` while another thread holds the locks of the loop, and of what is inherited.
 private func whileLocked(_ loop: RunLoop, _ inherited: Inherited, _ body: () -> ChildEnd) throws -> ChildEnd {
-    let (locked, done) = (EventLoop.Gate(), EventLoop.Gate())
+    let (locked, done) = (EventLoop.Latch(), EventLoop.Latch())
     let holder = plainThread {
         @Sendable func hold() {
             loop.shared.withLock { _ in

@@ -126,19 +126,19 @@ private let places: Places = {
     ])
     func `a file that is not there is found`(text: String) {
         let places = Places([
-            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Fifo.swift",
+            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Deque.swift",
         ])
         #expect(places.deadReferences(in: Checkout.file("docs/a.md", text)).count == 1)
     }
 
     @Test(arguments: [
-        "Ports/PortSendTests", "PortSendTests", "docs/ports.md", "[ports](ports.md#all)", "Base/Fifo", "Fifo.swift", "`Diff/RunTests`",
-        "a Fifo",
+        "Ports/PortSendTests", "PortSendTests", "docs/ports.md", "[ports](ports.md#all)", "Base/Deque", "Deque.swift", "`Diff/RunTests`",
+        "a Deque",
         "sys/socket.h", "and/or", "https://example.org/turn.md", "/etc/Turn.swift", "e.g. this", "Tests of turns", "`Base/`",
     ])
     func `a file that is there, and what is no file, is passed over`(text: String) {
         let places = Places([
-            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Fifo.swift",
+            "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Deque.swift",
             "Tests/DifferentialTests/RunTests.swift",
         ])
         #expect(places.deadReferences(in: Checkout.file("docs/a.md", text)).isEmpty)

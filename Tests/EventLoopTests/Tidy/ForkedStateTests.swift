@@ -10,10 +10,12 @@ import Testing
         let calls = sources.filter { $0.path.hasSuffix("Forks.swift") }.flatMap(\.lines).filter { $0.text.hasSuffix(".holdOverFork()") }
         var found = 0
         for file in sources {
-            let locks = file.lines.filter { $0.text.contains("static let ") && ($0.text.contains("Guarded") || $0.text.contains("Mutex")) }
+            let locks = file.lines.filter {
+                $0.text.contains("static let ") && ($0.text.contains("ForkAwareMutex") || $0.text.contains("Mutex"))
+            }
             for lock in locks {
                 found += 1
-                // `private static let loops = Guarded…`
+                // `private static let loops = ForkAwareMutex…`
                 let words = lock.text.split { $0 == " " || $0 == ":" }
                 let name = words.drop { $0 != "let" }.dropFirst().first ?? ""
                 #expect(

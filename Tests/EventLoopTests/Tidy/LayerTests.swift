@@ -177,13 +177,13 @@ private let treesWithAnUpwardUse: [(tree: SeededTree, use: String)] = [
     ),
     (
         SeededTree(
-            testDescription: "a call of an extension of its own type", low: "class Source { func serve() { tellLoops() } }",
-            high: "extension Source { func tellLoops() {} }"), "Low/File.swift:1 tellLoops"
+            testDescription: "a call of an extension of its own type", low: "class Source { func serve() { watchDidChange() } }",
+            high: "extension Source { func watchDidChange() {} }"), "Low/File.swift:1 watchDidChange"
     ),
     (
         SeededTree(
-            testDescription: "a call on self", low: "class Source { func serve() { self.tellLoops() } }",
-            high: "extension RunLoop.Source { func tellLoops() {} }"), "Low/File.swift:1 tellLoops"
+            testDescription: "a call on self", low: "class Source { func serve() { self.watchDidChange() } }",
+            high: "extension RunLoop.Source { func watchDidChange() {} }"), "Low/File.swift:1 watchDidChange"
     ),
     (
         SeededTree(

@@ -9,9 +9,9 @@ import Testing
 @testable import EventLoop
 
 /// Two queues with their arrays, and every operation on both.
-private struct FifoPair: ~Copyable {
-    private var queue = Fifo<CountedElement>()
-    private var other = Fifo<CountedElement>()
+private struct DequePair: ~Copyable {
+    private var queue = Deque<CountedElement>()
+    private var other = Deque<CountedElement>()
     private var model: [Int] = []
     private var otherModel: [Int] = []
     private let alive = Box(0)
@@ -80,7 +80,7 @@ private struct FifoPair: ~Copyable {
 }
 
 private struct FifoPlay: ModelPlay, ~Copyable {
-    private var pair = FifoPair()
+    private var pair = DequePair()
     /// The number that the queue grows or shrinks to.
     private var aim = 0
 
@@ -109,7 +109,7 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
     /// How many went in, and how many of them came out again. The first storage has room for sixteen.
     static let starts = [(0, 0), (1, 1), (15, 0), (16, 0), (16, 8), (16, 9), (16, 15), (15, 14)]
     static let operationCount = 8
-    private var pair = FifoPair()
+    private var pair = DequePair()
 
     init(start: Int) {
         for _ in 0..<Self.starts[start].0 { pair.append() }
@@ -133,7 +133,7 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
     mutating func finish() throws { try pair.drain() }
 }
 
-@Suite struct FifoModelTests {
+@Suite struct DequeModelTests {
     @Test func `random operations do what they do to arrays`() throws {
         try playRandomly(FifoPlay.self, seeds: 0..<30, steps: 3_000)
     }
@@ -144,7 +144,7 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
 
     /// The memory of a burst is given back in steps, after 64 turns each that have used little of it.
     @Test func `the order is kept while the memory of a burst is given back`() throws {
-        var pair = FifoPair()
+        var pair = DequePair()
         for _ in 0..<5_000 { pair.append() }
         try pair.removeAll()
         for turn in 0..<400 {
@@ -159,7 +159,7 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
     @Test func `what is left is released with the queue`() throws {
         let alive = Box(0)
         do {
-            var queue = Fifo<CountedElement>()
+            var queue = Deque<CountedElement>()
             for id in 0..<20 { queue.append(CountedElement(id, alive: alive)) }
             for _ in 0..<7 { _ = queue.popFirst() }
             #expect(alive.value == 13)

@@ -5,7 +5,7 @@
 
 /// First in, first out, in contiguous memory that is used again. An element is moved in and moved out, so that queueing and taking
 /// count its references once each. One owner at a time: a lock, or a thread.
-struct Fifo<Element: Sendable>: ~Copyable, @unchecked Sendable {
+struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     // SAFETY: the memory is this queue's alone, and whoever has the queue to himself has the memory.
     private var storage: UnsafeMutablePointer<Element>
     private var capacity = 0
@@ -46,7 +46,7 @@ struct Fifo<Element: Sendable>: ~Copyable, @unchecked Sendable {
     }
 
     /// Takes all that `source` has, behind what is here.
-    mutating func takeAll(from source: inout Fifo) {
+    mutating func takeAll(from source: inout Deque) {
         if isEmpty { return swap(&self, &source) }
         while !source.isEmpty { append(source.popFirst()) }  // ends: one goes a turn
     }
@@ -85,12 +85,12 @@ struct Fifo<Element: Sendable>: ~Copyable, @unchecked Sendable {
     /// Empty, so it can begin at the front again; and a burst of long ago need not hold its memory.
     @inline(__always)
     private mutating func rewind() {
-        if capacity > 256 { noteUse(tail) }
+        if capacity > 256 { shrinkIfWasteful(tail) }
         (head, tail) = (0, 0)
     }
 
     @inline(never)
-    private mutating func noteUse(_ used: Int) {
+    private mutating func shrinkIfWasteful(_ used: Int) {
         wastefulTurns = used < capacity / 8 ? wastefulTurns + 1 : 0
         if wastefulTurns < 64 { return }
         wastefulTurns = 0

@@ -5,7 +5,7 @@
 internal import CPlatform
 
 /// A value that is reached under its lock only. The lock is not recursive, and never held across a callout.
-struct Guarded<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
+struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: `value` is touched between `cplatform_lock` and `cplatform_unlock` only.
     private let value: UnsafeMutablePointer<Value>
 

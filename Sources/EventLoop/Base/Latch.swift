@@ -11,10 +11,10 @@ import Musl
 import Darwin
 #endif
 
-/// Lifecycle: the mutex and the condition are made with the gate and freed with it; a thread that waits holds the gate.
+/// Lifecycle: the mutex and the condition are made with the latch and freed with it; a thread that waits holds the latch.
 ///
-/// In a child of fork no thread waits at a gate of the parent's, and none will open one: there it is not touched.
-final class Gate: @unchecked Sendable {
+/// In a child of fork no thread waits at a latch of the parent's, and none will open one: there it is not touched.
+final class Latch: @unchecked Sendable {
     // SAFETY: `mutex` guards `isOpen`; both C objects stay at one address for the life of the class instance.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let condition: UnsafeMutablePointer<pthread_cond_t>
@@ -38,7 +38,7 @@ final class Gate: @unchecked Sendable {
         mutex.deallocate()
     }
 
-    /// Opens the gate for good. Thread-safe.
+    /// Opens the latch for good. Thread-safe.
     func open() {
         if forkEpoch != ForkEpoch.current { return }
         pthread_mutex_lock(mutex)
@@ -47,12 +47,12 @@ final class Gate: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Blocks until the gate is open; false when `deadline` (real time) passed first. Thread-safe.
+    /// Blocks until the latch is open; false when `deadline` (real time) passed first. Thread-safe.
     func wait(until deadline: RunLoop.Instant?) -> Bool {
         if forkEpoch != ForkEpoch.current { return isOpen }
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
-        while !isOpen {  // ends: the gate opens, or the deadline passes
+        while !isOpen {  // ends: the latch opens, or the deadline passes
             guard let deadline, deadline != .distantFuture else {
                 pthread_cond_wait(condition, mutex)
                 continue

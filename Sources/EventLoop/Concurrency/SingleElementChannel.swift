@@ -1,16 +1,16 @@
 // How what a loop's sources report reaches a task: the one mechanism behind every sequence that a loop offers.
 //
-// A mailbox holds one element at most. What is reported while the task is busy is merged into it, so a slow task costs no memory; or
+// A channel holds one element at most. What is reported while the task is busy is merged into it, so a slow task costs no memory; or
 // nothing is reported then, because the source is armed only when the task has come to wait (`demand`). A sequence chooses one of the two
 // and says which. What must not be lost is handed over to a task that waits, or not at all (`hand`).
 //
-// Lifecycle: the source's handler holds the mailbox, the iterator holds its reader. When the last copy of the iterator goes, or its task is
-// cancelled, the mailbox removes the source; when the source goes first, it ends the mailbox.
+// Lifecycle: the source's handler holds the channel, the iterator holds its reader. When the last copy of the iterator goes, or its task is
+// cancelled, the channel removes the source; when the source goes first, it ends the channel.
 
 import Synchronization
 
 /// One element, or somebody who waits for one, or the end.
-final class Mailbox<Element: Sendable>: Sendable {
+final class SingleElementChannel<Element: Sendable>: Sendable {
     // Checked, though each is resumed once by construction: what an unsafe one reads is compiled into this module, where ThreadSanitizer
     // sees the reads, and not how the runtime orders them (Swift 6.3).
     private typealias Waiter = CheckedContinuation<Element?, any Error>
@@ -26,11 +26,11 @@ final class Mailbox<Element: Sendable>: Sendable {
         /// Has the source report again.
         var demand: (@Sendable () -> Void)?
     }
-    private let state = Guarded(State())
+    private let state = ForkAwareMutex(State())
 
     // MARK: The source's side
 
-    /// Says how the source is taken away, and how it is asked for more when it reports only on demand. On a mailbox that has ended it is taken
+    /// Says how the source is taken away, and how it is asked for more when it reports only on demand. On a channel that has ended it is taken
     /// away at once.
     func connect(demand: (@Sendable () -> Void)? = nil, removal: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
         let isEnded = state.withLock { state in
@@ -127,16 +127,16 @@ final class Mailbox<Element: Sendable>: Sendable {
 }
 
 /// What an iterator and its copies share: the last one to go cancels.
-final class MailboxReader<Element: Sendable>: Sendable {
-    let mailbox: Mailbox<Element>
+final class ChannelReader<Element: Sendable>: Sendable {
+    let channel: SingleElementChannel<Element>
 
-    init(_ mailbox: Mailbox<Element>) { self.mailbox = mailbox }
+    init(_ channel: SingleElementChannel<Element>) { self.channel = channel }
 
-    deinit { mailbox.cancel() }
+    deinit { channel.cancel() }
 }
 
 /// Tells when the closure that holds it is let go of.
-final class EndOfUse: Sendable {
+final class ReleaseNotifier: Sendable {
     private let body: @Sendable () -> Void
 
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
