@@ -1,6 +1,6 @@
 // Former names of types, until every file uses the new ones.
 
-typealias ForkAwareMutex = ForkAwareMutex
+typealias Guarded = ForkAwareMutex
 typealias Gate = Latch
-typealias Deque = Deque
-typealias UnorderedBag = UnorderedBag
+typealias Fifo = Deque
+typealias ObjectList = UnorderedBag
