@@ -10,12 +10,16 @@ enum Reserve {
     // SAFETY: whoever takes a part owns it alone; the exchange orders what was done to it before.
     private static let poller = Place<Poller>()
     private static let channel = Place<ChannelBox>()
-    /// A part was taken, or could not be made.
-    private static let isIncomplete = Atomic<Bool>(false)
+    /// When a part that is missing is tried again; `.max` when none is known to be missing.
+    private static let nextTry = Atomic<Int64>(.max)
+    /// From a try that failed to the next one. Each try opens all the descriptors that are left, for a moment.
+    private static let pause = Atomic<Int64>(shortestPause)
+    private static var shortestPause: Int64 { 100_000_000 }
+    private static var longestPause: Int64 { 1_000_000_000 }
 
     /// Makes the places, which Swift would otherwise make at their first use.
     static func prepare() {
-        _ = isIncomplete.load(ordering: .relaxed)
+        _ = (nextTry.load(ordering: .relaxed), pause.load(ordering: .relaxed))
         _ = (poller.isEmpty, channel.isEmpty)
     }
 
@@ -30,33 +34,56 @@ enum Reserve {
 
     /// Nothing wakes it before `watch(_:)`.
     static func takePoller() -> Poller? {
-        isIncomplete.store(true, ordering: .relaxed)
+        defer { noteTaken() }
         return poller.take()
     }
 
     static func takeChannel() -> WakeChannel? {
-        isIncomplete.store(true, ordering: .relaxed)
+        defer { noteTaken() }
         return channel.take()?.take()
+    }
+
+    /// After the part was taken: whoever has looked before it was taken, and found it, has not yet seen this note.
+    private static func noteTaken() {
+        _ = nextTry.compareExchange(expected: .max, desired: .min, ordering: .acquiringAndReleasing)
     }
 
     /// Makes what is missing, if the process can spare it.
     static func complete() {
-        isIncomplete.store(false, ordering: .relaxed)
-        poller.fill { try? Poller() }
-        // Last: it costs least, and what there is room for after a poller was made is not the last descriptor.
-        channel.fill { ChannelBox() }
+        _ = nextTry.exchange(.max, ordering: .acquiringAndReleasing)
+        makeMissing()
     }
 
-    /// As `complete()`, where a part was missed before. At the beginning of a run.
+    /// As `complete()`, where a part is missing, and not too soon after a try that failed. At the beginning of a run.
     @inline(__always)
     static func completeAgain() {
-        if isIncomplete.load(ordering: .relaxed) { complete() }
+        let time = nextTry.load(ordering: .relaxed)
+        if time != .max { completeAgain(at: time) }
+    }
+
+    @inline(never)
+    private static func completeAgain(at time: Int64) {
+        if time != .min && RunLoop.Instant.now.nanoseconds < time { return }
+        // Of several threads one tries.
+        if nextTry.compareExchange(expected: time, desired: .max, ordering: .acquiringAndReleasing).exchanged { makeMissing() }
+    }
+
+    private static func makeMissing() {
+        let hasPoller = poller.fill { try? Poller() }
+        // Last: it costs least, and what there is room for after a poller was made is not the last descriptor.
+        let hasChannel = channel.fill { ChannelBox() }
+        if hasPoller && hasChannel { return pause.store(shortestPause, ordering: .relaxed) }
+        let pause = pause.load(ordering: .relaxed)
+        self.pause.store(min(2 * pause, longestPause), ordering: .relaxed)
+        nextTry.store(RunLoop.Instant.now.nanoseconds.addingSaturated(pause), ordering: .releasing)
     }
 
     /// Holds one object, or none.
     private struct Place<Object: AnyObject>: ~Copyable, Sendable {
         /// A retained `Kept`, or zero.
         private let word = Atomic<UInt>(0)
+        /// The fork epoch of what stands in `word`. Whoever took the object in order to look would hide it from a thread that needs it.
+        private let epoch = Atomic<Int32>(0)
 
         private final class Kept {
             let object: Object
@@ -66,24 +93,29 @@ enum Reserve {
 
         var isEmpty: Bool { word.load(ordering: .relaxed) == 0 }
 
-        borrowing func take() -> Object? { takeKept()?.object }
-
-        private borrowing func takeKept() -> Kept? {
+        borrowing func take() -> Object? {
             let address = word.exchange(0, ordering: .acquiringAndReleasing)
             guard let pointer = UnsafeRawPointer(bitPattern: address) else { return nil }
             let kept = Unmanaged<Kept>.fromOpaque(pointer)
             // The parent's is left alone, and with it the reference.
             if kept._withUnsafeGuaranteedRef({ $0.forkEpoch != ForkEpoch.current }) { return nil }
-            return kept.takeRetainedValue()
+            return kept.takeRetainedValue().object
         }
 
-        borrowing func fill(_ make: () -> Object?) {
-            guard let kept = takeKept() ?? make().map({ Kept($0) }) else { return isIncomplete.store(true, ordering: .relaxed) }
-            let reference = Unmanaged.passRetained(kept)
+        /// True when there is one now. Replaces the parent's only.
+        borrowing func fill(_ make: () -> Object?) -> Bool {
+            let found = word.load(ordering: .acquiring)
+            if found != 0 && epoch.load(ordering: .relaxed) == ForkEpoch.current { return true }
+            guard let object = make() else { return false }
+            let reference = Unmanaged.passRetained(Kept(object))
+            // Before the word: who reads the word reads at least this epoch. All threads of a process write the same one.
+            epoch.store(ForkEpoch.current, ordering: .relaxed)
+            // The parent's is never freed, so no other object has its address.
             let (isKept, _) = word.compareExchange(
-                expected: 0, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)
+                expected: found, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)
             // Another thread was faster.
             if !isKept { reference.release() }
+            return true
         }
     }
 }
