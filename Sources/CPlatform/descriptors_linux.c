@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,17 +74,59 @@ int cplatform_readiness(int descriptor, int wanted) {
     return poll(&entry, 1, 0) <= 0 ? 0 : readiness_of(entry.revents);
 }
 
-int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
-    struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    struct pollfd *polled = calloc((size_t)count, sizeof(*polled));
-    for (int index = 0; polled && index < count; index++) {
-        polled[index].fd = entries[index].descriptor;
-        polled[index].events = poll_events(entries[index].wanted);
+static int64_t monotonic_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static struct timespec timespec_of(int64_t nanoseconds) {
+    return (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+}
+
+static int poll_for(struct pollfd *polled, int count, int64_t nanoseconds) {
+    struct timespec time = timespec_of(nanoseconds);
+    return ppoll(polled, (nfds_t)count, &time, 0);
+}
+
+// ppoll(2) refuses more entries than RLIMIT_NOFILE (EINVAL), and a process may lower that. All are asked in slices, every 10 ms. Meanwhile the
+// first entry wakes the thread.
+static int poll_in_slices(struct pollfd *polled, int count, int64_t nanoseconds) {
+    const int64_t pause = 10000000, end = monotonic_now() + nanoseconds;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) return -1;
+    int most = limit.rlim_cur == 0 ? 1 : limit.rlim_cur < (rlim_t)count ? (int)limit.rlim_cur : count;
+    while (true) {  // ends: when one is ready, or the time is over
+        int ready = 0;
+        for (int begin = 0; begin < count; begin += most) {
+            int found = poll_for(&polled[begin], count - begin < most ? count - begin : most, 0);
+            if (found < 0) return found;
+            ready += found;
+        }
+        int64_t left = end - monotonic_now();
+        if (ready > 0 || left <= 0) return ready;
+        if (poll_for(polled, 1, left < pause ? left : pause) < 0) return -1;
     }
-    int ready = polled ? ppoll(polled, (nfds_t)count, &time, 0) : -1;
-    if (ready < 0 && errno != EINTR) nanosleep(&time, 0);
+}
+
+int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
+    struct pollfd first, *polled = calloc((size_t)count, sizeof(*polled));
+    if (!polled) {
+        polled = &first;
+        count = 1;
+    }
+    for (int index = 0; index < count; index++)
+        polled[index] = (struct pollfd){.fd = entries[index].descriptor, .events = poll_events(entries[index].wanted)};
+    int ready = poll_for(polled, count, nanoseconds);
+    if (ready < 0 && errno == EINVAL) ready = poll_in_slices(polled, count, nanoseconds);
+    // Where the kernel has no memory for many it has some for one, and the first entry wakes the thread.
+    if (ready < 0 && errno != EINTR) ready = poll_for(polled, 1, nanoseconds);
+    if (ready < 0 && errno != EINTR) {
+        struct timespec time = timespec_of(nanoseconds);
+        nanosleep(&time, 0);
+    }
     for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
-    free(polled);
+    if (polled != &first) free(polled);
     return ready < 0 ? 0 : ready;
 }
 

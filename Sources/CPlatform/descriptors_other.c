@@ -83,15 +83,20 @@ int cplatform_readiness(int descriptor, int wanted) {
 
 int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseconds) {
     int64_t milliseconds = nanoseconds / 1000000 + (nanoseconds % 1000000 != 0);
-    struct pollfd *polled = calloc((size_t)count, sizeof(*polled));
-    for (int index = 0; polled && index < count; index++) {
-        polled[index].fd = entries[index].descriptor;
-        polled[index].events = poll_events(entries[index].wanted);
+    int timeout = milliseconds > 1000000 ? 1000000 : (int)milliseconds;
+    struct pollfd first, *polled = calloc((size_t)count, sizeof(*polled));
+    if (!polled) {
+        polled = &first;
+        count = 1;
     }
-    int ready = polled ? poll(polled, (nfds_t)count, milliseconds > 1000000 ? 1000000 : (int)milliseconds) : -1;
+    for (int index = 0; index < count; index++)
+        polled[index] = (struct pollfd){.fd = entries[index].descriptor, .events = poll_events(entries[index].wanted)};
+    int ready = poll(polled, (nfds_t)count, timeout);
+    // poll(2) refuses more entries than the process may have descriptors. The first one still wakes the thread.
+    if (ready < 0 && errno != EINTR) ready = poll(polled, 1, timeout);
     if (ready < 0 && errno != EINTR) usleep(1000);
     for (int index = 0; ready > 0 && index < count; index++) entries[index].ready = readiness_of(polled[index].revents);
-    free(polled);
+    if (polled != &first) free(polled);
     return ready < 0 ? 0 : ready;
 }
 

@@ -12,8 +12,8 @@ import Synchronization
 
 /// What the loop's thread keeps while a mode has no base.
 struct PolledSources {
-    /// Found ready, and not served yet.
-    var ready: [(membership: SourceMembership, readiness: Readiness)] = []
+    /// Found ready, and not served yet. `place` is the source's in the mode's list.
+    var ready: [(membership: SourceMembership, place: Int, readiness: Readiness)] = []
     /// Edge-triggered sources are polled again from then on.
     var nextEdges: Int64 = .min
     /// The sources that were ready could not be served here; another loop is in their handlers.
@@ -57,11 +57,14 @@ extension RunLoop {
 
     /// Step 9 without a base: serves what was found ready, if it is in the mode still. True when a source was handled.
     func serveWithoutPoller(_ run: Activation, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        let batch = owned.polled.ready
+        let found = owned.polled.ready
         owned.polled.ready = []
+        // A run that returns after one source begins after the one that was served last, so that all have their turns.
+        let batch = found.filter { $0.place >= mode.nextPolled } + found.filter { $0.place < mode.nextPolled }
+        mode.nextPolled = 0
         run.lostItsBatch = false
         var isHandled = false
-        for (membership, readiness) in batch where !run.lostItsBatch && isMember(membership, of: mode) {
+        for (membership, place, readiness) in batch where !run.lostItsBatch && isMember(membership, of: mode) {
             guard let watch = membership.source.watch else { continue }
             if readiness.contains(.broken) && FileIdentity(of: watch.descriptor) != watch.identity {
                 fail(membership.source, .badDescriptor(watch.descriptor))
@@ -69,7 +72,10 @@ extension RunLoop {
             }
             if watch.trigger == .edge { owned.polled.nextEdges = Instant.now.nanoseconds.addingSaturated(Self.shortestPause) }
             if serve(membership, readiness) { isHandled = true }
-            if isHandled && run.returnsAfterSource { break }
+            if isHandled && run.returnsAfterSource {
+                mode.nextPolled = place + 1
+                break
+            }
         }
         owned.polled.wereBusy = !isHandled
         return isHandled
@@ -77,25 +83,28 @@ extension RunLoop {
 
     // MARK: poll(2)
 
-    private typealias Entry = (membership: SourceMembership?, polled: cplatform_polled, priority: Priority)
+    private typealias Entry = (membership: SourceMembership?, place: Int, polled: cplatform_polled, priority: Priority)
 
     /// The channel, the main queue's handle, and the sources that want something, in this order.
     private func entriesToPoll(_ mode: ModeState) -> [Entry] {
-        var entries: [Entry] = [(nil, cplatform_polled(descriptor: channel.readEnd, wanted: Readiness.read.rawValue, ready: 0), .default)]
+        var entries: [Entry] = [
+            (nil, 0, cplatform_polled(descriptor: channel.readEnd, wanted: Readiness.read.rawValue, ready: 0), .default)
+        ]
         if servesMainQueue(in: mode) && owned.hasMainQueueHandle {
             let handle = cplatform_main_queue_descriptor()
-            entries.append((nil, cplatform_polled(descriptor: handle, wanted: Readiness.read.rawValue, ready: 0), .default))
+            entries.append((nil, 0, cplatform_polled(descriptor: handle, wanted: Readiness.read.rawValue, ready: 0), .default))
         }
         if owned.polled.wereBusy {
             owned.polled.wereBusy = false
             return entries
         }
         let mayPollEdges = Instant.now.nanoseconds >= owned.polled.nextEdges
-        for membership in shared.withLock({ shared in shared.sources.filter { $0.modes.contains(mode.index) } }) {
+        let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
+        for (place, membership) in memberships.enumerated() {
             guard membership.source.isValid, let watch = membership.source.watch, !watch.wanted.isEmpty else { continue }
             if watch.trigger == .edge && !mayPollEdges { continue }
             let polled = cplatform_polled(descriptor: watch.descriptor, wanted: watch.wanted.rawValue, ready: 0)
-            entries.append((membership, polled, watch.priority))
+            entries.append((membership, place, polled, watch.priority))
         }
         return entries
     }
@@ -116,14 +125,28 @@ extension RunLoop {
     /// Polls, and keeps the sources of the most urgent priority that has any ready.
     private func poll(_ entries: [Entry], _ mode: ModeState, atMost nanoseconds: Int64) -> Ready {
         owned.polled.ready = []
-        var polled = entries.map(\.polled)
+        // One for each descriptor, so that they are no more than the process has descriptors.
+        var polled: [cplatform_polled] = []
+        var indices: [Int32: Int] = [:]
+        for entry in entries {
+            if let index = indices[entry.polled.descriptor] {
+                polled[index].wanted |= entry.polled.wanted
+            } else {
+                indices[entry.polled.descriptor] = polled.count
+                polled.append(entry.polled)
+            }
+        }
         if cplatform_poll(&polled, Int32(polled.count), nanoseconds) <= 0 { return Ready() }
+        func readiness(_ entry: Entry) -> Readiness {
+            let ready = Readiness(rawValue: polled[indices[entry.polled.descriptor]!].ready)
+            return ready.intersection(Readiness(rawValue: entry.polled.wanted).union(.broken))
+        }
         var ready = Ready()
-        if entries.count > 1 && entries[1].membership == nil && polled[1].ready != 0 { ready.insert(.mainQueue) }
-        let found = entries.indices.filter { entries[$0].membership != nil && polled[$0].ready != 0 }
-        guard let level = found.map({ entries[$0].priority.level }).min() else { return ready }
-        for index in found where entries[index].priority.level == level {
-            owned.polled.ready.append((entries[index].membership!, Readiness(rawValue: polled[index].ready)))
+        if entries.count > 1 && entries[1].membership == nil && !readiness(entries[1]).isEmpty { ready.insert(.mainQueue) }
+        let found = entries.filter { $0.membership != nil && !readiness($0).isEmpty }
+        guard let level = found.map(\.priority.level).min() else { return ready }
+        for entry in found where entry.priority.level == level {
+            owned.polled.ready.append((entry.membership!, entry.place, readiness(entry)))
         }
         return ready.union([.ports, .polled])
     }

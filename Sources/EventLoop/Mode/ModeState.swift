@@ -47,6 +47,9 @@ final class ModeState: @unchecked Sendable {
     // MARK: Owned by the loop's thread
     // SAFETY: touched on that thread only.
 
+    /// Without a base, sources are served from this place in the mode's list on.
+    @exclusivity(unchecked) var nextPolled = 0
+
     @exclusivity(unchecked) var timers = TimerQueue()
     /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
     var poller: Poller? {
