@@ -67,7 +67,4 @@ static _Atomic(void *) main_loop;
 
 void *cplatform_main_loop(void) { return atomic_load_explicit(&main_loop, memory_order_acquire); }
 
-bool cplatform_set_main_loop(void *loop) {
-    void *expected = 0;
-    return atomic_compare_exchange_strong(&main_loop, &expected, loop);
-}
+void cplatform_set_main_loop(void *loop) { atomic_store_explicit(&main_loop, loop, memory_order_release); }

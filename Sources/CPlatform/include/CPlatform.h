@@ -50,8 +50,8 @@ void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(boo
 // The main thread's loop, held for ever; null before it is made. A C variable, because a child of fork would wait for ever for a Swift
 // one that another thread was about to make.
 void *cplatform_main_loop(void);
-// False when there is one already.
-bool cplatform_set_main_loop(void *loop);
+// Once.
+void cplatform_set_main_loop(void *loop);
 
 // MARK: Time
 

@@ -21,18 +21,15 @@ enum LoopLifetime {
         return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue()
     }
 
-    /// Threads that ask at the same time make one each, and one of these becomes the main loop. So no thread waits for another one, which
-    /// would not exist in a child of fork.
     private static func makeMain() -> RunLoop {
-        guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
-            preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
+        // Before the lock: a fork takes it between the beginning and the end of this.
+        LoopForks.prepare()
+        return LoopRegistry.main {
+            guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
+                preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
+            }
+            return loop
         }
-        LoopRegistry.add(loop)
-        let held = Unmanaged.passRetained(loop)
-        if cplatform_set_main_loop(held.toOpaque()) { return loop }
-        LoopRegistry.remove(loop.id)
-        held.release()
-        return main
     }
 
     /// The calling thread's loop, which the caller knows to have one.
@@ -115,6 +112,18 @@ enum LoopRegistry {
     private static let loops = ForkAwareMutex<[UInt64: Unmanaged<RunLoop>]>([:])
 
     static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Unmanaged.passUnretained(loop) } }
+
+    /// The main loop, made with `make` if there is none yet: by one thread while the others wait, because at the last descriptor the others
+    /// could make none. A fork waits too, so that a child never finds it half made.
+    static func main(_ make: () -> RunLoop) -> RunLoop {
+        loops.withLock { loops in
+            if let loop = cplatform_main_loop() { return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue() }
+            let loop = make()
+            loops[loop.id] = .passUnretained(loop)
+            cplatform_set_main_loop(Unmanaged.passRetained(loop).toOpaque())
+            return loop
+        }
+    }
 
     /// Before the thread lets go of its loop.
     static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
