@@ -84,7 +84,7 @@ struct Case {
         if signal == SIGALRM {
             verdict.text = "hung"
         } else if signal != 0 || status != 0 {
-            let sentence = errors.split(separator: "\n").first { $0.contains("Fatal error: ") || $0.contains("Precondition failed: ") }
+            let sentence = sentence(in: errors)
             verdict.isGood = mayStop && (sentence?.count ?? 0) > 60
             verdict.text =
                 "stopped by \(signal == 0 ? "exit \(status >> 8)" : "signal \(signal)"): \(sentence.map { String($0) } ?? errors)"
@@ -92,6 +92,11 @@ struct Case {
             verdict.isGood = verdict.ending == .worked || verdict.ending == .threw
         }
         return verdict
+    }
+
+    /// With which the process was stopped.
+    static func sentence(in errors: String) -> Substring? {
+        errors.split(separator: "\n").first { $0.contains("Fatal error: ") || $0.contains("Precondition failed: ") }
     }
 
     private static func setText(_ text: String) {
@@ -107,7 +112,7 @@ struct Case {
         withUnsafeBytes(of: &faults_report()!.pointee.text) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
     }
 
-    private static func contents(_ descriptor: Int32) -> String {
+    static func contents(_ descriptor: Int32) -> String {
         var bytes = [UInt8](repeating: 0, count: 4096)
         let count = pread(descriptor, &bytes, bytes.count, 0)
         return String(decoding: bytes.prefix(max(count, 0)), as: UTF8.self)

@@ -22,11 +22,14 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("modal runs serve everything", modalRuns), ("calls that can throw throw", throwingCalls), ("the reserve is for one of each", reserve),
     ("the main loop serves the main queue", mainLoop), ("edges do not spin", edges), ("stops, limits and performs get through", control),
     ("a closed descriptor fails its source", closedDescriptor), ("a base is made as soon as there is room", recovery),
-    ("other threads take what is free", thief),
+    ("other threads take what is free", thief), ("the channel in reserve is there at any moment", anyMoment),
+    ("more sources than descriptors", manySources),
+    ("threads that ask for the main loop share the last descriptor", lastDescriptor), ("single runs serve sources in turn", turns),
+    ("few descriptors are not opened at each run", fewDescriptors),
 ]
 
 /// Every descriptor that the process may have, until `free`.
-private final class AllDescriptors {
+final class AllDescriptors {
     private var taken: [Int32] = []
 
     init() {
@@ -42,24 +45,26 @@ private final class AllDescriptors {
         }
     }
 
-    func free() {
-        for descriptor in taken { close(descriptor) }
-        taken = []
+    func free() { free(taken.count) }
+
+    func free(_ count: Int) {
+        for descriptor in taken.suffix(count) { close(descriptor) }
+        taken.removeLast(count)
     }
 }
 
-/// A loop that has run, in a process that has no descriptors left.
-private func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
+/// A loop with a base, in a process that has a complete reserve and no descriptors left.
+func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
     try onThread { loop in
         let ends = try Ends()
-        let alive = loop.keepAlive()
-        _ = loop.run(for: .milliseconds(1))
-        alive.cancel()
+        // The loop's base is made at its first sleep, and the reserve after it. A run that began late would not sleep.
+        run(loop) { epollSets() >= 2 }
+        try require(epollSets() >= 2, "no base for the loop and one in reserve")
         try body(loop, ends, AllDescriptorsBox())
     }
 }
 
-private final class AllDescriptorsBox: @unchecked Sendable {
+final class AllDescriptorsBox: @unchecked Sendable {
     // SAFETY: one thread of the case uses it at a time.
     let all = AllDescriptors()
 }
@@ -151,7 +156,7 @@ private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpo
 }
 
 /// Takes the reserve, so that the next mode has no base.
-private func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
+func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
 
 @Sendable private func edges() throws {
     let ends = try Ends()
