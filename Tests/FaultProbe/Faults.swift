@@ -35,6 +35,8 @@ private struct Tally {
     var threw = 0
     var stops: [String: Int] = [:]
     var failures = 0
+    /// Where the rotation of a function's errors stands, in the sample.
+    var turns: [Int32: Int] = [:]
 
     /// Said at once: whoever interrupts the program has not lost it.
     mutating func fail(_ text: String) {
@@ -66,25 +68,36 @@ private func tryFaults(_ scenario: Scenario, _ isWarm: Bool, _ options: Options,
     }
     for function in 0..<Int32(faults_function_count()) {
         if let name = options.function, name != String(cString: faults_function_name(function)) { continue }
+        let all = errors(of: function)
         for length in faults_is_group(function) ? (options.isSample ? [3, UInt32.max] : [1, 2, 3, UInt32.max]) : [1] {
-            for code in errors(of: function, options) {
+            for series in all.indices.prefix(options.isSample ? 2 : .max) {
                 var first: UInt32 = 1
                 while first < 2_000 {  // ends: when the function is not called so often
+                    let code = options.isSample && series > 0 ? tally.nextError(of: function, all, options) : all[series]
                     let fault = Fault(function: function, first: first, length: length, code: code)
                     if !tryFault(scenario, isWarm, fault, cleanCalls: calls, options, &tally) { break }
-                    first += options.isSample ? max(1, first) : 1
+                    // The sample: calls 1, 2, 4, 8, …; with the errors in rotation calls 1, 4, 16, …
+                    first += options.isSample ? (series == 0 ? first : 3 * first) : 1
                 }
             }
         }
     }
 }
 
-/// The sample has the first, which is the likeliest.
-private func errors(of function: Int32, _ options: Options) -> [Int32] {
+private func errors(of function: Int32) -> [Int32] {
     let all = faults_errnos(function)!
     var errors: [Int32] = []
     while all[errors.count] != 0 { errors.append(all[errors.count]) }
-    return options.isSample ? Array(errors.prefix(1)) : errors
+    return errors
+}
+
+extension Tally {
+    /// The sample has the first, which is the likeliest, at each of its calls, and the others in rotation.
+    fileprivate mutating func nextError(of function: Int32, _ all: [Int32], _ options: Options) -> Int32 {
+        let turn = turns[function, default: options.turn]
+        turns[function] = turn + 1
+        return all[1 + turn % (all.count - 1)]
+    }
 }
 
 /// False when there was no such call.

@@ -3,8 +3,9 @@
 //
 //   eventloop-fault-probe limits            every scenario with every limit of 4 to 64 descriptors
 //   eventloop-fault-probe full              what runs when all descriptors are taken, and when they are free again
-//   eventloop-fault-probe faults [--sample] [--scenario NAME] [--function NAME] [--verbose]
-//                                           the nth call of each function fails with each of its errors, until no call is left to fail
+//   eventloop-fault-probe faults [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]
+//                                           the nth call of each function fails with each of its errors, until no call is left to fail;
+//                                           the sample has few calls, each with the first error and one other, which a turn chooses
 
 import CFaults
 
@@ -30,7 +31,7 @@ struct Main {
         case "full": exit(tryFull(options) ? 0 : 1)
         case "faults": exit(tryFaults(options) ? 0 : 1)
         default:
-            print("usage: eventloop-fault-probe limits|full|faults [--sample] [--scenario NAME] [--function NAME] [--verbose]")
+            print("usage: eventloop-fault-probe limits|full|faults [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]")
             exit(2)
         }
     }
@@ -56,6 +57,8 @@ struct Main {
 
 struct Options {
     var isSample = false
+    /// Where the sample's rotation of errors begins.
+    var turn = 0
     var isVerbose = false
     var scenario: String?
     var function: String?
@@ -65,6 +68,7 @@ struct Options {
         while let option = left.popFirst() {
             switch option {
             case "--sample": isSample = true
+            case "--turn": turn = max(0, left.popFirst().flatMap { Int($0) } ?? 0)
             case "--verbose": isVerbose = true
             case "--scenario": scenario = left.popFirst()
             case "--function": function = left.popFirst()
