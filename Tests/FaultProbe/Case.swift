@@ -66,7 +66,8 @@ struct Case {
                 ending = .wrong
                 setText(error.text)
             case is RunLoop.SourceError, is RunLoop.PortError, is OwnCall, is PerformTimedOut, is RunLoopEnded:
-                ending = .threw
+                // Whoever reads the error wants to know why.
+                ending = "\(error)".contains("errno: 0") ? .wrong : .threw
                 setText("\(error)")
             default:
                 ending = .wrong

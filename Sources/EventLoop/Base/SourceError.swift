@@ -30,4 +30,15 @@ extension RunLoop.SourceError {
         guard case .system(_, let errno) = self else { return false }
         return [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN].contains(errno)
     }
+
+    /// The kernel's number for it.
+    var errno: Int32 {
+        switch self {
+        case .badDescriptor: EBADF
+        case .notPollable: EPERM
+        case .badSignal, .badAddress: EINVAL
+        case .badProcess: ECHILD
+        case .system(_, let errno): errno
+        }
+    }
 }

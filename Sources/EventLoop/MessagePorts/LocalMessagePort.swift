@@ -76,7 +76,7 @@ extension RunLoop {
             do { identity = try FileIdentity.ofPollable(server.set.set) } catch {
                 server.withdraw()
                 server.end()
-                throw .system(operation: "watching a set of descriptors", errno: error.code)
+                throw .system(operation: "watching a set of descriptors", errno: error.errno)
             }
             self.name = name
             self.maximumMessageSize = maximumMessageSize
@@ -120,11 +120,5 @@ extension RunLoop {
         }
 
         override var typeDescription: String { "message port \"\(name)\"" }
-    }
-}
-
-extension RunLoop.SourceError {
-    fileprivate var code: Int32 {
-        if case .system(_, let errno) = self { errno } else { 0 }
     }
 }

@@ -109,10 +109,3 @@ final class PortEngine: @unchecked Sendable {
         }
     }
 }
-
-extension RunLoop.SourceError {
-    /// Zero when the system did not say.
-    fileprivate var errno: Int32 {
-        if case .system(_, let errno) = self { errno } else { 0 }
-    }
-}
