@@ -14,8 +14,16 @@
 
 enum { MOST_ROOM = 512 };
 
+// Held while descriptors are taken in order to count them, so that nobody takes the shortage of this moment for a lasting one. Held over
+// forks.
+static struct cplatform_lock check;
+
+void cplatform_hold_room_checks(void) { cplatform_lock(&check); }
+void cplatform_release_room_checks(void) { cplatform_unlock(&check); }
+
 int cplatform_check_room(int count) {
     int placeholders[MOST_ROOM], made = 0, code = 0;
+    cplatform_hold_room_checks();
     while (made < count && made < MOST_ROOM) {
         placeholders[made] = cplatform_make_placeholder();
         if (placeholders[made] < 0) {
@@ -25,6 +33,7 @@ int cplatform_check_room(int count) {
         made++;
     }
     while (made > 0) close(placeholders[--made]);
+    cplatform_release_room_checks();
     return code;
 }
 

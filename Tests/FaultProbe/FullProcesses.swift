@@ -8,14 +8,27 @@ import Synchronization
 import Glibc
 #endif
 
+/// So many tries, or as many as a busy machine makes in ten seconds.
+private func tryOften(_ count: Int, _ body: (Int) throws -> Void) throws {
+    let end = RunLoop.Instant.now.advanced(by: .seconds(10))
+    for number in 1...count where RunLoop.Instant.now < end { try body(number) }
+}
+
 /// Each time in a process of its own: what the process keeps in reserve is used once.
 private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
-    for number in 1...count {
+    try tryOften(count) { number in
         let child = systemFork()
         if child < 0 { throw OwnCall(name: "fork") }
         if child == 0 {
-            alarm(Case.patience)
-            do { try body() } catch { _exit(1) }
+            // Before the case's own: the case says which process hangs.
+            alarm(Case.patience / 2)
+            do {
+                try body()
+            } catch {
+                let sentence = "Fatal error: \(error)\n"
+                _ = write(STDERR_FILENO, sentence, sentence.utf8.count)
+                _exit(1)
+            }
             _exit(0)
         }
         var status: Int32 = 0
@@ -54,7 +67,7 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
             let threads = try (0..<count).map { _ in
                 try startThread {
                     ready.increment()
-                    while ready.value < count {}  // ends: when all threads have come here
+                    while ready.value < count { sched_yield() }  // ends: when all threads have come here
                     let loop = RunLoop.main
                     loops.withLock { _ = $0.insert(ObjectIdentifier(loop)) }
                 }
@@ -129,5 +142,35 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
         faults_disarm()
         let calls = withUnsafeBytes(of: faults_report()!.pointee.calls) { $0.bindMemory(to: UInt32.self)[Int(function)] }
         try require(Double(calls) <= 6 * tries, "\(calls) descriptors were opened in 300 runs")
+    }
+}
+
+/// Two threads try in vain to make bases, which takes all that is free for a moment. Other threads need one descriptor each.
+@Sendable func fewForMany() throws {
+    try withFullProcess { loop, _, all in
+        useReserve(loop)
+        let (done, held) = (Counter(), Counter())
+        // Has the channel that was in reserve.
+        let holder = try startThread {
+            _ = RunLoop.current
+            held.increment()
+            while done.value == 0 { usleep(1_000) }  // ends: with the case
+        }
+        while held.value == 0 { usleep(1_000) }  // ends: when the thread has its loop
+        all.all.free(7)
+        let triers = try (0..<2).map { _ in
+            try startThread {
+                while done.value == 0 {  // ends: with the case
+                    do {
+                        _ = try RunLoopThread(name: "none")
+                        throw Wrong(text: "a thread was made of seven descriptors")
+                    } catch RunLoop.SourceError.system(_, EMFILE) {}
+                }
+            }
+        }
+        try tryOften(2_000) { _ in try startThread { _ = RunLoop.current }.join() }
+        done.increment()
+        for trier in triers { try trier.join() }
+        try holder.join()
     }
 }

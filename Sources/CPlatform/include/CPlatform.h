@@ -112,6 +112,9 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
 int cplatform_make_placeholder(void);
 // Whether so many descriptors can be made: 0, or the errno of the one that could not.
 int cplatform_check_room(int count);
+// A check takes, for a moment, whatever is free. Between these two calls no thread checks. Held over forks.
+void cplatform_hold_room_checks(void);
+void cplatform_release_room_checks(void);
 
 // A timer that is a descriptor, on the monotonic clock; -1 with ENOSYS where the platform has none.
 int cplatform_make_deadline_timer(void);

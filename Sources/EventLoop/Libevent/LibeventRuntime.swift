@@ -47,9 +47,11 @@ enum LibeventRuntime {
         prepare()
         _ = logHandler.lockValue()
         _ = lastLine.lockValue()
+        cplatform_hold_room_checks()
     }
 
     static func releaseAfterFork() {
+        cplatform_release_room_checks()
         lastLine.unlock()
         logHandler.unlock()
     }

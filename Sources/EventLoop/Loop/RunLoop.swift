@@ -56,7 +56,9 @@ public final class RunLoop: Sendable {
     /// Nil with errno set when there are no descriptors left; with `mayUseReserve`, when there are none in reserve either.
     init?(isMainLoop: Bool = false, mayUseReserve: Bool = false) {
         LoopForks.prepare()
-        guard let channel = WakeChannel() ?? (mayUseReserve ? Reserve.takeChannel() : nil) else { return nil }
+        guard let channel = WakeChannel() ?? WakeChannel.madeBetweenChecks() ?? (mayUseReserve ? Reserve.takeChannel() : nil) else {
+            return nil
+        }
         self.channel = channel
         self.isMainLoop = isMainLoop
         id = LoopID.make()

@@ -25,6 +25,13 @@ struct WakeChannel: ~Copyable, Sendable {
         (readEnd, writeEnd) = (ends[0], ends[1])
     }
 
+    /// As `init`, at a moment at which no other thread takes what is free in order to count it.
+    static func madeBetweenChecks() -> WakeChannel? {
+        cplatform_hold_room_checks()
+        defer { cplatform_release_room_checks() }
+        return WakeChannel()
+    }
+
     deinit {
         close(readEnd)
         if writeEnd != readEnd { close(writeEnd) }
