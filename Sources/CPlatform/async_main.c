@@ -10,8 +10,8 @@
 
 #include <stdlib.h>
 
-// The runtime's hook (swift/stdlib/public/Concurrency: "swift_task_asyncMainDrainQueue"): a function of the Swift calling convention that gets
-// the runtime's own implementation and an override of it, and does not return. Weak: a runtime without it leaves the address zero.
+// The runtime's hook (swift/stdlib/public/Concurrency: "swift_task_asyncMainDrainQueue"): a function with the Swift calling convention that
+// receives the runtime's own implementation and an override of it, and does not return. Weak: in a runtime without it the address is zero.
 extern void *swift_task_asyncMainDrainQueue_hook __attribute__((weak));
 
 static void (*diverted_to)(void);

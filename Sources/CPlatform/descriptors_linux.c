@@ -155,7 +155,7 @@ int cplatform_take_gate(int gate) {
     return readiness_of((short)event.events);
 }
 
-// epoll_ctl(2): MOD fails with ENOENT when the descriptor is not in the set, and with EINVAL when there is no set, and changes nothing then.
+// epoll_ctl(2): MOD fails with ENOENT if the descriptor is not in the set, and with EINVAL if there is no set; then it changes nothing.
 static bool is_in_set(int set, int member) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = member};
     return epoll_ctl(set, EPOLL_CTL_MOD, member, &event) == 0;

@@ -37,7 +37,7 @@ void cplatform_wake(const int ends[2]) {
 
 int cplatform_make_placeholder(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// libevent's own timeouts take its place there (kqueue's are precise).
+// libevent's own timeouts replace it there (kqueue's are precise).
 int cplatform_make_deadline_timer(void) {
     errno = ENOSYS;
     return -1;
@@ -130,7 +130,7 @@ int cplatform_take_gate(int gate) {
     return ready;
 }
 
-// Where a closed descriptor leaves the kernel's set, whatever duplicates it has, nobody asks.
+// Never called here: a closed descriptor leaves the kernel's set, whatever duplicates it has.
 int cplatform_find_epoll_set(int member) { return -1; }
 int cplatform_epoll_members(int set, int *members, int capacity) { return -1; }
 bool cplatform_wait_for_readable(int descriptor) { return false; }

@@ -1,8 +1,8 @@
 // Making a libevent base when descriptors run short.
 //
-// libevent 2.1.12 ends the process if it cannot make a base's pipe for signals (`evsig_init_` calls `event_sock_err`, and
-// event.h says of the fatal callback: "the callback should not return"). So room is looked for first, and a failure that happens all the
-// same leaves libevent by a jump.
+// libevent 2.1.12 ends the process if it cannot make a base's pipe for signals (`evsig_init_` calls `event_sock_err`, and event.h says of
+// the fatal callback: "the callback should not return"). So we check for free descriptors first, and leave libevent by a jump if it fails
+// anyway (decision 21).
 
 #include "CPlatform.h"
 
@@ -37,20 +37,20 @@ int cplatform_check_room(int count) {
     return code;
 }
 
-// How many descriptors must be free before libevent is asked for a base: three for the base, one for its deadline, and four to spare. Other
-// threads may take so many at the same moment that libevent gets too few. Then a descriptor is lost (see below), and twice the room is
-// asked for from then on, so that few are lost in all.
+// The number of descriptors that must be free before libevent is asked for a base: three for the base, one for its deadline, and four
+// spare. Other threads may take so many at the same moment that libevent gets too few. A descriptor is then lost (see below), and from then
+// on twice as many must be free, so that few are lost in total.
 static atomic_int room = 8;
 
-// Where the calling thread leaves libevent; null while it makes no base.
+// Where the calling thread continues if it leaves libevent; null while it makes no base.
 static _Thread_local sigjmp_buf *way_out;
 // Set before the first base is made.
 static void (*on_failure)(int code);
 
 void cplatform_on_libevent_failure(void (*body)(int code)) { on_failure = body; }
 
-// Only frames of libevent's lie between the two ends of the jump. What they had made stays behind: some memory, and the descriptor of the
-// kernel's set, whose number libevent has told nobody.
+// The jump crosses only frames of libevent's. What they had allocated leaks: some memory, and the descriptor of the kernel's set, whose
+// number libevent has told nobody.
 void cplatform_libevent_gave_up(int code) {
     if (way_out) siglongjmp(*way_out, 1);
     on_failure(code);

@@ -1,14 +1,14 @@
-// Forks: state that the whole process shares is at rest while one is made, so that no child inherits it locked or half changed.
+// Forks: state that the whole process shares is at rest over a fork, so that no child inherits it locked or half changed (decision 24).
 //
 // fork(2): "The child process is created with a single thread—the one that called fork()." A lock that another thread held at that moment
-// is locked for ever in the child. pthread_atfork(3) has a handler before the fork and one after it in either process.
+// stays locked in the child forever. pthread_atfork(3) has a handler before the fork and one after it in each process.
 
 #include "CPlatform.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Written in the child of fork only, where there is one thread.
+// Written only in the child of fork, which has one thread.
 int cplatform_forks;
 
 static struct part {
@@ -17,7 +17,7 @@ static struct part {
     void (*let_go)(bool in_child);
 } parts[CPLATFORM_FORK_PARTS];
 
-// Held while a part begins, and over every fork: a child never finds a part half begun.
+// Held while a part is being set up, and over every fork: a child never finds a part half set up.
 static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
 
 static void before_fork(void) {
@@ -41,8 +41,8 @@ static void begin_as_child(void) {
     let_go(true);
 }
 
-// With the program and not at the first use: a fork may come in the middle of that. The handlers of the program, which are installed later,
-// run outside ours and may use the library: "the prepare handlers are called in reverse order of registration" (pthread_atfork(3)).
+// Runs when the program is loaded, because a fork may come in the middle of the first use. The program's own handlers are installed later,
+// so they run outside ours and may use the library: "the prepare handlers are called in reverse order of registration" (pthread_atfork(3)).
 __attribute__((constructor)) static void install(void) { pthread_atfork(before_fork, after_fork, begin_as_child); }
 
 void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(bool in_child)) {
@@ -51,9 +51,9 @@ void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(boo
     if (!atomic_load(&parts[part].has_begun)) {
         parts[part].hold = hold;
         parts[part].let_go = release;
-        // Brings to life what Swift makes at its first use: values, and the types that the code names. In a child it could not: another
-        // thread of the parent may have held the runtime's locks at the fork. So the child's way is taken once as well; there is
-        // nothing yet that it could take away.
+        // Initializes what Swift makes at its first use: values, and the types that the code names. A child cannot do that: another thread
+        // of the parent may have held the runtime's locks at the fork. So the child's path runs once as well; there is nothing yet that it
+        // could clear.
         hold();
         release(true);
         hold();

@@ -9,7 +9,7 @@ static void refuse_inherited(void) {
     static const char sentence[] =
         "Fatal error: this object is the parent process's, and one of its threads was changing it when it forked; in a child of fork, "
         "invalidate or release what was made before, and make anew what the child needs\n";
-    // There is nobody to report a failed write to.
+    // A failed write cannot be reported anywhere.
     if (write(STDERR_FILENO, sentence, sizeof(sentence) - 1) < 0) abort();
     __builtin_trap();
 }
@@ -24,8 +24,9 @@ void cplatform_lock(struct cplatform_lock *lock) {
 #include <stdatomic.h>
 #include <sys/syscall.h>
 
-// Ulrich Drepper, "Futexes Are Tricky", the second mutex: 0 is free, 1 locked, 2 locked and somebody may sleep. A locked word also has the
-// number of forks at which it was locked. A process with another number has inherited it: its threads lock with their own.
+// Ulrich Drepper, "Futexes Are Tricky", the second mutex: 0 is free, 1 locked, 2 locked with possible sleepers. A locked word also contains
+// the number of forks at which it was locked. A process with another number has inherited the lock: its own threads lock with their own
+// number.
 enum { FREE, LOCKED, CONTENDED, STATE = 3 };
 enum { SPINS = 64 };
 
@@ -34,9 +35,9 @@ static uint32_t here(uint32_t state) { return (uint32_t)cplatform_forks << 2 | s
 
 __attribute__((noinline)) static bool lock_slowly(struct cplatform_lock *lock) {
     uint32_t seen = atomic_load_explicit(word_of(lock), memory_order_relaxed);
-    // Once is enough: from here on only threads of this process lock it.
+    // One check is enough: from here on only threads of this process lock it.
     if (seen != FREE && seen >> 2 != here(0) >> 2) return false;
-    // What is guarded here is held for less time than it takes to fall asleep.
+    // The lock is held for less time than a thread needs to fall asleep.
     for (int i = 0; i < SPINS; i++) {
         uint32_t expected = FREE;
         if (atomic_load_explicit(word_of(lock), memory_order_relaxed) == FREE
@@ -47,7 +48,7 @@ __attribute__((noinline)) static bool lock_slowly(struct cplatform_lock *lock) {
     }
     int saved = errno;
     while (atomic_exchange_explicit(word_of(lock), here(CONTENDED), memory_order_acquire) != FREE) {
-        // Returns at once when the word has changed, and now and then for no reason: the loop looks again.
+        // Returns at once if the word has changed, and sometimes spuriously: the loop checks again.
         syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, here(CONTENDED), 0, 0, 0);
     }
     errno = saved;
@@ -73,7 +74,7 @@ void cplatform_unlock(struct cplatform_lock *lock) {
 
 #include <os/lock.h>
 
-// An unfair lock has no room for the number of forks. Nothing is held for longer than a few instructions, so a child that finds a lock
+// An unfair lock has no room for the number of forks. No lock is held for longer than a few instructions, so a child that finds a lock
 // taken for a second has inherited it.
 bool cplatform_lock_unless_inherited(struct cplatform_lock *lock) {
     os_unfair_lock_t native = (os_unfair_lock_t)lock;

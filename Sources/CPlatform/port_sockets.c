@@ -1,4 +1,4 @@
-// Unix-domain sockets, alike on all systems but for what the first lines say.
+// Unix-domain sockets. The first lines have the differences between systems.
 
 #if defined(__linux__)
 #define _GNU_SOURCE
@@ -22,8 +22,8 @@
 #if defined(__linux__)
 enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
 
-// An urgent byte (MSG_OOB, Linux 5.15) that is not read in its place is thrown away by the next read, and the descriptors with it are closed by the
-// kernel, on the thread that reads.
+// An urgent byte (MSG_OOB, Linux 5.15) that is not read in its place is thrown away by the next read, and the descriptors with it are
+// closed by the kernel, on the thread that reads.
 static int with_urgent_bytes_in_place(int descriptor) {
     int one = 1;
     if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
@@ -104,8 +104,8 @@ int cplatform_listen_in(int directory, const char *file, const char *path, int b
     if (address_of(path, &address) < 0) return -1;
     int listener = make_socket();
     if (listener < 0) return -1;
-    // Linux makes the file with the socket's mode, so that it is never wider than this. Other systems refuse, and the mode is the umask's until
-    // the next step, in a directory that is the owner's only.
+    // Linux makes the file with the socket's mode, so that it is never wider than this. Other systems refuse, and the mode is the umask's
+    // until the next step, in a directory that is the owner's only.
     (void)!fchmod(listener, S_IRUSR | S_IWUSR);
     if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) return close_keeping_errno(listener);
     // A path is resolved anew by every call: it may have led into another directory than the one that is held open.

@@ -1,4 +1,4 @@
-// Child processes: how one of them ended, and nobody else's status.
+// Child processes: how one of them ended. No other child's status is taken.
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -12,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The status of exactly this one, or nothing.
+// The status of exactly this child, or none.
 static int wait_for_one(idtype_t kind, id_t which, siginfo_t *info, int flags) {
     int result;
-    // waitid(2): with WNOHANG and nobody to report, si_pid is zero only if it was zero before.
+    // waitid(2): with WNOHANG and no child to report, si_pid is zero only if it was zero before.
     do {
         memset(info, 0, sizeof(*info));
         result = waitid(kind, which, info, WEXITED | WNOHANG | flags);
@@ -28,7 +28,7 @@ static int wait_for(pid_t child, int descriptor, siginfo_t *info, int flags) {
     enum { BY_DESCRIPTOR = 3 };  // P_PIDFD, which older headers do not have
     if (descriptor >= 0) {
         int result = wait_for_one((idtype_t)BY_DESCRIPTOR, (id_t)descriptor, info, flags);
-        // Linux 5.3 has the descriptors, 5.4 waits for them.
+        // Linux has the descriptors since 5.3, and can wait for them since 5.4.
         if (result == 0 || errno != EINVAL) return result;
     }
 #else
@@ -69,7 +69,7 @@ int cplatform_child_descriptor(int32_t child) {
     }
     // pidfd_open(2): "The close-on-exec flag is set on the file descriptor", and it is readable once the process has ended.
     int descriptor = (int)syscall(SYS_pidfd_open, (pid_t)child, 0);
-    // Kernels before 5.3, and sandboxes that know no better.
+    // Kernels before 5.3, and sandboxes that do not know the call.
     if (descriptor < 0 && errno == EPERM) errno = ENOSYS;
     return descriptor;
 }
@@ -90,7 +90,7 @@ int cplatform_child_descriptor(int32_t child) {
     EV_SET(&change, child, EVFILT_PROC, EV_ADD | EV_ONESHOT, NOTE_EXIT, 0, 0);
     int result = kevent(queue, &change, 1, 0, 0, 0);
     if (result < 0 && errno == ESRCH) {
-        // Dead already, and not buried: what has happened is not told, so the queue says it by itself.
+        // The child has ended and is not reaped. kqueue does not report the past, so the event is added by hand.
         EV_SET(&change, 1, EVFILT_USER, EV_ADD, NOTE_TRIGGER, 0, 0);
         result = kevent(queue, &change, 1, 0, 0, 0);
     }

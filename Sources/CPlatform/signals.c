@@ -1,8 +1,8 @@
-// Process signals: who is told of them, and whose handlers come after ours.
+// Process signals: the watches that are notified, and the earlier handlers that ours calls.
 //
-// Lifecycle of a watch: made by `cplatform_watch_signal`, freed by `cplatform_unwatch_signal`, both under the lock; a handler that is running
-// on another thread may still see a watch that was taken out, so it is freed when all handlers that had begun by then are done.
-// Lifecycle of what was installed before ours: allocated when ours is installed, kept until the same place is used again.
+// Lifecycle of a watch: made by `cplatform_watch_signal`, freed by `cplatform_unwatch_signal`, both under the lock. A handler that runs on
+// another thread may still see a watch that was removed, so the watch is freed after all handlers that had begun by then.
+// Lifecycle of the record of an earlier action: allocated when our handler is installed, kept until the same place is reused.
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -22,7 +22,7 @@
 #define NSIG 65
 #endif
 
-// How often somebody may install a handler over ours and keep it there while ours goes and comes again.
+// How often other code may install a handler over ours and keep it there while ours is removed and installed again.
 enum { PLACES = 8, NOBODY = -1 };
 
 struct cplatform_signal_watch {
@@ -38,8 +38,9 @@ struct earlier {
     atomic_bool has_been_called;
 };
 
-// A handler of ours that others have installed theirs over cannot be taken out: they may call it. So each installation has a function of its
-// own, a *place*, which knows what was there before it; only the latest counts, so that nobody is told twice and no two call each other.
+// If other code has installed a handler over ours, ours cannot be removed: the other may call it. So each installation has a function of
+// its own, a *place*, which knows the action before it. Only the latest place notifies, so that no watch is notified twice and no two
+// places call each other.
 struct station {
     struct cplatform_signal_watch *_Atomic first;
     atomic_int counting_place;
@@ -52,14 +53,14 @@ static struct station stations[NSIG];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic pid_t owner;
 
-// Handlers in progress, counted on two sides, so that a storm of new ones does not hold up who waits for the old ones.
+// Handlers in progress, counted on two sides, so that a flood of new ones does not delay a thread that waits for the old ones.
 static atomic_uint side, handlers[2];
 
-// MARK: In signal context. Atomics, `getpid`, and a `write` to a descriptor; errno is kept.
+// MARK: In signal context. Atomics, `getpid`, and a `write` to a descriptor; errno is preserved.
 
 static void tell_watches(struct station *station) {
     for (struct cplatform_signal_watch *watch = atomic_load(&station->first); watch; watch = atomic_load(&watch->next)) {
-        // Who has been told and has not looked yet need not be told again.
+        // A watch that was notified and not yet read need not be notified again.
         if (atomic_fetch_add(&watch->count, 1) == 0) cplatform_wake(watch->ends);
     }
 }
@@ -79,16 +80,16 @@ static void handle(int place, int signal, siginfo_t *info, void *context) {
     bool has_earlier = false;
     unsigned mine = atomic_load(&side) & 1;
     atomic_fetch_add(&handlers[mine], 1);
-    // A child of vfork shares this memory: what is sent to it is not for the parent's loops.
+    // A child of vfork shares this memory. Signals sent to it are not for the parent's loops.
     if (atomic_load(&station->counting_place) == place && atomic_load(&owner) == getpid()) tell_watches(station);
     struct earlier *earlier = atomic_load(&station->before[place]);
     if (earlier) {
         action = earlier->action;
-        // SA_RESETHAND: it wanted one signal only.
+        // SA_RESETHAND: the handler wants one signal only.
         has_earlier = !(action.sa_flags & (int)SA_RESETHAND) || !atomic_exchange(&earlier->has_been_called, true);
     }
     atomic_fetch_sub(&handlers[mine], 1);
-    // Last, with nothing held: it may take its time, exit, or jump out.
+    // Last, with nothing held: the handler may take its time, exit, or jump out.
     if (has_earlier) call_earlier(&action, signal, info, context);
     errno = saved;
 }
@@ -109,13 +110,13 @@ static void (*const functions[PLACES])(int, siginfo_t *, void *) = {
 
 // MARK: Under the lock
 
-// Returns when every handler has ended that had begun before the call.
+// Waits for every handler that had begun before the call.
 static void wait_for_handlers(void) {
     unsigned now = atomic_load(&side) & 1;
     for (int turn = 0; turn < 2; turn++) {
         unsigned waited_for = turn == 0 ? !now : now;
         if (turn == 1) atomic_store(&side, !now);
-        // Ends: a handler's part that is counted is a few instructions, and new ones go to the other side.
+        // Ends: the counted part of a handler is a few instructions, and new handlers are counted on the other side.
         for (int tries = 0; atomic_load(&handlers[waited_for]) != 0; tries++) {
             if (tries < 100) sched_yield(); else usleep(100);
         }
@@ -143,7 +144,7 @@ static bool remember(struct station *station, int place, const struct sigaction 
     return true;
 }
 
-// Ours in its place: what it interrupts, blocks and does to children is as before.
+// Ours with the earlier settings: what it interrupts, what it blocks, and how it treats children.
 static struct sigaction action_over(const struct sigaction *before, int place, int signal) {
     struct sigaction action;
     memset(&action, 0, sizeof(action));
@@ -159,7 +160,7 @@ static struct sigaction action_over(const struct sigaction *before, int place, i
     }
     if (signal == SIGCHLD) {
         action.sa_flags |= before->sa_flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
-        // Who ignores SIGCHLD has the kernel bury the dead.
+        // If SIGCHLD is ignored, the kernel reaps children.
         if (is_ignored) action.sa_flags |= SA_NOCLDWAIT;
     }
     return action;
@@ -176,7 +177,7 @@ static int install(struct station *station, int signal) {
     if (sigaction(signal, 0, &before) < 0) return errno;
     int place = place_of(&before);
     if (place != NOBODY) {
-        // Whoever had theirs over ours has put ours back.
+        // The other code has restored ours.
         atomic_store(&station->counting_place, place);
         return 0;
     }
@@ -191,12 +192,12 @@ static int install(struct station *station, int signal) {
         return code;
     }
     station->is_in_use[place] = true;
-    // Somebody else was quicker.
+    // Other code was faster.
     if (!is_same_action(&before, &replaced)) remember(station, place, &replaced);
     return 0;
 }
 
-// Puts back what was there before ours, if ours is still on top.
+// Restores the earlier action, if ours is still installed.
 static void uninstall(struct station *station, int signal) {
     int place = atomic_exchange(&station->counting_place, NOBODY);
     struct sigaction present, replaced;
@@ -215,7 +216,7 @@ static void uninstall(struct station *station, int signal) {
     }
 }
 
-// MARK: Forks. A child begins without watches, and with the actions that were there before ours.
+// MARK: Forks. A child begins without watches, and with the earlier actions.
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
@@ -250,11 +251,11 @@ static void prepare(void) {
 bool cplatform_is_watchable_signal(int signal) {
     if (signal < 1 || signal >= NSIG) return false;
     switch (signal) {
-    case SIGKILL: case SIGSTOP:  // nobody can
-    case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL: case SIGTRAP:  // a handler that returns meets the same instruction again
+    case SIGKILL: case SIGSTOP:  // cannot be handled
+    case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL: case SIGTRAP:  // after the handler, the same instruction runs again
         return false;
     default: {
-        // The C library keeps some for itself.
+        // The C library reserves some.
         struct sigaction present;
         return sigaction(signal, 0, &present) == 0;
     }
@@ -295,14 +296,14 @@ uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch) { return a
 
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
     if (watch->process != getpid()) {
-        // A child of fork lets go of what its parent made: it stands in no list here.
+        // A child of fork frees its parent's watch, which is in no list here.
         free(watch);
         return;
     }
     pthread_mutex_lock(&lock);
     struct station *station = &stations[watch->signal];
     struct cplatform_signal_watch *_Atomic *link = &station->first;
-    // Ends: the watch stands in the list.
+    // Ends: the watch is in the list.
     while (atomic_load(link) != watch) link = &atomic_load(link)->next;
     atomic_store(link, atomic_load(&watch->next));
     if (atomic_load(&station->first) == 0) uninstall(station, watch->signal);

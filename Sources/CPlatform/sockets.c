@@ -1,4 +1,4 @@
-// Stream sockets and their addresses: what is a macro, a union or an overlay of structures in C, and what differs between systems.
+// Stream sockets and their addresses: macros, unions and overlaid structures of C, and the differences between systems.
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -101,7 +101,7 @@ bool cplatform_make_unix(struct cplatform_address *address, const char *path, ui
     local.sun_family = AF_UNIX;
     bool is_abstract = length > 0 && path[0] == 0;
     if (length == 0 || (is_abstract && (!HAS_ABSTRACT_NAMES || length == 1))) return false;
-    // A path ends with a zero, an abstract name with the address.
+    // A path ends with a zero byte, an abstract name with the address.
     if (length > sizeof(local.sun_path) - (is_abstract ? 0 : 1)) return false;
     if (!is_abstract && memchr(path, 0, length)) return false;
     memcpy(local.sun_path, path, length);
@@ -179,7 +179,7 @@ static int set_option(int descriptor, int level, int option, int value) {
 
 const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only) {
     bool is_unix = cplatform_address_kind(address) == CPLATFORM_UNIX;
-    // Connections of an earlier listener that linger do not count as "in use"; one that listens does.
+    // Lingering connections of an earlier listener do not count as "in use"; an active listener does.
     if (!is_unix && set_option(descriptor, SOL_SOCKET, SO_REUSEADDR, 1) < 0) return "setsockopt(SO_REUSEADDR)";
     if (!is_unix && reuse_port && set_option(descriptor, SOL_SOCKET, SO_REUSEPORT, 1) < 0) return "setsockopt(SO_REUSEPORT)";
     // The system's setting (net.ipv6.bindv6only) may be either.
@@ -211,10 +211,10 @@ int cplatform_accept_failure(int code) {
         return CPLATFORM_ACCEPT_NOTHING;
     case EMFILE: case ENFILE: case ENOBUFS: case ENOMEM:
         return CPLATFORM_ACCEPT_EXHAUSTED;
-    // accept(2): "Linux accept() (and accept4()) passes already-pending network errors on the new socket as an error code [...]. For reliable
-    // operation the application should detect the network errors defined for the protocol after accept() and treat them like EAGAIN by retrying.
-    // [...] these are ENETDOWN, EPROTO, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, and ENETUNREACH." They are the connection's,
-    // which is gone; and a firewall's refusal (EPERM) as well.
+    // accept(2): "Linux accept() (and accept4()) passes already-pending network errors on the new socket as an error code [...]. For
+    // reliable operation the application should detect the network errors defined for the protocol after accept() and treat them like
+    // EAGAIN by retrying. [...] these are ENETDOWN, EPROTO, ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, and ENETUNREACH."
+    // They are the connection's, which is gone. So is a firewall's refusal (EPERM).
     case ECONNABORTED: case EPROTO: case ENETDOWN: case ENOPROTOOPT: case EHOSTDOWN: case EHOSTUNREACH: case ENETUNREACH: case EPERM:
     case ECONNRESET: case ETIMEDOUT: case EOPNOTSUPP:
 #if defined(ENONET)
@@ -228,7 +228,7 @@ int cplatform_accept_failure(int code) {
 
 int cplatform_connect(int descriptor, const struct cplatform_address *address) {
     if (connect(descriptor, (const struct sockaddr *)address->bytes, address->length) == 0) return 0;
-    // connect(2) on EINTR: as with EINPROGRESS, it goes on.
+    // connect(2) on EINTR: as with EINPROGRESS, connecting continues.
     return errno == EINTR ? EINPROGRESS : errno;
 }
 
@@ -241,12 +241,12 @@ int cplatform_connect_result(int descriptor) {
         struct sockaddr_storage peer;
         length = sizeof(peer);
         if (getpeername(descriptor, (struct sockaddr *)&peer, &length) == 0) return 0;
-        // BSD: the peer has come and gone. The first read says so.
+        // BSD: the peer has connected and disconnected. The first read reports that.
         if (errno == EINVAL) return 0;
         if (errno != ENOTCONN) return errno;
         struct pollfd entry = {.fd = descriptor, .events = POLLOUT};
         if (poll(&entry, 1, 0) <= 0) return EINPROGRESS;
-        // Ready and yet without a peer: it has just got one, or has lost it and the error is somebody else's.
+        // Ready, but without a peer: it has connected just now, or it has lost its peer and other code has taken the error.
         if (entry.revents & (POLLHUP | POLLERR)) return ENOTCONN;
     }
     return EINPROGRESS;
@@ -254,7 +254,7 @@ int cplatform_connect_result(int descriptor) {
 
 int cplatform_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 0); }
 
-// MARK: What is bound in the file system
+// MARK: Bound files
 
 int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode) {
     struct stat status;

@@ -22,7 +22,7 @@ void cplatform_name_this_thread(const char *name) { pthread_setname_np(name); }
 #else
 
 bool cplatform_is_main_thread(void) {
-    // Asked by threads that have no loop whenever they touch the main one, so the answer is kept; a fork may change it.
+    // Threads without a loop ask whenever they use the main loop, so the answer is cached. A fork may change it.
     static _Thread_local int answer = -1, asked_after_forks = 0;
     if (answer < 0 || asked_after_forks != cplatform_forks) {
         answer = syscall(SYS_gettid) == getpid();
@@ -36,7 +36,7 @@ void cplatform_name_this_thread(const char *name) {
     char cut[16];
     size_t whole = strlen(name), length = whole;
     if (length > sizeof(cut) - 1) length = sizeof(cut) - 1;
-    // Not in the middle of a UTF-8 sequence.
+    // Do not cut a UTF-8 sequence.
     while (length > 0 && length < whole && ((unsigned char)name[length] & 0xC0) == 0x80) length--;
     memcpy(cut, name, length);
     cut[length] = 0;

@@ -1,7 +1,6 @@
-// Dates of the wall clock and instants of the monotonic clock, one as the other.
+// Conversion between dates of the wall clock and instants of the monotonic clock.
 //
-// A date is looked up on both clocks once, when it is handed over. From there on it is an instant: setting the wall clock moves no
-// limit and no timer.
+// A date is converted once, when it is passed in. From then on it is an instant: setting the wall clock moves no limit and no timer.
 
 import EventLoop
 
@@ -11,14 +10,14 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// What both clocks showed at one moment.
+/// The readings of both clocks at one moment.
 struct ClockReading {
     /// Seconds since the reference date.
     let wall: TimeInterval
-    /// Not earlier than the moment at which `wall` was read.
+    /// Not earlier than the moment when `wall` was read.
     let instant: RunLoop.Instant
 
-    /// Reads both. A thread that is interrupted between them reads again, a few times.
+    /// Reads both clocks. If the thread is interrupted in between, it reads again, a few times.
     init(of now: () -> RunLoop.Instant) {
         var best: (gap: Duration, wall: TimeInterval, instant: RunLoop.Instant)?
         for _ in 0..<4 {
@@ -32,13 +31,13 @@ struct ClockReading {
         (wall, instant) = (best!.wall, best!.instant)  // the loop above makes at least one
     }
 
-    /// When the wall clock, if nobody sets it, will have reached `date`; never earlier than that.
+    /// The instant at which the wall clock, if it is not set, reaches `date`; never earlier.
     ///
-    /// What lies further away than 292 years, `Date.distantFuture` and `Date.distantPast` included, is `.distantFuture` or `.distantPast`.
+    /// Dates more than 292 years away, including `Date.distantFuture` and `Date.distantPast`, are `.distantFuture` or `.distantPast`.
     func instant(of date: Date) -> RunLoop.Instant {
         let seconds = date.timeIntervalSinceReferenceDate
         if seconds.isNaN { return .distantFuture }  // as in CFRunLoop: no date, no limit
-        // A date is a Double, at present in steps of 119 ns: up to the next step it may stand for any of the time before.
+        // A date is a Double, at present in steps of 119 ns. It may represent any time up to the next step, so use that.
         let distance = ((seconds.nextUp - wall) * 1e9).rounded(.up)
         if distance >= farAway { return .distantFuture }
         if distance <= -farAway { return .distantPast }
@@ -52,11 +51,11 @@ struct ClockReading {
     }
 }
 
-/// The first Double that has no Int64.
+/// The first Double that exceeds Int64.
 private let farAway = 9_223_372_036_854_775_808.0
 
 extension Duration {
-    /// `interval` to the nearest nanosecond; saturates at ±292 years.
+    /// `interval` rounded to nanoseconds; saturates at ±292 years.
     init(_ interval: TimeInterval, _ file: StaticString, _ line: UInt) {
         precondition(!interval.isNaN, "an interval of time must be a number; this one is NaN", file: file, line: line)
         let nanoseconds = (interval * 1e9).rounded()

@@ -1,4 +1,4 @@
-// Foundation's forms of making, moving and asking a timer.
+// Foundation's forms of making, changing and querying a timer.
 
 public import EventLoop
 
@@ -9,11 +9,12 @@ public import Foundation
 #endif
 
 extension RunLoop.Timer {
-    /// Makes a timer that fires `interval` seconds from now, once or every `interval`. Zero or less counts as 0.1 ms; NaN is a precondition
-    /// failure.
+    /// Makes a timer that fires `interval` seconds from now, once or every `interval`. An interval of zero or less counts as 0.1 ms; NaN is
+    /// a precondition failure.
     ///
     /// The first date is one interval from now; Foundation's on Linux fires at once. "Now" is the time of the calling thread's loop: manual
-    /// when that uses a `ManualClock`, else the monotonic clock. Thread-safe. Counterpart of Foundation's `init(timeInterval:repeats:block:)`.
+    /// if that uses a `ManualClock`, otherwise the monotonic clock. Thread-safe. Counterpart of Foundation's
+    /// `init(timeInterval:repeats:block:)`.
     public convenience init(
         timeInterval interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
         block: @escaping @Sendable (RunLoop.Timer) -> Void
@@ -26,10 +27,10 @@ extension RunLoop.Timer {
         }
     }
 
-    /// Makes a timer that fires at `date`; if it repeats, every `interval` seconds from there, of which zero or less counts as 0.1 ms and NaN is
-    /// a precondition failure. Otherwise `interval` means nothing.
+    /// Makes a timer that fires at `date`, and if it repeats, every `interval` seconds from then on. For a repeating timer, an interval of
+    /// zero or less counts as 0.1 ms, and NaN is a precondition failure. Otherwise `interval` is ignored.
     ///
-    /// The date is looked up on the wall clock once, here. In the past it fires in the first pass. Thread-safe. Counterpart of Foundation's
+    /// The date is converted once, here. A timer with a date in the past fires in the first pass. Thread-safe. Counterpart of Foundation's
     /// `init(fire:interval:repeats:block:)`.
     public convenience init(
         fire date: Date, interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
@@ -40,8 +41,8 @@ extension RunLoop.Timer {
             interval: repeats ? Self.honoured(interval, file, line) : nil, file: file, line: line, handler: block)
     }
 
-    /// Makes a timer as `init(timeInterval:repeats:block:)` does, and adds it to the calling thread's loop in the default mode. Counterpart of
-    /// Foundation's `scheduledTimer(withTimeInterval:repeats:block:)`.
+    /// Makes a timer as `init(timeInterval:repeats:block:)` does, and adds it to the calling thread's loop in the default mode. Counterpart
+    /// of Foundation's `scheduledTimer(withTimeInterval:repeats:block:)`.
     @available(*, noasync)
     @discardableResult
     public static func scheduledTimer(
@@ -53,10 +54,10 @@ extension RunLoop.Timer {
         return timer
     }
 
-    /// When the timer fires next, as a date of the wall clock as it stands now; `Date.distantFuture` once the timer is invalid.
+    /// When the timer fires next, as a date of the present wall clock; `Date.distantFuture` once the timer is invalid.
     ///
-    /// Setting it is setting `nextFire`: the date is looked up on the wall clock once, and the grid of a repeating timer starts anew from
-    /// there. A date that was set reads back to within a few microseconds. Where a thread's loop is in manual time, dates count from its now.
+    /// Setting it sets `nextFire`: the date is converted once, and the grid of a repeating timer restarts at that date. A date that was set
+    /// reads back to within a few microseconds. If the calling thread's loop is in manual time, dates count from its present.
     /// Thread-safe. Counterpart of Foundation's `fireDate`.
     public var fireDate: Date {
         get { ClockReading { RunLoop.presentOfCaller }.date(of: nextFire) }
@@ -67,17 +68,17 @@ extension RunLoop.Timer {
     public var timeInterval: TimeInterval { interval?.timeInterval ?? 0 }
 
     /// The core's `tolerance` in seconds: never negative, at most half of `timeInterval`. NaN is a precondition failure. Thread-safe.
-    /// Counterpart of Foundation's `tolerance`, which on Linux keeps nothing.
+    /// Counterpart of Foundation's `tolerance`, which on Linux has no effect.
     ///
-    /// The type that is wanted decides between the two: `timer.tolerance = 0.1` is this one, `timer.tolerance = .milliseconds(100)` the core's,
-    /// and where either would do, as in `let tolerance = timer.tolerance`, it is the core's.
+    /// The context selects one of the two: `timer.tolerance = 0.1` is this one, `timer.tolerance = .milliseconds(100)` the core's. If both
+    /// are possible, as in `let tolerance = timer.tolerance`, it is the core's.
     @_disfavoredOverload
     public var tolerance: TimeInterval {
         get { toleranceAsDuration.timeInterval }
         set { toleranceAsDuration = Duration(newValue, #fileID, #line) }
     }
 
-    /// At least the documented floor.
+    /// At least the documented minimum.
     private static func honoured(_ interval: TimeInterval, _ file: StaticString, _ line: UInt) -> Duration {
         max(Duration(interval, file, line), .microseconds(100))
     }

@@ -1,31 +1,32 @@
 // A trait of Swift Testing that gives every test a run loop of its own.
 //
-// Lifecycle of a test's loop: made with its thread before the test begins, ended with it before the test is reported; what the test left on
-// it goes with it. Nothing of one test can be met by another.
+// Lifecycle of a test's loop: it is made with its thread before the test begins, and ends with it before the result is reported, together
+// with everything that the test has left on it. No test sees anything of another.
 
 public import EventLoop
 public import Testing
 
 /// Runs each test on a run loop of its own, on a thread of its own, in real time or in manual time.
 ///
-/// The body of the test, async or not, runs on the loop's thread, and so do the `init` of its suite and the tasks that the test makes, unless
-/// they belong to an actor (`@MainActor` among them) or are detached. `RunLoop.current` is the loop there. The thread runs the loop while the
-/// body is suspended; a body that is not async runs it itself, with `RunLoop.current.run(for:)`, and jobs of actors and tasks on the loop wait
-/// meanwhile. The default mode of the loop is never empty, as on every `RunLoopThread`, so a run of it ends with its limit, a stop or a source.
+/// The body of the test, async or not, runs on the loop's thread. So do the `init` of its suite and the tasks that the test makes, unless
+/// they belong to an actor (including `@MainActor`) or are detached. There, `RunLoop.current` is the loop. The thread runs the loop while
+/// the body is suspended. A body that is not async runs the loop itself, with `RunLoop.current.run(for:)`; jobs of actors and tasks on the
+/// loop wait in the meantime. As on every `RunLoopThread`, the loop's default mode is never empty, so a run of it ends with its limit, a
+/// stop or a source.
 ///
-/// For a test, `@Test(.runLoop)` or `@Test(.runLoop(.manualTime))`; for all the tests of a suite, `@Suite(.runLoop(.manualTime))`: each of
-/// them, and each case of a test with arguments, gets another loop. On a suite and on a test of it, the test's own counts. The test finds the
-/// loop as `RunLoop.ofTest`, and the clock as `RunLoop.ManualClock.ofTest`.
+/// For one test write `@Test(.runLoop)` or `@Test(.runLoop(.manualTime))`; for all tests of a suite, `@Suite(.runLoop(.manualTime))`. Each
+/// test, and each case of a test with arguments, has its own loop. A trait on a test overrides that of its suite. The test gets the loop
+/// from `RunLoop.ofTest`, and the clock from `RunLoop.ManualClock.ofTest`.
 ///
-/// A test that cannot have a thread or descriptors fails with `RunLoop.SourceError`, and its body is not called.
+/// If no thread or descriptors are available, the test fails with `RunLoop.SourceError`, and its body is not called.
 public struct RunLoopTrait: TestTrait, SuiteTrait, TestScoping {
-    /// What the loop of a test goes by.
+    /// The time of a test's loop.
     public struct Time: Sendable {
         let makeClock: @Sendable () -> RunLoop.ManualClock?
 
         /// The monotonic clock.
         public static let realTime = Time { nil }
-        /// A `ManualClock` that starts at zero and moves when the test tells it to.
+        /// A `ManualClock` that starts at zero and moves when the test moves it.
         public static let manualTime = Time { RunLoop.ManualClock() }
         /// A `ManualClock` that starts at `start`. With `autoAdvance` it jumps to the next deadline whenever the loop would wait for it.
         public static func manualTime(autoAdvance: Bool, start: RunLoop.Instant = RunLoop.Instant(nanoseconds: 0)) -> Time {
@@ -36,7 +37,7 @@ public struct RunLoopTrait: TestTrait, SuiteTrait, TestScoping {
     let time: Time
     let mustBeLeftEmpty: Bool
 
-    /// Each test of a suite has a loop of its own.
+    /// Each test of a suite has its own loop.
     public var isRecursive: Bool { true }
 
     /// Makes the loop, performs the test with it, and returns when the loop's thread has ended.
@@ -58,13 +59,13 @@ public struct RunLoopTrait: TestTrait, SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == RunLoopTrait {
-    /// Each test on a run loop of its own, in real time.
+    /// Runs each test on its own run loop, in real time.
     public static var runLoop: Self { runLoop() }
 
-    /// Each test on a run loop of its own.
+    /// Runs each test on its own run loop.
     ///
-    /// With `mustBeLeftEmpty`, a test that returns while sources, timers or observers are on the loop has an issue recorded, which names each
-    /// with the place where it was made. Without, they go silently: the loop ends with the test.
+    /// With `mustBeLeftEmpty`, an issue is recorded if sources, timers or observers are on the loop when the test returns; it names each of
+    /// them and where it was made. Otherwise they end silently with the loop.
     public static func runLoop(_ time: RunLoopTrait.Time = .realTime, mustBeLeftEmpty: Bool = false) -> Self {
         RunLoopTrait(time: time, mustBeLeftEmpty: mustBeLeftEmpty)
     }

@@ -1,8 +1,8 @@
-// The loop of one test, and how the test finds it.
+// The loop of one test, and how the test gets it.
 
 public import EventLoop
 
-/// A thread with a loop for the time of one test.
+/// A thread with a loop, for one test.
 struct TestRunLoop: Sendable {
     @TaskLocal static var ofTask: TestRunLoop?
 
@@ -20,21 +20,21 @@ struct TestRunLoop: Sendable {
         self.end = end
     }
 
-    /// Calls `function` on the loop's thread: what has no other executor runs there, and so does a function that is not async.
+    /// Calls `function` on the loop's thread: async code without another executor runs there, and so does a function that is not async.
     func perform(_ function: @Sendable () async throws -> Void) async throws { /* DOES CALLOUT */
         try await withTaskExecutorPreference(thread.runLoop) { try await function() }
     }
 
-    /// Ends the thread, and returns what was on its loop, when the thread is gone.
+    /// Ends the thread, waits for it, and returns the items that were on its loop.
     func end() async -> [String] {
         thread.stop()
         let left = await end.hasCome()
-        thread.join()  // it has done all that it had to do
+        thread.join()  // its work is done
         return left
     }
 }
 
-/// The end of a thread, to be waited for without blocking one of the pool.
+/// Waits for the end of a thread without blocking a thread of the pool.
 private final class End: Sendable {
     private let left: AsyncStream<[String]>
     private let continuation: AsyncStream<[String]>.Continuation
@@ -46,7 +46,7 @@ private final class End: Sendable {
         continuation.finish()
     }
 
-    /// Waits also when the test's task was cancelled: a time limit cancels it, and the thread is to be gone nevertheless.
+    /// Waits even if the test's task was cancelled: a time limit cancels it, and the thread must still end.
     func hasCome() async -> [String] {
         let left = left
         return await Task.detached { await left.first { _ in true } ?? [] }.value
@@ -54,10 +54,10 @@ private final class End: Sendable {
 }
 
 extension RunLoop {
-    /// The loop of the running test, which has the trait `.runLoop`; elsewhere a precondition failure.
+    /// The loop of the running test, which must have the trait `.runLoop`; otherwise a precondition failure.
     ///
-    /// It is known to the test's task and to the tasks that this has made, detached ones excepted. A handler that the loop calls belongs to
-    /// no task: fetch the loop before, and use it there.
+    /// It is available in the test's task and in the tasks that this makes, except detached ones. A handler that the loop calls belongs to
+    /// no task: read the property before, and capture the loop.
     public static var ofTest: RunLoop { test("RunLoop.ofTest").thread.runLoop }
 
     fileprivate static func test(_ what: String) -> TestRunLoop {
@@ -69,7 +69,7 @@ extension RunLoop {
 }
 
 extension RunLoop.ManualClock {
-    /// The clock of the running test, which has the trait `.runLoop(.manualTime)`; elsewhere a precondition failure. Known where
+    /// The clock of the running test, which must have the trait `.runLoop(.manualTime)`; otherwise a precondition failure. Available where
     /// `RunLoop.ofTest` is.
     public static var ofTest: RunLoop.ManualClock {
         guard let clock = RunLoop.test("ManualClock.ofTest").clock else {
