@@ -1,7 +1,7 @@
 // The demo from beginning to end, on the main thread's run loop.
 //
-// `perform` is the whole story in order. Everything here belongs to the main thread; what handlers need of it
-// they reach through a `LoopBound`.
+// `perform` has the whole demo in order. Everything here belongs to the main thread; handlers access it through
+// a `LoopBound`.
 
 import EventLoop
 
@@ -17,12 +17,12 @@ final class Conductor {
     private var isInterrupted = false
     private var isDriving = false
     private var secondsDriven = 0
-    /// For how many ticks the last answers have been awaited.
+    /// The number of ticks since the demo began to wait for the last answers.
     private var ticksSinceFinish = 0
 
-    /// How many requests of others have been shown.
+    /// The number of requests of other clients that have been shown.
     private var visitorsShown: UInt64 = 0
-    /// What the server loops have handed over: requests by loop number, and how long the way took.
+    /// Reports of the server loops: requests by loop number, and the delay of the reports.
     private var answeredByHost: [Int: UInt64] = [:]
     private var batchesThisSecond = 0
     private var batches = 0
@@ -84,8 +84,8 @@ final class Conductor {
 
     // MARK: Driving
 
-    /// The Guide's Listing 3-2: run until something has been handled, look around, run again. Each run is
-    /// then one whole pass from entry to exit, which is what the recorder wants to see.
+    /// The Guide's Listing 3-2: run until a source was handled, check, run again. Each run is one whole pass from
+    /// entry to exit, as the recorder needs it.
     private func drive(_ server: Server) throws(DemoError) {
         let clients = options.loops * Conductor.clientsPerLoop
         narrator.beginDriving(clients: clients, seconds: options.seconds)
@@ -99,10 +99,10 @@ final class Conductor {
             _ = server.stop()
             throw error
         }
-        // Ends: by its last tick the timer has told the load to finish, and three ticks later to give up.
+        // Ends: at its last tick the timer makes the load finish, and three ticks later give up.
         while !load.isDone {
             if main.run(for: .seconds(1), returnAfterSourceHandled: true) == .stopped {
-                // Ctrl-C, or nobody reads our output: what is under way is still awaited.
+                // Ctrl-C, or the reader of our output is gone. Requests in flight are still awaited.
                 isInterrupted = true
                 secondsDriven = options.seconds
                 load.finish()
@@ -127,7 +127,7 @@ final class Conductor {
 
     private func tickWhileDriving(_ load: Load) {
         guard secondsDriven < options.seconds else {
-            // Told to finish, and some answers are still missing.
+            // The load is finishing, and some answers are still missing.
             ticksSinceFinish += 1
             if ticksSinceFinish == 3 { load.abandon() }
             return
@@ -142,14 +142,14 @@ final class Conductor {
         }
     }
 
-    /// Requests that were not the demo's own: curl's, from another terminal.
+    /// Requests of other clients: curl in another terminal.
     private var visitors: UInt64 {
         let answered = answeredByHost.values.reduce(0, +)
-        // The last batches of our own may still be on their way.
+        // Our own last batches may still be in flight.
         return answered - min(answered, load?.answers ?? 0)
     }
 
-    /// The inbox's handler: what other threads have handed over since the last time.
+    /// The inbox's handler: reports of other threads since the last call.
     private func take(_ batches: [Inbox.Batch]) {
         recorder.performing(.batches(batches.count))
         let now = RunLoop.Instant.now
@@ -163,7 +163,7 @@ final class Conductor {
 
     // MARK: Stopping
 
-    /// Clients first, then the servers, then what the servers handed over last, then the main loop's own items.
+    /// Stops the clients first, then the servers, handles their last reports, and then removes the main loop's own items.
     private func stopEverything(_ server: Server) throws(DemoError) {
         narrator.beginStopping()
         if let load {
@@ -172,8 +172,8 @@ final class Conductor {
         guard server.stop() else { throw DemoError(sentence: "a server loop did not stop within five seconds") }
         let threads = Format.count(options.loops, "thread")
         narrator.stopped("servers", "each evhttp freed on its own thread, \(threads) joined")
-        // The teardowns have handed over the last batches; a pass that does not wait takes them. A signal that
-        // came meanwhile ends one run, and there are two at most (SA_RESETHAND), so this ends.
+        // The teardowns have sent the last batches; a pass that does not wait takes them. A signal in the meantime
+        // ends one run. There are at most two (SA_RESETHAND), so this ends.
         while main.run(for: .zero) == .stopped {}
         inbox?.close()
         let way = "median \(Format.duration(nanoseconds: handOver.median)) on the way"

@@ -1,7 +1,7 @@
-// One client: a keep-alive connection that asks, waits for the answer, and asks again.
+// One client: a keep-alive connection that sends a request, waits for the answer, and sends the next.
 //
-// Lifecycle of the descriptor: `init` makes it, the source watches it, and `onInvalidation` closes it, since
-// only then has the kernel let go of it. Everything here happens on the loop of the load.
+// Lifecycle of the descriptor: `init` makes it, the source watches it, and `onInvalidation` closes it, when the
+// kernel no longer has it in a set. Everything here runs on the loop of the load.
 
 import EventLoop
 
@@ -14,7 +14,7 @@ import Darwin
 #endif
 
 final class Connection {
-    /// What the load wants done once an answer is complete.
+    /// What to do after a complete answer.
     enum Next { case askAgain, close }
 
     let number: Int
@@ -24,7 +24,7 @@ final class Connection {
     private let descriptor: Int32
     private var source: RunLoop.DescriptorSource?
     private var isConnected = false
-    /// How much of the request is on its way.
+    /// The number of bytes of the request that have been sent.
     private var sent = 0
     private var sentAt = RunLoop.Instant.distantPast
     private var response = Response()
@@ -47,7 +47,7 @@ final class Connection {
     private func watch() throws(DemoError) {
         let here = LoopBound(self)
         do {
-            // Writable means that the connection stands, or that it has failed.
+            // Writable means that the connection is established, or has failed.
             let source = try RunLoop.DescriptorSource(
                 descriptor: descriptor, events: .write, label: "client \(number)"
             ) { _, events in here.value.ready(events) }
@@ -81,7 +81,7 @@ final class Connection {
     /// Sends the request, or the rest of it.
     private func ask() throws(DemoError) {
         if sent == 0 { sentAt = .now }
-        // Ends: each round sends something, or fails, or gives up until the socket is writable.
+        // Ends: each round sends something, fails, or stops until the socket is writable.
         while sent < request.count {
             let count = request.withUnsafeBytes { bytes in
                 send(descriptor, bytes.baseAddress! + sent, bytes.count - sent, sendWithoutSignal)
@@ -106,7 +106,7 @@ final class Connection {
             throw failure("lost its connection", Sockets.systemError())
         }
         switch response.examine() {
-        case .incomplete: break  // level-triggered: called again when there is more
+        case .incomplete: break  // level-triggered: called again if there is more
         case .malformed: throw failure("got no proper answer", "\(response.count) bytes")
         case .complete:
             let latency = Format.nanoseconds(of: sentAt.duration(to: .now))

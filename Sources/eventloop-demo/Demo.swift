@@ -1,8 +1,7 @@
-// The entry point: options in, exit code out. What happens in between is in Conductor.swift, in order.
+// The entry point: options in, exit code out. Conductor.swift has what happens in between, in order.
 //
-// Nothing here but a call: top-level code, and the `main()` of an `@main` type as well, is isolated to the
-// main actor, and so is a closure written in it. As a handler it would trap on the first other thread that
-// calls it.
+// It contains only a call: top-level code, and the `main()` of an `@main` type, is isolated to the main actor,
+// and so is a closure in it. As a handler, such a closure would trap when another thread calls it.
 
 @main
 struct Demo {
@@ -23,7 +22,7 @@ struct Demo {
     }
 }
 
-/// What ends the demo early: one sentence for the person at the terminal, and the exit code.
+/// An early end of the demo: a message for the terminal, and the exit code.
 struct DemoError: Error {
     var sentence: String
     var code: Int32 = 1

@@ -12,7 +12,7 @@ enum Format {
         return result
     }
 
-    /// As `grouped` up to 999,999, then "1.23M": never more than 7 columns.
+    /// Like `grouped` up to 999,999, then "1.23M": at most 7 columns.
     static func compact(_ value: UInt64) -> String {
         switch value {
         case ..<1_000_000: grouped(value)
@@ -35,13 +35,13 @@ enum Format {
         self.duration(nanoseconds: nanoseconds(of: duration))
     }
 
-    /// Microseconds with one digit after the point: "1,234.5 µs". For columns that are compared.
+    /// Microseconds with one decimal: "1,234.5 µs". For columns that a reader compares.
     static func microseconds(_ nanoseconds: UInt64) -> String {
         let tenths = (nanoseconds + 50) / 100
         return "\(grouped(tenths / 10)).\(tenths % 10) µs"
     }
 
-    /// Zero for what is negative.
+    /// Zero for negative durations.
     static func nanoseconds(of duration: Duration) -> UInt64 {
         let (seconds, attoseconds) = duration.components
         return UInt64(max(0, seconds * 1_000_000_000 + attoseconds / 1_000_000_000))

@@ -1,10 +1,10 @@
-// libevent's own HTTP server on one run loop, next to whatever else the loop does.
+// libevent's own HTTP server on a run loop, beside the loop's other work.
 //
 // Lifecycle of the evhttp: made and freed by its host, on the loop's thread. It owns the listening socket and
-// every connection from then on, and its events live on the loop's event base, which ends with the
-// thread: so it must be freed in the thread's teardown.
-// Lifecycle of the host: `open` makes it, the server keeps it until `close`; evhttp calls back with an
-// unretained pointer to it, which is safe for as long, since evhttp_free comes first.
+// every connection. Its events are on the loop's event base, which ends with the thread, so the thread's
+// teardown must free it.
+// Lifecycle of the host: `open` makes it, and the server keeps it until `close`. evhttp calls back with an
+// unretained pointer to it, which is safe because evhttp_free comes first.
 
 import CLibevent
 import EventLoop
@@ -16,7 +16,7 @@ final class HTTPHost {
     private let http: OpaquePointer
     private let inbox: Inbox
     private let report: @Sendable () -> String
-    /// Empty between requests: evhttp_send_reply takes what is in it.
+    /// Empty between requests: evhttp_send_reply takes its contents.
     private let body: OpaquePointer
     private var answered: UInt64 = 0
     private var notHandedOver: UInt64 = 0
@@ -28,8 +28,8 @@ final class HTTPHost {
     static func open(
         number: Int, loop: RunLoop, listeningOn descriptor: Int32, inbox: Inbox, report: @escaping @Sendable () -> String
     ) throws(DemoError) -> HTTPHost {
-        // The base that the loop waits on in its default mode. What evhttp registers there is served
-        // whenever the loop runs in that mode.
+        // The base on which the loop waits in its default mode. The loop serves evhttp's events there whenever it
+        // runs in that mode.
         guard let http = loop.withEventBase({ evhttp_new($0) }), let body = evbuffer_new() else {
             throw DemoError(sentence: "libevent has no memory for an HTTP server")
         }
@@ -37,8 +37,8 @@ final class HTTPHost {
         evhttp_set_max_headers_size(http, 16 * 1024)
         evhttp_set_max_body_size(http, 16 * 1024)
         evhttp_set_timeout(http, 30)
-        // "Makes an HTTP server accept connections on the specified socket" (event2/http.h); 0 on success,
-        // and from then on evhttp_free closes it.
+        // "Makes an HTTP server accept connections on the specified socket" (event2/http.h); 0 on success;
+        // then evhttp_free closes the socket.
         guard evhttp_accept_socket(http, descriptor) == 0 else {
             evbuffer_free(body)
             evhttp_free(http)
@@ -53,7 +53,7 @@ final class HTTPHost {
     ) {
         (self.number, self.loop, self.http, self.body, self.inbox, self.report) = (number, loop, http, body, inbox, report)
         evhttp_set_gencb(http, answerRequest, Unmanaged.passUnretained(self).toOpaque())
-        // A timer without a date of its own: an idle server wakes up for nothing.
+        // A timer without a date, so that an idle server does not wake up.
         let here = LoopBound(self)
         let timer = RunLoop.Timer.onDemand(label: "hand over") { _ in here.value.handOver() }
         timer.tolerance = .milliseconds(5)
@@ -61,7 +61,7 @@ final class HTTPHost {
         handOverTimer = timer
     }
 
-    /// On the loop's thread, last: closes the listener and the connections, and hands over what is left.
+    /// Called last, on the loop's thread. Closes the listener and the connections, and delivers the rest.
     func close() {
         evhttp_free(http)
         evbuffer_free(body)
@@ -80,7 +80,7 @@ final class HTTPHost {
         if notHandedOver == HTTPHost.batchSize {
             handOver()
         } else if notHandedOver == 1 {
-            // The rest of a batch that does not fill up must not wait for ever.
+            // An incomplete batch must not wait forever.
             handOverTimer?.nextFire = .now + .milliseconds(20)
         }
     }
@@ -104,7 +104,7 @@ final class HTTPHost {
     }
 }
 
-/// Called by libevent, on the loop's thread, for every request that is complete.
+/// libevent calls this on the loop's thread for every complete request.
 private func answerRequest(_ request: OpaquePointer?, _ context: UnsafeMutableRawPointer?) {
     guard let request, let context else { return }
     Unmanaged<HTTPHost>.fromOpaque(context).takeUnretainedValue().answer(request)

@@ -1,14 +1,14 @@
-// A custom input source that hands work from one thread to another: the Guide's Listings 3-3 to 3-9.
+// A custom input source that passes work from one thread to another: the Guide's Listings 3-3 to 3-9.
 //
-// The Guide's RunLoopSource keeps a command buffer that any thread may add to, and performs what is in it
-// on the loop it was added to. Here the commands are batches: "loop 2 has answered 256 more requests".
+// The Guide's RunLoopSource has a command buffer to which any thread may add, and performs the commands on its
+// loop. Here the commands are batches: "loop 2 has answered 256 more requests".
 
 import EventLoop
 import Synchronization
 
 final class Inbox: Sendable {
     struct Batch: Sendable {
-        /// The number of the server loop that hands it over.
+        /// The number of the server loop that sends it.
         var host: Int
         var requests: UInt64
         var handedOverAt: RunLoop.Instant
@@ -17,11 +17,11 @@ final class Inbox: Sendable {
     private let contents = Contents()
     private let source: RunLoop.CustomSource
 
-    /// - Parameter perform: called on the loop that the inbox is added to, with all that has come in since.
+    /// - Parameter perform: called on the inbox's loop with all new batches.
     init(label: String, perform: @escaping @Sendable ([Batch]) -> Void) {
         source = RunLoop.CustomSource(
             label: label,
-            // Listing 3-4: the source tells those who use it which loops it lives on…
+            // Listing 3-4: the source tells its users which loops it is on…
             schedule: { [contents] loop, _ in contents.state.withLock { $0.loops.append(loop) } },
             // …Listing 3-6: …and which it has left.
             cancel: { [contents] loop, _ in
@@ -38,8 +38,8 @@ final class Inbox: Sendable {
         loop.add(source)
     }
 
-    /// Listing 3-9, fireCommandsOnRunLoop: thread-safe. Signalling marks the source and wakes nobody, so both
-    /// calls are needed, in this order. Any number of batches before the loop comes round are one perform.
+    /// Listing 3-9, fireCommandsOnRunLoop. Thread-safe. Signaling a source does not wake the loop, so both calls
+    /// are needed, in this order. Several batches before the next pass are one perform.
     func hand(_ batch: Batch) {
         let loops = contents.state.withLock { state in
             state.batches.append(batch)
@@ -53,7 +53,7 @@ final class Inbox: Sendable {
         source.invalidate()
     }
 
-    /// Apart from the inbox itself, so that the source's closures need not wait for the inbox to be complete.
+    /// Separate from the inbox, because the source's closures are made before the inbox is initialized.
     private final class Contents: Sendable {
         struct State {
             var batches: [Batch] = []

@@ -1,8 +1,8 @@
-// How long the answers took, in constant space.
+// The latency of answers, in constant space.
 //
-// Buckets instead of a list to sort: `--seconds 3600` would make a list of a hundred million, and sorting
-// even one second's worth would show as a stutter in the very numbers it is for. 64 buckets an octave, so a
-// quantile is within 1 % of the truth; the least and the greatest are exact.
+// It uses buckets instead of a sorted list. With `--seconds 3600` a list would have a hundred million elements, and sorting
+// even one second of it would disturb the measurement. With 64 buckets an octave, a quantile is exact to 1 %; the minimum
+// and the maximum are exact.
 
 struct Latency {
     private static let perOctave = 64
@@ -41,7 +41,7 @@ struct Latency {
         return greatest
     }
 
-    /// The seven leading bits, and how far they were shifted: 0…127 stand for themselves.
+    /// The seven leading bits, and the shift. 0…127 represent themselves.
     private static func bucket(of value: UInt64) -> Int {
         let shift = Swift.max(0, 57 - value.leadingZeroBitCount)
         return shift * perOctave + Int(value >> UInt64(shift))

@@ -1,8 +1,8 @@
-// The requests that the demo makes of itself: a few connections on one loop, each with one request under way.
+// The requests that the demo sends to itself: a few connections on one loop, each with one request in flight.
 
 import EventLoop
 
-/// Belongs to the thread that makes it.
+/// Belongs to the thread that creates it.
 final class Load {
     let recorder: Recorder
     private let port: UInt16
@@ -17,8 +17,8 @@ final class Load {
     private var second = Latency()
     private(set) var latency = Latency()
 
-    /// After so many requests a client hangs up and another takes its place, as clients do. It also evens out
-    /// what SO_REUSEPORT does with few connections: the kernel picks the loop once, when one is made.
+    /// After this many requests a client disconnects and another replaces it, as real clients do. This also balances the
+    /// loops: with SO_REUSEPORT the kernel picks a connection's loop once, when the connection is made.
     private static let requestsPerConnection = 500
 
     init(port: UInt16, recorder: Recorder) {
@@ -32,7 +32,7 @@ final class Load {
         for number in 1...count { try connect(number) }
     }
 
-    /// Lets each connection have the answer it waits for, and then closes it.
+    /// Closes each connection after the answer it waits for.
     func finish() {
         isStopping = true
     }
@@ -43,13 +43,13 @@ final class Load {
         connections = [:]
     }
 
-    /// What has been measured since the last call.
+    /// The measurements since the last call.
     func takeSecond() -> Latency {
         defer { second.reset() }
         return second
     }
 
-    /// An answer has come: counts it, and says what `connection` shall do next.
+    /// Counts an answer, and returns what `connection` should do next.
     func connection(_ connection: Connection, answeredAfter nanoseconds: UInt64) -> Connection.Next {
         answers += 1
         second.record(nanoseconds)

@@ -1,4 +1,4 @@
-// What the demo says, section by section. The tables are in Report.swift, the picture in Timeline.swift.
+// The text of the demo, section by section. The tables are in Report.swift, the picture in Timeline.swift.
 
 import EventLoop
 
@@ -54,7 +54,7 @@ struct Narrator {
         heading("What each loop has done", "")
         for line in Report.statistics(of: loops, palette: palette) { terminal.line(line) }
         terminal.line()
-        // A C library's callbacks run inside the wait (see `withEventBase`), so the http loops look idler than they are.
+        // A C library's callbacks run inside the wait (see `withEventBase`), so the http loops are busier than they look.
         terminal.line(palette.dim("  libevent gives its answers inside the wait, so their time counts as waiting."))
         terminal.line()
         terminal.flush()
@@ -83,13 +83,13 @@ struct Narrator {
         terminal.flush()
     }
 
-    /// Every answer counted twice, once at each end; `received` is nil when the demo asked for none itself.
+    /// Every answer is counted at both ends; `received` is nil if the demo sent no requests itself.
     func settle(answeredByHost: [Int: UInt64], received: UInt64?, visitors: UInt64) {
         terminal.line()
         let answered = "  answered \(Format.grouped(answeredByHost.values.reduce(0, +)))  "
         let shares = answeredByHost.sorted { $0.key < $1.key }
             .map { "http-\($0.key) \(Format.grouped($0.value))" }.joined(separator: ", ")
-        // With many loops the table above has to do.
+        // With many loops the table above is enough.
         terminal.line(answered + (answered.count + shares.count <= 79 ? palette.dim(shares) : ""))
         if let received {
             let others = visitors == 0 ? "" : palette.dim("  and \(Format.grouped(visitors)) by other clients")

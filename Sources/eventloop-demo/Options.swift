@@ -1,9 +1,8 @@
 // The command line.
 
 struct Options {
-    /// 0, which is the default: the kernel picks a free one, and the demo says which. The first command
-    /// that somebody runs must not fail because something else sits on 8080; whoever wants a port that
-    /// can be typed from memory gives one.
+    /// The default is 0: the kernel picks a free port, and the demo prints it. The first command that
+    /// somebody runs must not fail because another program uses 8080.
     var port: UInt16 = 0
     var loops = 2
     var seconds = 3
@@ -32,7 +31,7 @@ struct Options {
         var options = Options()
         var rest = Array(arguments)[...]
         while let argument = rest.popFirst() {
-            // `--port 8080` and `--port=8080` alike.
+            // Accepts `--port 8080` and `--port=8080`.
             let parts = argument.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = String(parts[0])
             let attached = parts.count > 1 ? String(parts[1]) : nil

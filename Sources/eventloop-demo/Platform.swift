@@ -1,4 +1,4 @@
-// What differs between the systems the demo builds on, and what it asks of the process itself.
+// The differences between systems, and the demo's settings of the process.
 
 import EventLoop
 
@@ -26,19 +26,19 @@ enum Process {
         exit(code)
     }
 
-    /// A client that goes away must not end the server: libevent writes with writev(2), which has no
-    /// MSG_NOSIGNAL. It also lets `eventloop-demo | head` end in order.
+    /// A client that disconnects must not end the server: libevent writes with writev(2), which has no
+    /// MSG_NOSIGNAL. It also lets `eventloop-demo | head` end normally.
     static func ignoreBrokenPipes() {
         _ = signal(SIGPIPE, SIG_IGN)
     }
 
-    /// Ctrl-C and SIGTERM end the main loop's run; what follows is the same ordered stop as without them.
+    /// Ctrl-C and SIGTERM end the main loop's run; the demo then stops as usual.
     ///
-    /// `stop` may be called from a signal handler: it takes no lock and allocates nothing. Sticky, so that
-    /// a signal that arrives between two runs is kept for the next. SA_RESETHAND: a second Ctrl-C ends
-    /// the process the hard way, should the ordered one hang.
+    /// A signal handler may call `stop`, which takes no lock and allocates nothing. The stop is sticky, so that
+    /// a signal between two runs is kept for the next run. With SA_RESETHAND, a second Ctrl-C ends the process
+    /// at once, in case the normal end hangs.
     static func stopMainLoopOnInterrupt() {
-        _ = RunLoop.main  // made now: making it is more than a signal handler may do
+        _ = RunLoop.main  // made now, because a signal handler may not make it
         var action = sigaction()
         #if canImport(Darwin)
         action.__sigaction_u.__sa_handler = { _ in RunLoop.main.stop(sticky: true) }

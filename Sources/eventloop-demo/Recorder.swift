@@ -1,8 +1,8 @@
-// What a loop's observer hears, pass by pass, with the time of each: the material of the timeline.
+// Records a loop's notifications, pass by pass, with their times. The timeline is drawn from them.
 //
-// Observers are told of six of the Guide's ten steps. The handlers of the demo add that a custom source was
-// performed (step 4) and what woke the loop (step 9); that the loop slept (7) follows from the two
-// notifications around it, and that it did not (the jump of step 5) from their absence.
+// Observers are notified of six of the Guide's ten steps. The demo's handlers add that a custom source was
+// performed (step 4) and what woke the loop (step 9). That the loop slept (7) follows from the two
+// notifications around the sleep; their absence means that it did not (the jump of step 5).
 
 import EventLoop
 
@@ -12,14 +12,14 @@ enum Step: Int, CaseIterable {
     case beforeWaiting, sleep, afterWaiting, handle, exit
 }
 
-/// What a handler was called for.
+/// The reason for which a handler was called.
 enum Cause {
     case response(connection: Int)
     case timer
     case batches(Int)
 }
 
-/// One run of the loop that made a single pass: entry to exit.
+/// A run of the loop that made a single pass, from entry to exit.
 struct Pass {
     struct Mark {
         var step: Step
@@ -30,7 +30,7 @@ struct Pass {
 
     func start(of step: Step) -> RunLoop.Instant? { marks.first { $0.step == step }?.at }
 
-    /// A step lasts until the next thing that is known to have happened.
+    /// A step lasts until the next recorded moment.
     func duration(of step: Step) -> UInt64? {
         guard let index = marks.firstIndex(where: { $0.step == step }) else { return nil }
         guard index + 1 < marks.count else { return 0 }
@@ -45,15 +45,15 @@ struct Pass {
     var slept: Bool { marks.contains { $0.step == .sleep } }
 }
 
-/// Belongs to the thread that makes it, and observes that thread's loop.
+/// Belongs to the thread that creates it, and observes that thread's loop.
 final class Recorder {
-    /// Of everything, since `start`.
+    /// Totals since `start`.
     private(set) var passes: UInt64 = 0
     private(set) var passesThatSlept: UInt64 = 0
 
     private var current = Pass()
     private var passesInRun = 0
-    /// The last passes that went through a sleep and handled something, and the last that handled something without.
+    /// The latest passes that slept and handled something, and the latest that handled something without a sleep.
     private var slept = Ring()
     private var jumped = Ring()
     private var observer: RunLoop.Observer?
@@ -72,17 +72,17 @@ final class Recorder {
         observer = nil
     }
 
-    /// For the handler of a timer or a descriptor, first of all.
+    /// The handler of a timer or a descriptor calls this first.
     func handling(_ cause: Cause) {
         note(.handle, cause)
     }
 
-    /// For the handler of a custom source, first of all.
+    /// The handler of a custom source calls this first.
     func performing(_ cause: Cause) {
         note(.customSources, cause)
     }
 
-    /// The pass of median length among those recorded last, and how many they are. One that slept, if any did.
+    /// The pass of median length among the latest ones, and their number. A pass that slept, if there is one.
     func typicalPass() -> (pass: Pass, among: Int)? {
         let passes = (slept.passes.isEmpty ? jumped : slept).passes.sorted { $0.total < $1.total }
         return passes.isEmpty ? nil : (passes[passes.count / 2], passes.count)
@@ -101,7 +101,7 @@ final class Recorder {
         case .beforeWaiting:
             passesThatSlept += 1
             mark(.beforeWaiting, now)
-            // The last thing this thread does before it sleeps, as far as can be seen from here.
+            // The last moment before the thread sleeps that can be seen from here.
             mark(.sleep, .now)
         case .afterWaiting: mark(.afterWaiting, now)
         case .exit:
@@ -125,7 +125,7 @@ final class Recorder {
     }
 
     private func mark(_ step: Step, _ at: RunLoop.Instant) {
-        // A run that stays in the loop makes many passes; only a run of one can be shown, so the rest are not kept.
+        // A long run makes many passes. Only a run of one pass can be shown, so the others are not kept.
         if passesInRun <= 1 { current.marks.append(Pass.Mark(step: step, at: at)) }
     }
 
@@ -138,7 +138,7 @@ final class Recorder {
         }
     }
 
-    /// Exchanges passes for used ones, so that recording allocates nothing once it is full.
+    /// Swaps passes with used ones, so that recording allocates nothing once it is full.
     private struct Ring {
         private(set) var passes: [Pass] = []
         private var next = 0

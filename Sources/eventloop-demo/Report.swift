@@ -3,11 +3,11 @@
 import EventLoop
 
 enum Report {
-    // MARK: A line each second
+    // MARK: One line each second
 
     static let secondHead = "  second   requests   per second       min    median       p99   batches"
 
-    /// - Parameter seconds: how long `latency` was measured.
+    /// - Parameter seconds: the duration over which `latency` was measured.
     static func second(_ title: String, total: UInt64, latency: Latency, seconds: Int = 1, batches: Int) -> String {
         [
             (title, 8), (Format.grouped(total), 11), (Format.grouped(latency.count / UInt64(seconds)), 13),

@@ -1,4 +1,4 @@
-// As much of an HTTP/1.1 response as the demo's own client has to understand: the status, and where it ends.
+// The part of an HTTP/1.1 response that the demo's client needs: the status, and where the response ends.
 
 struct Response {
     private static let capacity = 4096
@@ -12,7 +12,7 @@ struct Response {
 
     enum State { case incomplete, complete, malformed }
 
-    /// Where the next bytes go; calls `read` with the space that is left, and gives on what it returns.
+    /// Calls `read` with the free space of the buffer, and returns its result.
     mutating func fill(_ read: (UnsafeMutableRawBufferPointer) -> Int) -> Int {
         let start = count
         let received = bytes.withUnsafeMutableBytes { read(UnsafeMutableRawBufferPointer(rebasing: $0[start...])) }
@@ -30,7 +30,7 @@ struct Response {
             }
             total = end + 4 + length
         }
-        // One request at a time is under way, so more than the one answer is as wrong as none.
+        // One request at a time is in flight, so more than one answer is an error.
         return count == total ? .complete : count > total! ? .malformed : .incomplete
     }
 
@@ -57,7 +57,7 @@ struct Response {
         return digits > 0 ? value : nil
     }
 
-    /// The first place of `pattern` (given in lower case), whatever the case of the letters there.
+    /// The first occurrence of `pattern` (in lower case), ignoring the case of the text.
     private func find(_ pattern: [UInt8], before end: Int) -> Int? {
         bytes.withUnsafeBufferPointer { bytes in
             pattern.withUnsafeBufferPointer { pattern in

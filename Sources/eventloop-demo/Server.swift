@@ -13,9 +13,9 @@ final class Server: Sendable {
     /// The server loops by number, for reports. Thread-safe.
     var loops: [RunLoop] { roster.loops }
 
-    /// - Parameter report: the text of /statistics, made on a server loop from the loops it is given.
+    /// - Parameter report: makes the text of /statistics from the given loops, on a server loop.
     init(port: UInt16, loops count: Int, inbox: Inbox, report: @escaping @Sendable ([RunLoop]) -> String) throws(DemoError) {
-        // On this thread and before any other starts: what the kernel refuses is said at once.
+        // On this thread, before any other starts, so that errors of the kernel are reported at once.
         let (descriptors, port) = try Sockets.listeners(port: port, count: count)
         self.port = port
         let roster = Roster(listeners: descriptors)
@@ -32,14 +32,14 @@ final class Server: Sendable {
         }
     }
 
-    /// Stops and joins the threads; each frees its evhttp on its way out. False when one of them is stuck.
+    /// Stops and joins the threads; each frees its evhttp. Returns false if one of them is stuck.
     func stop() -> Bool {
         group.shutdown(timeout: .seconds(5)).isEmpty
     }
 }
 
-/// Which host is on which loop. Numbers go by the order in which the threads are set up, which is that of their names;
-/// nothing but the names shown depends on it.
+/// Which host is on which loop. The numbers follow the order in which the threads are set up, like their names. Only the displayed names
+/// depend on it.
 private final class Roster: Sendable {
     private struct State {
         var unusedListeners: [Int32]

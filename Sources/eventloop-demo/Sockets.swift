@@ -1,6 +1,6 @@
 // The sockets of the demo: listeners that share a port, and the clients' connections. Loopback only.
 //
-// A descriptor made here is non-blocking and close-on-exec, and belongs to the caller.
+// Descriptors made here are non-blocking and close-on-exec, and belong to the caller.
 
 import CLibevent
 import EventLoop
@@ -14,18 +14,18 @@ import Darwin
 #endif
 
 enum Sockets {
-    /// `count` listening sockets on one port: with SO_REUSEPORT the kernel spreads the connections over
-    /// them, so that each server loop accepts its own and no loop hands any to another.
+    /// `count` listening sockets on one port. With SO_REUSEPORT the kernel distributes the connections among
+    /// them, so that each server loop accepts its own.
     static func listeners(port: UInt16, count: Int) throws(DemoError) -> (descriptors: [Int32], port: UInt16) {
         if port != 0 {
-            // Two processes of one user that both ask for SO_REUSEPORT share a port in silence, and a second
-            // copy of the demo would answer half of the first one's clients. A listener without the
-            // option is refused when anybody listens there, so ask with such a one first.
+            // Two processes of one user that both use SO_REUSEPORT silently share a port: a second copy of the
+            // demo would answer half of the first one's clients. A listener without the option is refused if
+            // another process listens there, so try that first.
             release(try listener(port: port, sharesPort: false))
         }
         var descriptors: [Int32] = []
         do throws(DemoError) {
-            // For port 0 the kernel picks one that nobody has, with or without SO_REUSEPORT.
+            // For port 0 the kernel picks a free port, with or without SO_REUSEPORT.
             descriptors.append(try listener(port: port, sharesPort: true))
             let port = localPort(of: descriptors[0])
             while descriptors.count < count {
@@ -38,7 +38,7 @@ enum Sockets {
         }
     }
 
-    /// A connection on its way to the loopback port: writable once it stands, or once it has failed.
+    /// Starts a connection to the loopback port. It is writable once it is established or has failed.
     static func connecting(toPort port: UInt16) throws(DemoError) -> Int32 {
         let descriptor = try make()
         let result = withLoopback(port: port) { connect(descriptor, $0, $1) }
@@ -50,7 +50,7 @@ enum Sockets {
         return descriptor
     }
 
-    /// What became of an asynchronous connect, or any other error the kernel has noted; nil when all is well.
+    /// The error of an asynchronous connect, or another pending error of the socket; nil if there is none.
     static func pendingError(of descriptor: Int32) -> String? {
         var code: Int32 = 0
         var length = socklen_t(MemoryLayout<Int32>.size)
@@ -58,12 +58,12 @@ enum Sockets {
         return code == 0 ? nil : String(cString: strerror(code))
     }
 
-    /// EINTR included, the descriptor is gone afterwards.
+    /// The descriptor is closed afterwards, even after EINTR.
     static func release(_ descriptor: Int32) {
         _ = close(descriptor)
     }
 
-    /// What an error of the library comes to, in words.
+    /// An error of the library in words.
     static func describe(_ error: any Error) -> String {
         guard case .system(let operation, let code) = error as? RunLoop.SourceError else { return "\(error)" }
         return "\(operation): \(String(cString: strerror(code)))"
@@ -73,7 +73,7 @@ enum Sockets {
 
     private static func listener(port: UInt16, sharesPort: Bool) throws(DemoError) -> Int32 {
         let descriptor = try make()
-        // SO_REUSEADDR: connections of an earlier run that linger in TIME_WAIT do not count as "in use".
+        // SO_REUSEADDR: connections of an earlier run in TIME_WAIT do not count as "in use".
         evutil_make_listen_socket_reuseable(descriptor)
         if sharesPort { evutil_make_listen_socket_reuseable_port(descriptor) }
         guard withLoopback(port: port, { bind(descriptor, $0, $1) }) == 0, listen(descriptor, SOMAXCONN) == 0 else {

@@ -10,7 +10,7 @@ import Darwin
 
 final class Terminal {
     let palette: Palette
-    /// The reader has gone away; nothing more is written, and the demo may as well stop.
+    /// The reader is gone; nothing more is written, and the demo may stop.
     private(set) var isBroken = false
     private var buffer: [UInt8] = []
 
@@ -32,11 +32,11 @@ final class Terminal {
         _ = put(Array("eventloop-demo: \(sentence)\n".utf8), STDERR_FILENO)
     }
 
-    /// False when the descriptor takes no more.
+    /// Returns false if the descriptor accepts no more.
     private static func put(_ bytes: [UInt8], _ descriptor: Int32) -> Bool {
         bytes.withUnsafeBytes { bytes in
             var rest = bytes[...]
-            // Ends: each round writes something, fails, or waits for a terminal that somebody made non-blocking.
+            // Ends: each round writes something, fails, or waits for a terminal that is non-blocking.
             while !rest.isEmpty {
                 let chunk = UnsafeRawBufferPointer(rebasing: rest)
                 let count = write(descriptor, chunk.baseAddress, chunk.count)
@@ -53,7 +53,7 @@ final class Terminal {
         }
     }
 
-    /// no-color.org: a variable NO_COLOR that is not empty turns colours off.
+    /// no-color.org: a non-empty variable NO_COLOR turns colours off.
     private static var wantsColour: Bool {
         guard isatty(STDOUT_FILENO) == 1 else { return false }
         return (environment("NO_COLOR") ?? "").isEmpty && environment("TERM") != "dumb"
@@ -64,7 +64,7 @@ final class Terminal {
     }
 }
 
-/// Colours, or none. Pad first, colour afterwards: the codes take no columns but do count as characters.
+/// Colours, or none. Pad before you colour: the codes use no columns, but count as characters.
 struct Palette: Sendable {
     let isOn: Bool
 

@@ -39,7 +39,7 @@ struct Timeline {
         let start = min(Timeline.width - 1, Int(Double(offset) * scale))
         let end = min(Timeline.width, Int((Double(offset + duration) * scale).rounded()))
         let lead = String(repeating: " ", count: start)
-        // Too short for a column of its own: a thin line where it was.
+        // Too short for a column: a thin line instead.
         guard end > start, Double(duration) * scale >= 0.6 else { return lead + paint(step, "▏") }
         return lead + paint(step, String(repeating: step == .sleep ? "░" : "█", count: end - start))
     }
