@@ -183,9 +183,10 @@ int cplatform_epoll_members(int set, int *members, int capacity) {
     return count;
 }
 
-bool cplatform_wait_for_readable(int descriptor) {
+bool cplatform_wait_for_readable(int descriptor, int milliseconds) {
+    // poll(2): "If this field is negative, then the corresponding events field is ignored".
     struct pollfd entry = {.fd = descriptor, .events = POLLIN};
-    return poll(&entry, 1, -1) > 0;
+    return poll(&entry, 1, milliseconds) > 0;
 }
 
 #endif

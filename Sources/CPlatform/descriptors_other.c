@@ -133,6 +133,9 @@ int cplatform_take_gate(int gate) {
 // Never called here: a closed descriptor leaves the kernel's set, whatever duplicates it has.
 int cplatform_find_epoll_set(int member) { return -1; }
 int cplatform_epoll_members(int set, int *members, int capacity) { return -1; }
-bool cplatform_wait_for_readable(int descriptor) { return false; }
+bool cplatform_wait_for_readable(int descriptor, int milliseconds) {
+    struct pollfd entry = {.fd = descriptor, .events = POLLIN};
+    return poll(&entry, 1, milliseconds) > 0;
+}
 
 #endif

@@ -27,6 +27,7 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("threads that ask for the main loop share the last descriptor", lastDescriptor), ("single runs serve sources in turn", turns),
     ("few descriptors are not opened at each run", fewDescriptors),
     ("a try for a base takes no descriptor from those who need one", fewForMany),
+    ("a file left behind does not spin the wait", fileLeftBehind),
 ]
 
 /// Every descriptor that the process may have, until `free`.

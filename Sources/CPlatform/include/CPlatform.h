@@ -139,8 +139,9 @@ int cplatform_find_epoll_set(int member);
 // The descriptors in an epoll set, from the kernel's own list (proc(5), fdinfo: `tfd`). Returns their number, and stores at most `capacity`
 // of them in `members`; -1 if there is no such list.
 int cplatform_epoll_members(int set, int *members, int capacity);
-// Waits until a descriptor is readable. Returns false if a signal interrupted the wait.
-bool cplatform_wait_for_readable(int descriptor);
+// Waits until a descriptor is readable, for ever if `milliseconds` is negative. Returns false if the time passed or a signal came instead.
+// With a descriptor of -1 it is a pause.
+bool cplatform_wait_for_readable(int descriptor, int milliseconds);
 
 // MARK: Signals
 

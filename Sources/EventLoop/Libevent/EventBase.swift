@@ -67,6 +67,13 @@ struct EventBase: ~Copyable {
     /// How many events have been added to the base, ours and those of C libraries; internal events are not counted.
     var addedEvents: Int { Int(event_base_get_num_events(raw, UInt32(EVENT_BASE_COUNT_ADDED))) }
 
+    /// Whether an event of ours or of a C library, which is added to the base, watches this descriptor. Linear in the number of events.
+    func watches(_ descriptor: Int32) -> Bool {
+        var wanted = descriptor
+        // event.h: the function "must return 0 to continue iteration, or some other integer to stop iterating", which is returned.
+        return event_base_foreach_event(raw, { $2!.load(as: Int32.self) == event_get_fd($1) ? 1 : 0 }, &wanted) == 1
+    }
+
     /// How many callbacks stand in libevent's queues.
     var activeEvents: Int { Int(event_base_get_num_events(raw, UInt32(EVENT_BASE_COUNT_ACTIVE))) }
 

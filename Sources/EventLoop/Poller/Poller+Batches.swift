@@ -68,7 +68,7 @@ extension Poller {
     }
 
     @inline(never)
-    private func isStillItself(_ registration: RegistrationPointer) -> Bool {
+    func isStillItself(_ registration: RegistrationPointer) -> Bool {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
@@ -77,8 +77,7 @@ extension Poller {
         stale.append(registration.pointee.owner)
         disconnect(registration)
         needsCare = true
-        // A duplicate keeps the old file in the kernel's set, under a number that leads to another file.
-        rebuild()
+        rebuildAfterReuse(of: registration.pointee.watch.descriptor)
     }
 
     private var mostUrgentLevel: Int32 {

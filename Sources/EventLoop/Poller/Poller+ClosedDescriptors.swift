@@ -4,9 +4,9 @@
 // open, the file stays in the set, and no `epoll_ctl` can take it out: the number is free, or another file's. When the file becomes ready,
 // the kernel reports a number that libevent has no event for, and libevent asks again at once, for ever, inside one wait. The kernel's
 // refusal to delete the event says that this may happen (`OpaqueEvent.delete`). From then on the poller waits on the epoll descriptor
-// itself, where it sees that the set is ready although libevent finds nothing; then it makes a new base (`rebuild`). A sweep through the
-// set's own list ends that state when nothing was left behind, which is usual: most descriptors that are closed too early have no
-// duplicate.
+// itself, where it sees that the set is ready although libevent finds nothing; then it makes a new base (`rebuild`). If that is impossible,
+// it asks every 10 ms instead of sleeping. A sweep through the set's own list ends that state when nothing was left behind, which is
+// usual: most descriptors that are closed too early have no duplicate.
 
 internal import CPlatform
 
@@ -22,68 +22,118 @@ import Darwin
 struct ClosedDescriptors {
     /// Whose each was, as far as that is known.
     fileprivate var owners: [Int32: String] = [:]
-    /// How many waits there are before the next sweep: a sweep costs as much as some of them, for each descriptor in the set.
-    fileprivate var waitsBeforeSweep = 0
+    /// How often the kernel is asked before the next sweep: a sweep costs as much as some questions, for each descriptor in the set.
+    fileprivate var turnsBeforeSweep = 0
+    /// The base could not be made anew. The next sweep tries again.
+    fileprivate var isStuck = false
 
     var isEmpty: Bool { owners.isEmpty }
 
+    /// Whether the number is among them, and nobody has said whose it was.
+    func lacksOwner(of descriptor: Int32) -> Bool { owners[descriptor] == "" }
+
     mutating func insert(_ descriptor: Int32, among count: Int) {
-        if owners.isEmpty { waitsBeforeSweep = max(16, count) }
+        if owners.isEmpty { putOffSweep(among: count) }
         if owners[descriptor] == nil { owners[descriptor] = "" }
     }
 
-    mutating func describe(_ descriptor: Int32, _ owner: String) { owners[descriptor] = owner }
+    fileprivate mutating func putOffSweep(among count: Int) { turnsBeforeSweep = max(16, count) }
 }
 
 extension Poller {
-    /// Notes whose descriptor it was. A base with guests cannot be made anew, so what the mistake may cost is said at once.
+    /// Notes whose descriptor it was. A base with guests cannot be made anew, so the library warns at once.
     func noteClosedEarly(_ descriptor: Int32, _ owner: String) {
-        closedEarly.describe(descriptor, owner)
-        if guests == nil { return }
+        closedEarly.owners[descriptor] = owner
+        if guests != nil { warnOfPauses(descriptor, owner) }
+    }
+
+    /// Before the first guest comes: the last moment at which the base can be made anew.
+    func settleClosedBeforeGuests() {
+        if sweep(epollSet()) { return }
+        for (descriptor, owner) in closedEarly.owners { warnOfPauses(descriptor, owner) }
+    }
+
+    private func warnOfPauses(_ descriptor: Int32, _ owner: String) {
         LibeventRuntime.warn(
             """
-            descriptor \(descriptor), of \(owner), was closed before its source was invalidated. If a duplicate of it is open, the kernel \
-            goes on reporting it, and the loop uses the processor while it waits: its base has events of a C library and cannot be made \
-            anew. Invalidate the source first, and close the descriptor in onInvalidation.
+            descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated. If a duplicate \
+            of it is open, the kernel goes on reporting it, and the loop asks the kernel every 10 ms instead of sleeping: its base has \
+            events of a C library and cannot be made anew. Invalidate the source first, and close the descriptor in onInvalidation.
             """)
     }
 
+    /// A duplicate may keep the old file in the kernel's set, under a number that leads to another file now.
+    func rebuildAfterReuse(of descriptor: Int32) {
+        if rebuild() || !base.reportsEdges { return }
+        closedEarly.insert(descriptor, among: registrations.count)
+        closedEarly.isStuck = true
+        needsCare = true
+    }
+
+    /// Whether libevent has reported, for this registration, a file that was left behind under the same number.
+    func isReportOfClosedFile(_ registration: RegistrationPointer) -> Bool {
+        let watch = registration.pointee.watch
+        if registration.pointee.gate >= 0 || closedEarly.owners[watch.descriptor] == nil { return false }
+        return Readiness.now(of: watch.descriptor, wanted: watch.wanted).isEmpty
+    }
+
+    // MARK: Waiting
+
     /// Waits on the epoll descriptor instead of in libevent, which would not return when the kernel reports a descriptor without an event.
-    func enterAmongClosed(waiting: Bool) {
-        guard let set = epollSet() else {
-            // There is no telling; a new base has nothing left behind.
-            rebuild()
-            return enterLibevent(waiting: waiting)
-        }
-        closedEarly.waitsBeforeSweep -= 1
-        if closedEarly.waitsBeforeSweep < 0 { sweep(set) }
-        var isReady = false
-        var misses = 0
-        while true {  // ends: with an event of ours, or in the third turn in which the set is ready and libevent has no event for it
-            enterLibevent(waiting: false)
-            if !waiting || collected > 0 || deadline.hasFired || !stale.isEmpty { return }
-            if isReady { misses += 1 }
+    ///
+    /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least.
+    func enterAmongClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        let set = epollSet()
+        // Without the set there is no telling, and the first question that finds nothing is enough.
+        var isReady = set == nil
+        var misses = set == nil ? 2 : 0
+        while true {  // ends: with an event, or when the base has nothing left behind
+            closedEarly.turnsBeforeSweep -= 1
+            if closedEarly.turnsBeforeSweep < 0 && sweep(set) { return enterWithoutClosed(waiting: waiting) }
+            if guests != nil { askBesideGuests(waiting: false) } else { enterLibevent(waiting: false) }
+            if !waiting || collected > ignored || deadline.hasFired || !outcome.isEmpty || !stale.isEmpty { return }
+            misses = isReady ? misses + 1 : 0
             if misses == 3 {
-                reportLeftBehind(in: set)
-                rebuild()
-                return enterLibevent(waiting: waiting)
+                if !closedEarly.isStuck && sweep(set, isSpinning: true) { return enterWithoutClosed(waiting: waiting) }
+                _ = cplatform_wait_for_readable(-1, Self.pause)
+                misses = 2
+                if let set { isReady = cplatform_wait_for_readable(set, 0) }
+            } else if let set {
+                isReady = cplatform_wait_for_readable(set, guests == nil ? -1 : Self.pause)
             }
-            isReady = cplatform_wait_for_readable(set)
         }
     }
 
-    /// Looks for files that were left behind, and stops looking when there are none.
-    private func sweep(_ set: Int32) {
-        if leftBehind(in: set).isEmpty {
+    private static var pause: Int32 { 10 }
+
+    private func enterWithoutClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        collected = 0
+        ignored = 0
+        if guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
+    }
+
+    /// Looks for files that were left behind, and makes the base anew if there are some, or if there is no telling. Returns false if that
+    /// is impossible: files may still be left behind.
+    ///
+    /// `isSpinning`: the set is ready, and libevent finds nothing. Then the base is made anew whatever the list says.
+    private func sweep(_ set: Int32?, isSpinning: Bool = false) -> Bool {
+        let left = set.flatMap { leftBehind(in: $0) }
+        if left?.isEmpty == true && !isSpinning {
             closedEarly = ClosedDescriptors()
-        } else {
-            reportLeftBehind(in: set)
-            rebuild()
+            return true
         }
+        let suspects = isSpinning ? closedEarly.owners : [:]
+        if rebuild() {
+            report(left ?? suspects)
+            return true
+        }
+        closedEarly.isStuck = true
+        closedEarly.putOffSweep(among: registrations.count)
+        return false
     }
 
-    private func reportLeftBehind(in set: Int32) {
-        for (descriptor, owner) in leftBehind(in: set) {
+    private func report(_ left: [Int32: String]) {
+        for (descriptor, owner) in left {
             LibeventRuntime.warn(
                 """
                 descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
@@ -93,26 +143,17 @@ extension Poller {
         }
     }
 
-    /// The numbers of which the kernel's set has a file that is not watched by anybody.
-    private func leftBehind(in set: Int32) -> [Int32: String] {
-        var members = [Int32](repeating: -1, count: registrations.count + closedEarly.owners.count + internals.count + 16)
+    /// The numbers of which the kernel's set has a file that is not watched by anybody. Nil without the kernel's list: a process that has
+    /// no descriptors left cannot open it.
+    private func leftBehind(in set: Int32) -> [Int32: String]? {
+        // Guests have descriptors in the set, too.
+        let most = registrations.count + closedEarly.owners.count + internals.count + 16 + base.addedEvents
+        var members = [Int32](repeating: -1, count: most)
         let count = members.withUnsafeMutableBufferPointer { cplatform_epoll_members(set, $0.baseAddress, Int32($0.count)) }
-        // Without the kernel's list each of them may be.
-        guard count >= 0 else { return closedEarly.owners }
+        guard count >= 0 else { return nil }
         var found: [Int32: Int] = [:]
         for member in members.prefix(Int(count)) where closedEarly.owners[member] != nil { found[member, default: 0] += 1 }
-        return closedEarly.owners.filter { found[$0.key, default: 0] > (watches($0.key) ? 1 : 0) }
-    }
-
-    /// Whether an event of ours stands in the kernel's set under this number.
-    private func watches(_ descriptor: Int32) -> Bool {
-        if descriptor == deadline.descriptor || internals.contains(where: { $0.pointee.descriptor == descriptor }) { return true }
-        var isWatched = false
-        forEachAdded { registration in
-            let gate = registration.pointee.gate
-            if (gate >= 0 ? gate : registration.pointee.watch.descriptor) == descriptor { isWatched = true }
-        }
-        return isWatched
+        return closedEarly.owners.filter { found[$0.key, default: 0] > (base.watches($0.key) ? 1 : 0) }
     }
 
     /// The base's epoll descriptor, which libevent does not tell: the set that has this base's timer descriptor.

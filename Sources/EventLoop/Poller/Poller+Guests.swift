@@ -40,6 +40,8 @@ extension Poller {
     func hostForeignEvents() {
         if guests != nil { return }
         precondition(!isInside, "the first C library comes to a base outside its wait")
+        // Nobody else knows the base yet.
+        if !closedEarly.isEmpty { settleClosedBeforeGuests() }
         let ownEvents = base.addedEvents
         for record in internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
@@ -86,8 +88,8 @@ extension Poller {
         if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
     }
 
-    /// One call of libevent.
-    private func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+    /// One call of libevent. Without waiting it ends after two rounds at the latest.
+    func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         _ = base.takeMostActiveEvents()
         let ownCallbacks = collected
         guests!.end = .libevent

@@ -47,8 +47,11 @@ extension Poller {
     /// False when the kernel did not know the descriptor any more: it was closed before. `description` says whose it was.
     @discardableResult
     func unregister(_ registration: RegistrationPointer, owner: AnyObject, description: @autoclosure () -> String = "") -> Bool {
-        let wasOpen = disconnect(registration)
-        if !wasOpen { noteClosedEarly(registration.pointee.watch.descriptor, description()) }
+        let number = registration.pointee.watch.descriptor
+        var wasOpen = disconnect(registration)
+        // The kernel may have said so before, when nobody knew whose descriptor it was.
+        if needsCare && closedEarly.lacksOwner(of: number) && !isStillItself(registration) { wasOpen = false }
+        if !wasOpen { noteClosedEarly(number, description()) }
         registrations.remove(registration)
         if registration.pointee.watch.priority != .default { unusualPriorities -= 1 }
         if batchesInProgress > 0 {
@@ -91,8 +94,7 @@ extension Poller {
             stale.append(registration.pointee.owner)
             disconnect(registration)
         }
-        // A duplicate may keep the old file alive in the kernel's set, under the number that is another file's now.
-        if found { rebuild() }
+        if found { rebuildAfterReuse(of: watch.descriptor) }
         return nil
     }
 

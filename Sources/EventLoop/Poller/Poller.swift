@@ -49,6 +49,8 @@ final class Poller {
 
     /// How many of our own callbacks ran in the wait in progress, if it needs care.
     @exclusivity(unchecked) var collected = 0
+    /// How many of them were reports of files that were left behind.
+    @exclusivity(unchecked) var ignored = 0
 
     /// The events that are the poller's own business.
     struct InternalRecord {
@@ -151,13 +153,14 @@ final class Poller {
     private func insideWithCare(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
         outcome = []
         collected = 0
+        ignored = 0
         isPlainWait = false
         // A nested run may come here before the owners that the batch around it has found are failed.
         let waiting = waiting && stale.isEmpty
-        if guests != nil {
-            enterBesideGuests(waiting: waiting)
-        } else if !closedEarly.isEmpty {
+        if !closedEarly.isEmpty {
             enterAmongClosed(waiting: waiting)
+        } else if guests != nil {
+            enterBesideGuests(waiting: waiting)
         } else {
             enterLibevent(waiting: waiting)
         }
@@ -227,9 +230,12 @@ final class Poller {
     /// descriptor was closed and a duplicate keeps it alive.
     ///
     /// `event_reinit` would do it in place, but libevent 2.1.12 closes its signal socket pair twice there, and the second time the numbers
-    /// may be another thread's. Events of C libraries cannot be moved: a base that hosts some stays, and may report the stranger.
-    func rebuild() {
-        guard guests == nil, !isInside, let fresh = EventBase() else { return }
+    /// may be another thread's.
+    ///
+    /// Returns false if the base stays: C libraries have events on it, which cannot be moved, or the process has no descriptors for
+    /// another one.
+    func rebuild() -> Bool {
+        guard guests == nil, !isInside, let fresh = EventBase() else { return false }
         for record in internals { Internal.event(record).delete() }
         forEachAdded { EventRecord.event($0).delete() }
         deadline.move(to: fresh)
@@ -241,6 +247,7 @@ final class Poller {
         forEachAdded { reconnect($0) }
         closedEarly = ClosedDescriptors()
         updateCare()
+        return true
     }
 
     func forEachAdded(_ body: (RegistrationPointer) -> Void) {
@@ -268,6 +275,11 @@ final class Poller {
 
     @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
+        if !closedEarly.isEmpty && isReportOfClosedFile(registration) {
+            collected += 1
+            ignored += 1
+            return
+        }
         noteCollected()
         if registration.pointee.watch.trigger == .oneShot {
             if registration.pointee.gate >= 0 { registration.pointee.isSpent = true } else { takeOff(registration) }

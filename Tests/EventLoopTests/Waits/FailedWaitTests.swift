@@ -4,6 +4,8 @@
 //  - A descriptor that is closed before its source is invalidated, while a duplicate of it is open, does not spin the wait: the loop
 //    makes a new base, says which source it was, and serves the others.
 //  - A descriptor that is closed before its source is invalidated, without a duplicate, costs a sweep and nothing else.
+//  - It does not bring back a deadline that has come.
+//  - A nested run does not wait while sources of the batch around it are to be failed.
 //  - With select, one closed descriptor is one source's failure.
 
 import CLibevent
@@ -165,27 +167,6 @@ import Darwin
         }
     }
 
-    @Test func `on a base with a C library's events the library says at once whose descriptor was closed too early`() async {
-        // The handler belongs to the process.
-        await #expect(processExitsWith: .success) {
-            let trace = Trace()
-            RunLoop.setLibeventLogHandler { severity, message in
-                trace.add("\(severity) \(message.contains("\"hasty\"")) \(message.contains("720"))")
-            }
-            try onFreshThread { loop in
-                loop.withEventBase { _ in }
-                let pipe = Pipe()
-                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
-                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
-                loop.add(source)
-                _ = loop.run(for: .zero)
-                close(number)
-                source.invalidate()
-            }
-            #expect(trace.description == "warning true true")
-        }
-    }
-
     @Test func `a file left behind that becomes ready in the sleep does not spin the wait`() throws {
         let (result, processorTime) = try onFreshThread { loop in
             let alive = loop.keepAlive()
@@ -209,6 +190,34 @@ import Darwin
         }
         #expect(result == .timedOut)
         #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `a descriptor closed too early does not bring back a deadline that has come`() async {
+        // In a process of its own: a child that another test starts has duplicates of everything until it runs its program.
+        await #expect(processExitsWith: .success) {
+            let waits = try onFreshThread { loop in
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                let number = FailedWaitTests.onlyDescriptor()
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: .edge) { _, _ in }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                // From here on the timer descriptor has expired, and nobody reads it.
+                FailedWaitTests.sleepOnce(loop)
+                close(number)
+                source.invalidate()
+                let before = loop.statistics.waits
+                let other = plainThread {
+                    try waitUntilAsleep(loop)
+                    loop.stop()
+                }
+                loop.run()
+                let waits = loop.statistics.waits - before
+                try other.join()
+                return waits
+            }
+            #expect(waits <= 3, "\(waits) waits")
+        }
     }
 
     @Test func `descriptors closed too early without a duplicate repeat no edge and cost no source anything`() async {
@@ -240,10 +249,45 @@ import Darwin
             #expect(calls == 50)
         }
     }
+
+    // MARK: Owners to be failed
+
+    @Test(arguments: [false, true])
+    func `a run nested between the discovery of a reused number and its source's failure does not wait`(hosts: Bool) throws {
+        let outcome = try onFreshThread { loop in
+            let trace = Trace()
+            if hosts { loop.withEventBase { _ in } }
+            let (old, new, other) = (Pipe(), Pipe(), Pipe())
+            let number = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 800)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("called") }
+            source.onInvalidation {
+                trace.add("let go")
+                loop.stop()
+            }
+            loop.add(source)
+            loop.add(
+                try readSource(other) { _ in
+                    trace.add("other:\(other.readAll())")
+                    old.readAll()
+                    trace.add("nested:\(loop.run(for: patience))")
+                    loop.stop()
+                })
+            _ = loop.run(for: .zero)
+            precondition(dup2(new.readEnd, number) == number)
+            // In this order: the kernel reports first what became ready first.
+            old.write("x")
+            other.write("y")
+            trace.add("\(loop.run(for: patience))")
+            source.invalidate()
+            close(number)
+            return trace.description
+        }
+        #expect(outcome == "other:y let go nested:stopped stopped")
+    }
 }
 
 /// The processor time of the calling thread, in nanoseconds.
-private func threadTime() -> Int {
+func threadTime() -> Int {
     var time = timespec()
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
     return time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -1,0 +1,183 @@
+// Files that were left behind in the kernel's set, on a base that C libraries have events on (semantics 4.17; decision 14):
+//  - One that was left behind before the first C library came does not spin the wait: the base is made anew before anybody else knows it.
+//  - One that is left behind later: the library says once whose descriptor it was. The loop asks every 10 ms until the file has left the
+//    kernel's set, serves everything, and the file calls no other source.
+//
+// Tests/FaultProbe/LeftBehind.swift has the same for a process that has no descriptors for a new base.
+
+import CLibevent
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+#if os(Linux)
+@Suite struct LeftBehindTests {
+    @Test func `a file left behind before a C library comes to the base does not spin the wait`() throws {
+        let (result, processorTime) = try onFreshThread { loop in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let pipe = Pipe()
+            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 760)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+            loop.add(source)
+            _ = loop.run(for: .zero)
+            close(number)
+            source.invalidate()
+            loop.withEventBase { _ in }
+            pipe.write("x")
+            let before = threadTime()
+            let result = loop.run(for: .milliseconds(300))
+            return (result, threadTime() - before)
+        }
+        #expect(result == .timedOut)
+        #expect(processorTime < 15_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `on a base with a C library's events the library says at once whose descriptor was closed too early`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            RunLoop.setLibeventLogHandler { severity, message in
+                trace.add("\(severity) \(message.contains("\"hasty\"")) \(message.contains("720"))")
+            }
+            try onFreshThread { loop in
+                loop.withEventBase { _ in }
+                let pipe = Pipe()
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
+                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
+                loop.add(source)
+                _ = loop.run(for: .zero)
+                close(number)
+                source.invalidate()
+            }
+            #expect(trace.description == "warning true true")
+        }
+    }
+
+    @Test func `on a base with a C library's events a file left behind neither spins the wait nor delays anything for long`() throws {
+        let (outcome, processorTime, restless, quiet) = try onFreshThread { loop in
+            let trace = Trace()
+            var guest: OpaquePointer?
+            loop.withEventBase { guest = makeTimer($0, trace) }
+            defer { event_free(guest) }
+            var pipe: Pipe? = Pipe()
+            let other = Pipe()
+            let number = fcntl(pipe!.readEnd, F_DUPFD_CLOEXEC, 820)
+            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("called") }
+            loop.add(source)
+            loop.add(
+                try readSource(other) { _ in
+                    trace.add("other:\(other.readAll())")
+                    loop.stop()
+                })
+            _ = loop.run(for: .zero)
+            close(number)
+            source.invalidate()
+            pipe!.write("x")
+            let (time, switches) = (threadTime(), voluntarySwitches())
+            var wait = timeval(tv_sec: 0, tv_usec: 50_000)
+            event_add(guest, &wait)
+            trace.add("\(loop.run(for: .milliseconds(300)))")
+            let (used, restless) = (threadTime() - time, voluntarySwitches() - switches)
+            other.write("y")
+            trace.add("\(loop.run(for: patience))")
+            let stopper = plainThread {
+                try waitUntilAsleep(loop)
+                loop.stop()
+            }
+            trace.add("\(loop.run(for: patience))")
+            try stopper.join()
+            // When the last duplicate is closed, the file leaves the kernel's set, and the loop sleeps again.
+            pipe = nil
+            _ = loop.run(for: .milliseconds(500))
+            let after = voluntarySwitches()
+            _ = loop.run(for: .milliseconds(300))
+            return (trace.description, used, restless, voluntarySwitches() - after)
+        }
+        #expect(outcome == "guest timedOut other:y stopped stopped")
+        // A wait that spins takes all of the 300 ms that it can get.
+        #expect(processorTime < 60_000_000, "\(processorTime) ns")
+        #expect(restless <= 60, "\(restless) sleeps in 300 ms")
+        #expect(quiet <= 10, "\(quiet) sleeps in 300 ms")
+    }
+
+    @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
+    func `on a base with a C library's events a file left behind does not call the source that has its number now`(
+        trigger: RunLoop.DescriptorSource.Trigger
+    ) throws {
+        let (outcome, processorTime) = try onFreshThread { loop in
+            let trace = Trace()
+            loop.withEventBase { _ in }
+            let (old, new) = (Pipe(), Pipe())
+            let number = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 840)
+            let first = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("old") }
+            first.onInvalidation { trace.add("let go") }
+            loop.add(first)
+            _ = loop.run(for: .zero)
+            precondition(dup2(new.readEnd, number) == number)
+            let second = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: trigger) { _, _ in
+                trace.add("new:\(new.readAll())")
+                loop.stop()
+            }
+            loop.add(second)
+            old.write("x")
+            let before = threadTime()
+            trace.add("\(loop.run(for: .milliseconds(300)))")
+            let used = threadTime() - before
+            new.write("y")
+            trace.add("\(loop.run(for: patience))")
+            second.invalidate()
+            close(number)
+            return (trace.description, used)
+        }
+        #expect(outcome == "let go timedOut new:y stopped")
+        #expect(processorTime < 60_000_000, "\(processorTime) ns")
+    }
+
+    @Test func `on a base with a C library's events the library says once which source lost its number`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
+            let trace = Trace()
+            RunLoop.setLibeventLogHandler { severity, message in
+                trace.add("\(severity) \(message.contains("\"hasty\"")) \(message.contains("860"))")
+            }
+            try onFreshThread { loop in
+                loop.withEventBase { _ in }
+                let (old, new) = (Pipe(), Pipe())
+                let number = fcntl(old.readEnd, F_DUPFD_CLOEXEC, 860)
+                let first = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
+                loop.add(first)
+                _ = loop.run(for: .zero)
+                precondition(dup2(new.readEnd, number) == number)
+                let second = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+                loop.add(second)
+                old.write("x")
+                _ = loop.run(for: .milliseconds(50))
+                second.invalidate()
+                close(number)
+                _ = loop.run(for: .milliseconds(50))
+            }
+            #expect(trace.description == "warning true true")
+        }
+    }
+}
+
+/// A C library's timer, which writes "guest" when it fires.
+private func makeTimer(_ base: OpaquePointer, _ trace: Trace) -> OpaquePointer? {
+    event_new(
+        base, -1, 0, { Unmanaged<Trace>.fromOpaque($2!).takeUnretainedValue().add("guest") }, Unmanaged.passUnretained(trace).toOpaque())
+}
+
+/// How often the calling thread has slept.
+private func voluntarySwitches() -> Int {
+    var usage = rusage()
+    getrusage(1, &usage)  // RUSAGE_THREAD, which Glibc's overlay does not show
+    return usage.ru_nvcsw
+}
+#endif
