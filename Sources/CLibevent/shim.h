@@ -1,9 +1,9 @@
 #ifndef EVENTLOOP_CLIBEVENT_SHIM_H
 #define EVENTLOOP_CLIBEVENT_SHIM_H
 
-// First of all, on Linux: libevent's event-config.h defines _GNU_SOURCE. Read before glibc has fixed its
-// feature set, that gives fd_set other members in this module than in Glibc, and the build fails in odd
-// places. features.h fixes the set. Can go when event-config.h stops defining feature-test macros.
+// Must be first on Linux: libevent's event-config.h defines _GNU_SOURCE. If it is read before glibc has fixed its feature set, fd_set has
+// other members in this module than in Glibc, and the build fails in unrelated places. features.h fixes the set. Remove this when
+// event-config.h no longer defines feature-test macros.
 #if defined(__linux__)
 #include <features.h>
 #include <sys/select.h>
@@ -16,11 +16,11 @@
 #include <event2/listener.h>
 #include <event2/util.h>
 
-// Makes an event an internal one, as libevent's own are: its callback is called at its level and is not counted, so that libevent goes on
-// to the less urgent levels in the same round (libevent: "all of the events we processed were internal. Continue."), and it is left out of
-// the number of added events. libevent has no function for it. The flag (EVLIST_INTERNAL) stands in the first member of `struct event`,
-// which event2/event_struct.h publishes; that header is not included here because it would make the type of every pointer to an event
-// another one for Swift. `Poller.hostForeignEvents` checks that it worked.
+// Makes an event internal, like libevent's own. libevent calls its callback at its level but does not count it, and so continues with the
+// less urgent levels in the same round ("all of the events we processed were internal. Continue."). The event is also left out of the
+// number of added events. libevent has no function for this. The flag (EVLIST_INTERNAL) is in the first member of `struct event`, which
+// event2/event_struct.h publishes. That header is not included here, because it would change the type of every pointer to an event in
+// Swift. `Poller.hostForeignEvents` checks that it worked.
 struct clibevent_callback_head {
     void *next, **previous;
     short flags;

@@ -1,8 +1,8 @@
-// Counts what is taken from the heap, by standing in front of glibc's allocator.
+// Counts allocations, by replacing glibc's allocator with functions that forward to it.
 //
-// A definition of malloc in the program is the one that every shared library gets as well ("Replacing malloc", glibc manual), and
+// A definition of malloc in the program is also the one that every shared library uses ("Replacing malloc", glibc manual), and
 // the __libc_ names are what glibc exports for forwarding. Every allocation function must be replaced, not some.
-// A sanitizer brings its own allocator, which must not be hidden: nothing is counted there.
+// A sanitizer has its own allocator, which must not be replaced: nothing is counted there.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"
@@ -33,7 +33,7 @@ extern void *__libc_valloc(size_t);
 extern void *__libc_pvalloc(size_t);
 extern void __libc_free(void *);
 
-// What a block takes from the heap: its usable part and the word in front of it.
+// The heap memory of a block: its usable part and the word before it.
 static inline int64_t footprint(void *block) { return (int64_t)malloc_usable_size(block) + (int64_t)sizeof(size_t); }
 
 static inline bool is_counting(void) { return atomic_load_explicit(&counting, memory_order_relaxed); }
@@ -70,7 +70,7 @@ void *realloc(void *old, size_t size) {
     if (!is_counting()) return __libc_realloc(old, size);
     int64_t before = old ? footprint(old) : 0;
     void *block = took(__libc_realloc(old, size), size);
-    // The old block is gone if there is a new one, and if a size of 0 asked for its end.
+    // The old block is freed if there is a new one, or if the size is 0.
     if (block || size == 0) add(&live_bytes, -before);
     return block;
 }

@@ -63,7 +63,7 @@ static void send_request(int connection) {
     need(write(connection, request, sizeof request) == sizeof request, "sending a request");
 }
 
-// Goes on until `answers` have come, and leaves one request on its way on each connection.
+// Continues until `answers` have come, and leaves one request in flight on each connection.
 static void drive(int poller, int64_t answers) {
     struct epoll_event ready[256];
     while (answers > 0) {

@@ -3,7 +3,7 @@
 
 #include <event2/event.h>
 
-// A base that only its own thread touches: libevent's fastest, also after `evthread_use_pthreads`.
+// A base that only its own thread uses: libevent's fastest, even after `evthread_use_pthreads`.
 static inline struct event_base *unlocked_base(void) {
     struct event_config *config = event_config_new();
     event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
@@ -16,7 +16,7 @@ static inline struct timeval timeval_of(int64_t nanoseconds) {
     return (struct timeval){.tv_sec = nanoseconds / 1000000000, .tv_usec = nanoseconds % 1000000000 / 1000};
 }
 
-// Polls once and does not poll again after the callbacks, which NOBLOCK alone would.
+// Polls once. With NOBLOCK alone, libevent would poll again after the callbacks.
 enum { ONE_PASS = EVLOOP_ONCE | EVLOOP_NONBLOCK };
 
 #endif

@@ -11,7 +11,7 @@
 struct cascade {
     struct event_base *base;
     struct perf_ring *ring;
-    // What the last wait has found, when handlers are called after it.
+    // The events of the last wait, if handlers are called after it.
     struct station *first, **end;
 };
 
@@ -38,8 +38,8 @@ static void collected(evutil_socket_t descriptor, short what, void *argument) {
 
 static void run_at_once(struct cascade *cascade) { event_base_loop(cascade->base, 0); }
 
-// The least that a loop with steps between its waits does: one wait at a time, and handlers that are called when it is over, where they may
-// run the loop again.
+// The least work of a loop with steps between its waits: one wait at a time, and handlers that are called after it, where they may run the
+// loop again.
 static void run_in_passes(struct cascade *cascade) {
     for (bool is_over = false; !is_over;) {
         cascade->first = NULL;

@@ -1,4 +1,4 @@
-// W8 on raw libevent: what a descriptor event and a timer take from the heap.
+// W8 on raw libevent: the heap memory of a descriptor event and of a timer.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"

@@ -16,7 +16,7 @@ static void hit(evutil_socket_t descriptor, short what, void *argument) {
 void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample) {
     struct event_base *base = unlocked_base();
     struct perf_countdown countdown = {0};
-    // As in every real loop, something is registered; without it libevent would not even poll.
+    // Every real loop has something registered; otherwise libevent would not even poll.
     int descriptor = perf_idle_descriptor();
     struct event *idle = event_new(base, descriptor, EV_READ | EV_PERSIST, hit, &countdown);
     event_add(idle, NULL);
@@ -53,7 +53,7 @@ static void nest(evutil_socket_t descriptor, short what, void *argument) {
     perf_end(nesting->sample);
 }
 
-// A base cannot be entered again, so a mode is a second base that holds the same descriptors.
+// A base cannot be entered again, so a mode is a second base with the same descriptors.
 void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *sample) {
     struct event_base *outer = unlocked_base(), *inner = unlocked_base();
     struct perf_countdown countdown = {0};
@@ -84,7 +84,7 @@ static void hooked(void *argument) { ((struct perf_countdown *)argument)->remain
 
 void peer_function_pointers(int hooks, long ops, struct perf_sample *sample) {
     struct perf_countdown countdown = {0};
-    // Volatile, or the compiler would see through the table.
+    // Volatile, because otherwise the compiler would optimise the table away.
     volatile hook *table = calloc((size_t)hooks, sizeof *table);
     for (int index = 0; index < hooks; index++) table[index] = hooked;
     perf_begin(sample);

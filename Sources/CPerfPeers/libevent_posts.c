@@ -98,7 +98,7 @@ struct player {
     struct event *event;
     int own, other;
     int processor;
-    long remaining;  // of the one who counts; the other plays until it is stopped
+    long remaining;  // of the player who counts; the other plays until it is stopped
     bool counts;
 };
 
@@ -135,7 +135,7 @@ static void play(void *argument) {
     release(player);
 }
 
-// Both threads on `processor`; anywhere when it is negative. One operation is a round trip.
+// Both threads on `processor`, or anywhere if that is negative. One operation is a round trip.
 void peer_libevent_ping_pong(int processor, long warmup, long ops, struct perf_sample *sample) {
     int first = perf_idle_descriptor(), second = perf_idle_descriptor();
     struct player here = {.own = first, .other = second, .processor = processor, .counts = true};

@@ -39,7 +39,7 @@ static void rearm(struct bench *bench) {
     perf_end(bench->sample);
 }
 
-// Half of the timers, one after the other from a random place on; then they come back, unmeasured.
+// Cancels half of the timers, one after the other from a random place on; then adds them again, unmeasured.
 static void cancel(struct bench *bench) {
     long batch = bench->count / 2 < 5000 ? bench->count / 2 : 5000;
     for (long done = 0; done < bench->ops; done += batch) {
@@ -73,7 +73,7 @@ static void make(struct bench *bench, enum perf_timing what) {
     }
 }
 
-// One timer goes later by a microsecond at a time, and never fires.
+// One timer moves later by a microsecond at a time, and never fires.
 static void push(struct bench *bench) {
     int64_t delay = 1000000000000;
     perf_begin(bench->sample);

@@ -1,4 +1,4 @@
-// The clocks and counters that a measurement reads.
+// The clocks and counters of a measurement.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"

@@ -1,4 +1,4 @@
-// Other programs: started, waited for, timed.
+// Starts other programs, waits for them, and times them.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"
@@ -45,7 +45,7 @@ int perf_partner_start(char *const arguments[], int *process) {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) return -1;
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    // The copy has no close-on-exec, unless it is the number itself, which then has to be moved out of the way first.
+    // The copy is not close-on-exec, unless the number is the same; then it must be moved away first.
     int given = ends[1] == PERF_PARTNER_SOCKET ? fcntl(ends[1], F_DUPFD_CLOEXEC, PERF_PARTNER_SOCKET + 1) : ends[1];
     posix_spawn_file_actions_adddup2(&actions, given, PERF_PARTNER_SOCKET);
     pid_t child = -1;

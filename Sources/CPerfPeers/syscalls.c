@@ -1,4 +1,4 @@
-// Counts system calls with ptrace: no other program is needed, and no right beyond that of tracing one's own child.
+// Counts system calls with ptrace. This needs no other program, and no privilege beyond tracing one's own child.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"
@@ -16,7 +16,7 @@
 enum { REFUSED = 126, NOT_FOUND = 127 };
 
 static void become_traced(char *const arguments[], int output) {
-    // After fork in a process with threads: only what a signal handler may call, until exec.
+    // After fork in a process with threads: until exec, only functions that a signal handler may call.
     dup2(output, STDOUT_FILENO);
     if (ptrace(PTRACE_TRACEME, 0, 0, 0) != 0) _exit(REFUSED);
     raise(SIGSTOP);
@@ -41,7 +41,7 @@ static void entered(struct tracer *tracer, pid_t thread, uint64_t number) {
     }
 }
 
-// One stop of one thread: counts it if it is the beginning of a system call. What to go on with: the signal to deliver.
+// Handles one stop of one thread: counts it if it is the start of a system call. Returns the signal to deliver.
 static int stopped(struct tracer *tracer, pid_t thread, int status) {
     int signal = WSTOPSIG(status);
     if (signal == (SIGTRAP | 0x80)) {  // PTRACE_O_TRACESYSGOOD
@@ -50,7 +50,7 @@ static int stopped(struct tracer *tracer, pid_t thread, int status) {
             entered(tracer, thread, info.entry.nr);
         return 0;
     }
-    // An event (a new thread, exec), or the stop that every new thread begins with.
+    // An event (a new thread, exec), or the first stop of a new thread.
     if (status >> 16 != 0 || signal == SIGSTOP || signal == SIGTRAP) return 0;
     return signal;
 }
@@ -83,7 +83,7 @@ int perf_trace(char *const arguments[], int output, struct perf_syscalls *counts
         }
         if (WIFSTOPPED(state)) {
             int signal = stopped(&tracer, thread, state);
-            ptrace(PTRACE_SYSCALL, thread, 0, (long)signal);  // fails for a thread that is gone meanwhile
+            ptrace(PTRACE_SYSCALL, thread, 0, (long)signal);  // fails for a thread that has ended
         } else if (thread == child) {
             *status = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
             return 0;

@@ -1,6 +1,6 @@
-// Threads, and producers that begin together.
+// Threads, and producers that start together.
 //
-// Lifecycle of a gang: made by `perf_gang_start`, freed by `perf_gang_join`, both on the thread that measures.
+// Lifecycle of a gang: made by `perf_gang_start`, freed by `perf_gang_join`, both on the measuring thread.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"
@@ -45,7 +45,7 @@ void perf_pin_this_thread(int processor) {
     CPU_ZERO(&set);
     for (int index = 0; index < CPU_SETSIZE; index++)
         if (processor < 0 || index == processor) CPU_SET(index, &set);
-    sched_setaffinity(0, sizeof set, &set);  // refused where the processor does not exist: then it stays where it was
+    sched_setaffinity(0, sizeof set, &set);  // fails if the processor does not exist; then the thread stays where it was
 }
 
 struct perf_gang {

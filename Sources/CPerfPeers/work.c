@@ -1,6 +1,6 @@
-// The work of the handlers, and what it works on.
+// The work of the handlers, and its data.
 //
-// Lifecycle of a ring: made and freed by the implementation that measures, on its loop's thread; its pipes live as long.
+// Lifecycle of a ring: the measured implementation makes and frees it, on its loop's thread; its pipes live as long.
 
 #define _GNU_SOURCE
 #include "CPerfPeers.h"

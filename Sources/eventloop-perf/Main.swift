@@ -1,4 +1,4 @@
-// The entry point. The peers that need a package of their own are in Benchmarks/, which has all of this as well.
+// The entry point. Peers that need a separate package are in Benchmarks/, which also contains all of this.
 
 import Glibc
 

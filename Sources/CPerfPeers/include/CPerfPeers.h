@@ -1,5 +1,5 @@
-// What eventloop-perf does in C: measuring, counting, and the peers that a C programmer would write on raw libevent.
-// Linux only. Nothing of the library depends on it.
+// The C part of eventloop-perf: measuring, counting, and the peers as a C programmer would write them on raw libevent.
+// Linux only. No part of the library depends on it.
 
 #ifndef EVENTLOOP_CPERFPEERS_H
 #define EVENTLOOP_CPERFPEERS_H
@@ -17,15 +17,15 @@ struct perf_sample {
     int64_t wall_ns;
     int64_t cpu_ns;         // of the whole process
     int64_t thread_cpu_ns;  // of the calling thread
-    int64_t allocations;    // calls that took memory, by any thread; 0 while counting is off
+    int64_t allocations;    // allocating calls of all threads; 0 while counting is off
     int64_t allocated_bytes;
-    int64_t live_bytes;     // what the heap holds more (or less) than before, its bookkeeping included
+    int64_t live_bytes;     // the growth of the heap, including its bookkeeping
     int64_t switches;       // voluntary context switches of the calling thread: how often the kernel put it to sleep
-    bool is_ignored;        // what happens is nobody's business, the tracer's included
+    bool is_ignored;        // not measured, and not shown to a tracer
 };
 
-// Both on the same thread. Between them nothing of their own is counted: the first thing `perf_begin` reads is the last thing
-// `perf_end` reads, and the wall clock is innermost.
+// Both on the same thread. Their own work is not counted: they read the clocks and counters in opposite orders, with the wall clock
+// innermost.
 void perf_begin(struct perf_sample *sample);
 void perf_end(struct perf_sample *sample);
 
@@ -37,7 +37,7 @@ int64_t perf_thread_cpu_ns(void);
 
 // False where the C library's allocator cannot be interposed (no glibc, or a sanitizer has its own).
 bool perf_can_count_allocations(void);
-// Off until asked for, because a counted allocation is a slower one and some peers allocate at every turn.
+// Off by default, because counting slows allocations down, and some peers allocate in every operation.
 void perf_count_allocations(bool on);
 int64_t perf_allocations(void);
 int64_t perf_allocated_bytes(void);
@@ -55,33 +55,33 @@ struct perf_syscalls {
 
 // Makes `perf_begin` and `perf_end` visible to a tracer, by a system call that does not exist.
 void perf_mark_for_tracer(bool on);
-// Waits until a loop that has nothing to do sleeps; longer under a tracer, where every step takes longer.
+// Waits until an idle loop sleeps; longer under a tracer, where every step takes longer.
 void perf_let_it_sleep(void);
-// Runs a program under ptrace, its standard output going to `output`, and counts its system calls between the marks.
-// 0 and the exit status of the program, or -errno when tracing is refused.
+// Runs a program under ptrace with its standard output connected to `output`, and counts its system calls between the marks.
+// Returns 0 and the exit status of the program, or -errno if tracing is refused.
 int perf_trace(char *const arguments[], int output, struct perf_syscalls *counts, int *status);
-// Runs a program, its standard output going to `output`. 0 and its exit status, or -errno.
+// Runs a program with its standard output connected to `output`. Returns 0 and its exit status, or -errno.
 int perf_run(char *const arguments[], int output, int *status);
-// "read", "epoll_wait"; NULL for one that no event loop makes.
+// "read", "epoll_wait"; NULL for a call that no event loop makes.
 const char *perf_syscall_name(int number);
 
 // MARK: Threads
 
-// `body(context)` on a new thread. The handle is for `perf_thread_join`.
+// Calls `body(context)` on a new thread. Returns a handle for `perf_thread_join`.
 void *perf_thread_start(void (*body)(void *), void *context);
 void perf_thread_join(void *handle);
-// Binds the calling thread to one processor; -1 lets it go again.
+// Binds the calling thread to one processor; -1 unbinds it.
 void perf_pin_this_thread(int processor);
 
-// Producers that begin together: each calls `post(context, posts)` once the gate is open.
+// Producers that start together: each calls `post(context, posts)` once the gate is open.
 struct perf_gang;
 struct perf_gang *perf_gang_start(int producers, long posts, void (*post)(void *context, long posts), void *context);
 void perf_gang_open(struct perf_gang *gang);
 void perf_gang_join(struct perf_gang *gang);  // frees it
 
-// MARK: What handlers do, the same in every language
+// MARK: The work of handlers, the same for every implementation
 
-// W1. Pipes in a ring of `active` lanes; a message of 8 bytes goes round in each lane, so a pipe never holds two of them.
+// W1. Pipes in a ring of `active` lanes; a message of 8 bytes circulates in each lane, so a pipe never contains two.
 struct perf_ring {
     int pipes;
     int active;
@@ -89,10 +89,10 @@ struct perf_ring {
     int *reads, *writes;
 };
 struct perf_ring *perf_ring_make(int pipes, int active);
-void perf_ring_kick(struct perf_ring *ring);  // puts the messages in
+void perf_ring_kick(struct perf_ring *ring);  // sends the first messages
 void perf_ring_free(struct perf_ring *ring);
 
-// Sends the message on. True when this was the last delivery that was asked for.
+// Sends the message to the next pipe. Returns true if this was the last requested delivery.
 static inline bool perf_ring_pass(struct perf_ring *ring, int index) {
     int64_t message = 0;
     int next = index + ring->active;
@@ -100,14 +100,14 @@ static inline bool perf_ring_pass(struct perf_ring *ring, int index) {
     (void)!write(ring->writes[next], &message, sizeof message);
     return --ring->remaining == 0;
 }
-// Takes it, and sends it on.
+// Reads the message and sends it to the next pipe.
 static inline bool perf_ring_step(struct perf_ring *ring, int index) {
     int64_t message;
     (void)!read(ring->reads[index], &message, sizeof message);
     return perf_ring_pass(ring, index);
 }
 
-// W2, W4, W6. A number of calls to wait for. Counted by the loop's thread; others may read how many are left.
+// W2, W4, W6. A number of calls to wait for. The loop's thread counts; others may read how many are left.
 struct perf_countdown { long remaining; };
 struct perf_countdown *perf_countdown_make(long calls);
 void perf_countdown_free(struct perf_countdown *countdown);
@@ -136,19 +136,19 @@ static inline int64_t perf_random_delay(uint64_t *state) {
 // W3d. The delays of a run, 1 to 20 ms, each measured alone on an idle loop.
 static inline int64_t perf_short_delay(uint64_t *state) { return 1000000 + (int64_t)(perf_random(state) % 19000000); }
 
-// W6, W8. Descriptors that never become ready; -1 ends the process with a sentence when there are too few.
+// W6, W8. Descriptors that never become ready; if there are too few, the process ends with a message.
 int perf_idle_descriptor(void);
 
-// W7. A server's listening socket on the loopback, and a client that keeps `connections` open and sends the next request on each
-// as soon as the answer is there. The client runs on a thread of its own, and says how much processor time it took.
+// W7. A server's listening socket on the loopback, and a client that keeps `connections` open and sends the next request on each as soon as
+// it has the answer. The client runs on its own thread, and reports its processor time.
 enum { PERF_MESSAGE = 64 };
 struct perf_client;
 int perf_listen(int backlog, uint16_t *port);
-int perf_accept(int listener);  // non-blocking, without Nagle's delay; -1 when nobody waits
+int perf_accept(int listener);  // non-blocking, without Nagle's delay; -1 if no client waits
 struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests);
-// Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both without the warm-up.
+// Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both exclude the warm-up.
 void perf_client_join(struct perf_client *client, struct perf_sample *sample);
-// Answers what there is to answer. False when the client is gone, in order or not.
+// Answers the requests that have arrived. Returns false if the client has disconnected or failed.
 static inline bool perf_echo(int descriptor) {
     char bytes[4096];
     ssize_t count = read(descriptor, bytes, sizeof bytes);
@@ -156,22 +156,22 @@ static inline bool perf_echo(int descriptor) {
     return count > 0 || (count < 0 && errno == EAGAIN);
 }
 
-// W8. Starts a program, waits for its end, and says how long both took; -1 when it cannot be started or fails.
+// W8. Starts a program and waits for its end. Returns the time that both took, or -1 if it cannot be started or fails.
 int64_t perf_start_and_wait_ns(const char *path);
 
-// W10. A second process: this program again, with `arguments`, and one end of a socket pair as its descriptor 3. -1 when that fails.
+// W10. A second process: this program again, with `arguments`, and one end of a socket pair as its descriptor 3. -1 on failure.
 enum { PERF_PARTNER_SOCKET = 3 };
 int perf_partner_start(char *const arguments[], int *process);
-// Waits until the partner says that it is ready, by a byte. False when it has gone instead.
+// Waits for the byte by which the partner reports that it is ready. Returns false if the partner has ended.
 bool perf_partner_is_ready(int socket);
 void perf_partner_say_ready(void);
-// Closes the socket, which is how the partner is told to end, and waits for that.
+// Closes the socket, which makes the partner end, and waits for that.
 void perf_partner_end(int socket, int process);
 
-// MARK: Raw libevent. All bases without a lock, except where other threads post to them.
+// MARK: Raw libevent. Bases have no lock, unless other threads post to them.
 
 void peer_libevent_cascade(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
-// The same, one wait at a time and with handlers called after it: the floor of a loop with steps between its waits.
+// The same with one wait at a time and handlers called after it: the floor of a loop with steps between its waits.
 void peer_libevent_cascade_in_passes(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
 enum perf_posting { PERF_POST_FREE, PERF_POST_HELD, PERF_DRAIN_HELD, PERF_POST_SLEEPING };
 void peer_libevent_post(int producers, enum perf_posting how, long ops, struct perf_sample *sample);
@@ -181,7 +181,7 @@ void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct p
 void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample);
 void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *sample);
-// W10: one end answers what it reads until the other is closed; the other sends and counts.
+// W10: one end answers until the other is closed; the other sends and counts.
 void peer_libevent_socket_answer(int socket);
 void peer_libevent_socket_ask(int socket, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample);
@@ -190,7 +190,7 @@ void peer_libevent_hold_timers(long count, struct perf_sample *sample);
 
 // The floor of W3d: one timerfd and one epoll. Lateness of each timer, in nanoseconds.
 void peer_timerfd_lateness(long count, int64_t *lateness);
-// The floor of W5: function pointers called in a row.
+// The floor of W5: calls of function pointers.
 void peer_function_pointers(int hooks, long ops, struct perf_sample *sample);
 
 // MARK: Inline

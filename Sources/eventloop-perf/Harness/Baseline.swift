@@ -1,4 +1,4 @@
-// The counts that are committed, and what a new count says about them: pure, and tested.
+// The committed counts, and the comparison of new counts with them. Pure, and tested.
 
 struct Baseline: Equatable {
     struct Entry: Equatable {
@@ -10,13 +10,13 @@ struct Baseline: Equatable {
     }
 
     struct Comparison: Equatable {
-        /// Why the check fails.
+        /// The reasons for which the check fails.
         var failures: [String] = []
-        /// What got better, and should be written down so that it stays.
+        /// Counts that fell, and should be recorded in the baseline.
         var hints: [String] = []
     }
 
-    /// In the order of their names, so that a change shows as a change of lines.
+    /// Sorted by name, so that a change shows as a change of lines.
     let entries: [Entry]
 
     init(_ entries: [Entry]) { self.entries = entries.sorted { $0.key < $1.key } }
@@ -52,10 +52,10 @@ struct Baseline: Equatable {
 
     // MARK: Comparing
 
-    /// Some counts are divided by operations that include one or two odd ones; a whole call or allocation more is far above this.
+    /// Some runs include one or two unusual operations. One more call or allocation for each operation is far above this tolerance.
     static func tolerance(for value: Double) -> Double { max(0.02, abs(value) * 0.01) }
 
-    /// - Parameter mayLack: this is a part only, so what stands in `committed` alone is no failure.
+    /// - Parameter mayLack: if true, these are only some of the counts, so a count that is only in `committed` is no failure.
     func compared(to committed: Baseline, mayLack: Bool = false) -> Comparison {
         var comparison = Comparison()
         let old = Dictionary(committed.entries.map { ($0.key, $0.value) }) { first, _ in first }

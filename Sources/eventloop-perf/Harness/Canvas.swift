@@ -32,7 +32,7 @@ struct Canvas {
 
     mutating func label(_ name: String, title: String) {
         text(name, x: 0, style: "name")
-        // The name has a column of its own; what does not fit behind it stands in full in the other chart.
+        // The name has its own column. Text that does not fit beside it is complete in the other chart.
         let room = 40
         text(title.count > room ? String(title.prefix(room - 1)) + "…" : title, x: 200, style: "dim")
     }
@@ -40,7 +40,7 @@ struct Canvas {
     mutating func heading(_ name: String, _ title: String) {
         text(name, x: 0, style: "name")
         text(title, x: 200, style: "dim")
-        // A bar's line may not cross the words.
+        // A bar must not cross the text.
         nextLine()
     }
 
@@ -50,12 +50,12 @@ struct Canvas {
 
     mutating func bar(_ ratio: Double, style: String) {
         let (one, end) = (scale.x(1), scale.x(ratio))
-        // What equals the line is still there to be seen.
+        // A value on the line must still be visible.
         let length = max(abs(end - one), 2)
         elements.append(
             "<rect x=\"\(fixed(min(one, end)))\" y=\"\(fixed(y + 3))\" width=\"\(fixed(length))\" height=\"12\" class=\"\(style)\"/>")
         guard !scale.contains(ratio) else { return }
-        // The bar goes on beyond the scale.
+        // The bar extends beyond the scale.
         let tip = ratio > 1 ? end + 7 : end - 7
         elements.append(
             "<polygon points=\"\(fixed(end)),\(fixed(y + 3)) \(fixed(end)),\(fixed(y + 15)) \(fixed(tip)),\(fixed(y + 9))\" class=\"\(style)\"/>"
@@ -71,7 +71,7 @@ struct Canvas {
     mutating func nextLine() { y += Self.lineHeight }
     mutating func gap() { y += 8 }
 
-    /// - Parameter axis: the ratios that are named above.
+    /// - Parameter axis: the ratios labelled above the chart.
     func svg(axis: [String]) -> String {
         let height = y + 6
         let grid = axis.map { name -> String in

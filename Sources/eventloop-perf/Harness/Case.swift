@@ -1,18 +1,18 @@
-// What is measured: a case is one row of the report, and its contenders do the same work on different loops.
+// Cases: a case is one row of the report, and its contenders do the same work on different loops.
 
 import CPerfPeers
 
-/// One workload with its parameters, and everybody who can do it.
+/// One workload with its parameters, and its contenders.
 struct Case: Sendable {
-    /// "W1.n100.a1". The part before the first point is the workload.
+    /// For example "W1.n100.a1". The part before the first point is the workload.
     let id: String
     let title: String
     let metric: Metric
     let amount: Amount
     let goals: [Goal]
-    /// Takes seconds to set up; `--quick` passes it over.
+    /// The setup takes seconds; `--quick` skips the case.
     let isHeavy: Bool
-    /// What the counts baseline holds of our own contender.
+    /// The counts of our own contender that the baseline contains.
     let gated: Set<Count>
     var contenders: [Contender]
 
@@ -30,13 +30,13 @@ struct Case: Sendable {
 
 /// One implementation of a case.
 struct Contender: Sendable {
-    /// The library that a goal is about.
+    /// The library to which a goal applies.
     static let ours = "eventloop"
 
     let name: String
-    /// Fewer than the case's, for those whose operations take very long.
+    /// Fewer operations than the case's, for contenders whose operations take very long.
     let maximum: Int
-    /// Does `ops` operations on a loop of its own; setting up and tearing down are not measured.
+    /// Does `ops` operations on a loop of its own. Setup and teardown are not measured.
     let measure: @Sendable (_ ops: Int) -> Measurement
 
     init(_ name: String, maximum: Int = .max, measure: @escaping @Sendable (_ ops: Int) -> Measurement) {
@@ -44,17 +44,17 @@ struct Contender: Sendable {
     }
 }
 
-/// What a figure is about. All but `value` are per operation.
+/// The kind of a figure. All but `value` are for each operation.
 enum Metric: Sendable {
     case wall, processorTime, heapBytes
-    /// The implementation says what it found, in nanoseconds.
+    /// The implementation measures the value itself, in nanoseconds.
     case value
 
     var unit: String { self == .heapBytes ? "B" : "ns" }
 }
 
 enum Amount: Sendable {
-    /// As many operations as fill the time of a run, up to this many.
+    /// As many operations as fit into the time of a run, but at most this many.
     case upTo(Int)
     case fixed(full: Int, quick: Int)
 }
@@ -69,16 +69,16 @@ struct Goal: Sendable {
     }
 }
 
-/// What is counted, and never timed.
+/// Quantities that are counted, not timed.
 enum Count: String, Sendable, CaseIterable {
     case allocations, bytes
     case systemCalls = "system-calls"
     case wakeUps = "wake-ups"
-    /// The heap's growth: what an item costs while it lives.
+    /// The growth of the heap: the memory of an item while it lives.
     case heap
 }
 
-/// What one run of one contender found.
+/// The result of one run of one contender.
 struct Measurement: Sendable {
     var sample = perf_sample()
     var ops: Int

@@ -1,8 +1,8 @@
-// A page that shows at a glance who is faster: no script, nothing to fetch.
+// A page that shows at a glance who is faster. It has no scripts, and loads nothing.
 //
-// First the goals, each as what was reached in relation to what was wanted; then everybody's figures, each in relation to one peer that
-// the case has (raw libevent nearly always). Both scales are logarithmic: as far to the left of the line is as many times better as the
-// same distance to the right is worse.
+// The first chart has the goals: for each, the result relative to the goal. The second has all figures, each relative to one peer of the
+// case (nearly always raw libevent). Both scales are logarithmic: a distance to the left of the line is as many times better as the same
+// distance to the right is worse.
 
 enum Chart {
     private static let labels = 500.0
@@ -81,7 +81,7 @@ enum Chart {
         return canvas.svg(axis: ["0.01", "0.1", "1", "10", "100"])
     }
 
-    /// Whom the others are compared with: raw libevent, or else the peer of a goal, or else anybody.
+    /// The peer with which the others are compared: raw libevent; otherwise the peer of a goal; otherwise any peer.
     private static func base(of result: CaseResult) -> (name: String, median: Double)? {
         let names = ["libevent"] + result.measured.goals.flatMap(\.peers) + result.contenders.map(\.name).filter { $0 != Contender.ours }
         for name in names {

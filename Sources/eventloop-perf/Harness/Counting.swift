@@ -1,7 +1,7 @@
-// `--counts`: what an operation takes from the heap and from the kernel. Counts do not drift, so they can be checked anywhere.
+// `--counts`: the allocations and system calls of an operation. Counts do not drift, so they can be checked on any machine.
 //
-// Every implementation runs in a process of its own, once with its allocations counted and once under ptrace, because a traced process
-// sleeps at every system call and would count that as well.
+// Every implementation runs in a process of its own, once to count allocations and once under ptrace. A traced process sleeps at every
+// system call, which would be counted as well.
 
 import CPerfPeers
 import Glibc
@@ -39,7 +39,7 @@ struct Counting {
 
     private func check(_ counted: Baseline, against path: String) throws(PerfError) {
         let committed = try Baseline(text: Terminal.read(path))
-        // What was not counted on purpose is not missed.
+        // Counts that were left out on purpose are not missing.
         let isPart = !options.filters.isEmpty || options.mayLackTracing
         let comparison = counted.compared(to: committed, mayLack: isPart)
         for sentence in comparison.hints { Terminal.line(sentence) }
@@ -77,7 +77,7 @@ struct CountedRun {
         systemCallNames = Self.names(traced.calls, ops: tracedOps)
     }
 
-    /// Few enough for a tracer, many enough that what happens once does not show.
+    /// Few enough for a tracer, and enough that single events do not matter.
     private static func ops(_ measured: Case, _ contender: Contender) -> Int {
         switch measured.amount {
         case .upTo(let limit): min(limit / 2, contender.maximum, 2_000)
@@ -107,7 +107,7 @@ struct CountedRun {
     }
 }
 
-/// This program once more, for one run.
+/// Starts this program again, for one run.
 private struct Child {
     let output: String
     var calls = perf_syscalls()
@@ -128,7 +128,7 @@ private struct Child {
         let words = ([Terminal.ownPath] + arguments).map { strdup($0) } + [nil]
         defer { for word in words { free(word) } }
         var status: Int32 = 0
-        // The output of a single run is one line, which a pipe holds while nobody reads.
+        // The output of a single run is one line, which fits into the pipe before anybody reads it.
         let code = isTraced ? perf_trace(words, ends[1], &calls, &status) : perf_run(words, ends[1], &status)
         close(ends[1])
         output = Terminal.readToEnd(of: ends[0])

@@ -1,14 +1,14 @@
 // Numbers for people: no locale, no Foundation.
 
 enum Format {
-    /// Three significant digits, or all before the point: "0.00", "9.71", "43.2", "1,907".
+    /// Three significant digits, or all digits before the point: "0.00", "9.71", "43.2", "1,907".
     static func number(_ value: Double) -> String {
         guard value.isFinite else { return "–" }
         let size = abs(value)
         return fixed(value, digits: size < 9.995 ? 2 : size < 99.95 ? 1 : 0)
     }
 
-    /// As `number`, and two digits of what is smaller than a hundredth: "0.0034".
+    /// Like `number`, but with two digits for values below a hundredth: "0.0034".
     static func ratio(_ value: Double) -> String {
         value > 0 && value < 0.00995 ? fixed(value, digits: value < 0.000_995 ? 5 : 4) : number(value)
     }

@@ -1,4 +1,4 @@
-// Everything that was measured, for programs.
+// All results, for programs.
 
 import Glibc
 
@@ -30,13 +30,13 @@ enum JSON {
         return String((value * 1_000).rounded() / 1_000)
     }
 
-    /// Names are ours, so that the quote and the backslash are all that could disturb.
+    /// The names are ours, so only the quote and the backslash need escaping.
     private static func string(_ text: String) -> String {
         "\"" + text.flatMap { $0 == "\"" || $0 == "\\" ? "\\\($0)" : String($0) } + "\""
     }
 }
 
-/// What figures depend on.
+/// The environment on which figures depend.
 enum Machine {
     static var name: String {
         let processors = sysconf(Int32(_SC_NPROCESSORS_ONLN))

@@ -53,7 +53,7 @@ struct Options {
         var counts = false
         var rest = Array(arguments)[...]
         while let argument = rest.popFirst() {
-            // `--ops 10` and `--ops=10` alike.
+            // Accepts `--ops 10` and `--ops=10`.
             let parts = argument.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = String(parts[0])
             let attached = parts.count > 1 ? String(parts[1]) : nil
@@ -81,7 +81,7 @@ struct Options {
             case "--quick" where attached == nil: options.isQuick = true
             case "--counts" where attached == nil: counts = true
             case "--without-system-calls" where attached == nil: options.mayLackTracing = true
-            case "--count-allocations" where attached == nil: options.countsAllocations = true  // by --counts, of its children
+            case "--count-allocations" where attached == nil: options.countsAllocations = true  // `--counts` passes it to its children
             case "--mark-for-tracer" where attached == nil: options.marksForTracer = true
             case "--list" where attached == nil: return .list
             case "--help" where attached == nil, "-h" where attached == nil: return .help

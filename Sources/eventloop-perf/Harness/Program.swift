@@ -1,11 +1,11 @@
-// What the program does with its options, whichever contenders there are.
+// Runs the program with its options, for any set of contenders.
 
 import CPerfPeers
 import Glibc
 
 enum Program {
-    /// - Parameter catalog: the cases, with all contenders that this program has.
-    /// - Parameter missing: peers that were left out of this build, each with the reason.
+    /// - Parameter catalog: the cases, with all contenders of this program.
+    /// - Parameter missing: peers that this build lacks, each with the reason.
     static func run(catalog: [Case], missing: [String] = []) -> Int32 {
         if W10MessagePort.servedAsPartner(CommandLine.arguments) { return 0 }
         do throws(PerfError) {

@@ -1,7 +1,7 @@
 // The table on the terminal.
 
 enum Report {
-    /// Says how to read what follows.
+    /// Explains how to read the table.
     static let head = """
         Nanoseconds an operation unless it says otherwise, median of interleaved rounds; ± is half the distance between the quartiles.
         The figure in brackets is ours divided by the peer's: below 1 we are faster.

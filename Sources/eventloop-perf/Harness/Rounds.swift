@@ -1,8 +1,8 @@
-// Interleaved rounds: whoever is measured shares the machine's good and bad moments with all the others.
+// Interleaved rounds: all contenders share the machine's good and bad moments.
 
 import CPerfPeers
 
-/// What all rounds found about one case.
+/// The results of all rounds of one case.
 struct CaseResult: Sendable {
     let measured: Case
     /// In the order of the case's contenders.
@@ -11,7 +11,7 @@ struct CaseResult: Sendable {
     func spread(_ name: String) -> Spread? { contenders.first { $0.name == name }.flatMap { Spread($0.figures) } }
     var ours: Spread? { spread(Contender.ours) }
 
-    /// Ours in relation to a peer: the ratio of the medians. Below 1 we are faster.
+    /// The ratio of our median to a peer's. Below 1 we are faster.
     func ratio(to peer: String) -> Double? {
         guard let ours, let other = spread(peer), other.median > 0 else { return nil }
         return ours.median / other.median
@@ -19,7 +19,7 @@ struct CaseResult: Sendable {
 
     enum Verdict: String, Sendable { case met, missed, unknown }
 
-    /// The best of the goal's peers that took part, our ratio to it, and whether that is enough.
+    /// The best of the goal's peers that took part, our ratio to it, and whether the goal is met.
     func judge(_ goal: Goal) -> (peer: String, ratio: Double, verdict: Verdict)? {
         let ratios = goal.peers.compactMap { peer in ratio(to: peer).map { (peer, $0) } }
         guard let worst = ratios.max(by: { $0.1 < $1.1 }) else { return nil }
@@ -29,7 +29,7 @@ struct CaseResult: Sendable {
 
 struct Rounds {
     let count: Int
-    /// How long one run of one contender should take.
+    /// The intended duration of one run of one contender.
     let nanosecondsPerRun: Double
     let isQuick: Bool
     let progress: (String) -> Void
@@ -50,24 +50,24 @@ struct Rounds {
         return CaseResult(measured: measured, contenders: zip(measured.contenders, figures).map { ($0.name, $1) })
     }
 
-    /// A first short run says how many operations fill the time; it also brings code and caches in.
+    /// A first short run determines how many operations fit into the time; it also warms up code and caches.
     private func amount(for contender: Contender, in measured: Case) -> Int {
         switch measured.amount {
         case .fixed(let full, let quick): return min(isQuick ? quick : full, contender.maximum)
         case .upTo(let limit):
             let most = min(limit, contender.maximum)
             let first = operations(filling: nanosecondsPerRun, tried: min(1_000, most), by: contender, most: most)
-            // What starts threads takes a moment for that, which a thousand operations do not hide.
+            // Starting threads takes time that a thousand operations do not hide.
             let second = min(20_000, most)
             return first > 2 * second ? first : operations(filling: nanosecondsPerRun, tried: min(second, first), by: contender, most: most)
         }
     }
 
-    /// How many operations take `time`, as a run of `trial` of them says.
+    /// How many operations take `time`, estimated from a run of `trial` operations.
     private func operations(filling time: Double, tried trial: Int, by contender: Contender, most: Int) -> Int {
         let started = perf_wall_ns()
         let figure = contender.measure(trial).figure(.wall)
-        // Where setting up takes most of the time, more operations cost nothing.
+        // If setup takes most of the time, more operations cost nothing.
         let perOperation = max(figure, Double(perf_wall_ns() - started) / Double(trial) / 1_000, 0.5)
         return max(trial, min(most, Int(time / perOperation)))
     }

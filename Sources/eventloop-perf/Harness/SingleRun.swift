@@ -1,4 +1,4 @@
-// One implementation, one number of operations, nothing else: for callgrind and strace, and for the counting of `--counts`.
+// Runs one implementation with a number of operations, and nothing else: for callgrind, strace and `--counts`.
 
 import CPerfPeers
 
@@ -6,7 +6,7 @@ struct SingleRun {
     let measured: Case
     let contender: Contender
 
-    /// `name` is "W1.n100.a1/libevent"; without a peer it is our own.
+    /// `name` is "W1.n100.a1/libevent"; without a peer it means our own implementation.
     init(_ name: String, in cases: [Case]) throws(PerfError) {
         let parts = name.split(separator: "/", maxSplits: 1).map(String.init)
         guard let measured = cases.first(where: { $0.id == parts[0] }) else {
@@ -19,7 +19,7 @@ struct SingleRun {
         (self.measured, self.contender) = (measured, contender)
     }
 
-    /// A line of `name=value` for programs, which a person can read as well.
+    /// A line of `name=value` pairs, for programs and people.
     func perform(ops: Int) -> String {
         let measurement = contender.measure(ops)
         let sample = measurement.sample

@@ -1,4 +1,4 @@
-// What a number of rounds says: pure, and tested.
+// Statistics of rounds. Pure, and tested.
 
 struct Spread: Sendable, Equatable {
     let median: Double
@@ -7,7 +7,7 @@ struct Spread: Sendable, Equatable {
     let minimum: Double
     let maximum: Double
 
-    /// Nil without figures.
+    /// Nil if there are no figures.
     init?(_ figures: [Double]) {
         let sorted = figures.filter(\.isFinite).sorted()
         guard let first = sorted.first, let last = sorted.last else { return nil }
@@ -17,10 +17,10 @@ struct Spread: Sendable, Equatable {
         upperQuartile = Self.quantile(0.75, of: sorted)
     }
 
-    /// Half the distance of the quartiles, as a part of the median: 0.05 means that half of the rounds lie within about 5 % of it.
+    /// Half the distance between the quartiles, relative to the median: with 0.05, half of the rounds are within about 5 % of it.
     var noise: Double { median == 0 ? 0 : (upperQuartile - lowerQuartile) / 2 / abs(median) }
 
-    /// Between two figures in proportion, as most programs do it.
+    /// Interpolates linearly between two figures.
     private static func quantile(_ part: Double, of sorted: [Double]) -> Double {
         let place = part * Double(sorted.count - 1)
         let below = Int(place)

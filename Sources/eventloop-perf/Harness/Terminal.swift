@@ -1,4 +1,4 @@
-// Standard output for results, standard error for progress and complaints.
+// Standard output for results, standard error for progress and errors.
 
 import Glibc
 
@@ -12,7 +12,7 @@ enum Terminal {
         toStandardError("eventloop-perf: \(text)\n")
     }
 
-    /// A line that the next one replaces. Nothing when nobody watches.
+    /// A line that the next one replaces. Prints nothing if the output is not a terminal.
     static func progress(_ text: String) {
         guard isatty(2) == 1 else { return }
         toStandardError("\r\u{1B}[K\(text.prefix(100))")
@@ -48,7 +48,7 @@ enum Terminal {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Where this program is.
+    /// The path of this program.
     static var ownPath: String {
         var buffer = [CChar](repeating: 0, count: 4_096)
         let length = readlink("/proc/self/exe", &buffer, buffer.count - 1)
@@ -56,7 +56,7 @@ enum Terminal {
     }
 }
 
-/// What ends the program early: one sentence, and the exit code.
+/// An early end of the program: a message, and the exit code.
 struct PerfError: Error {
     let sentence: String
     let code: Int32

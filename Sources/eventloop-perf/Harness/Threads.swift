@@ -1,23 +1,23 @@
-// Threads for the implementations: each run has a new one, and with it a new run loop.
+// Threads for the implementations: each run has a new thread, and with it a new run loop.
 
 import CPerfPeers
 
-/// Memory of C that handlers touch.
+/// C memory that handlers use.
 struct OnLoop<Value>: @unchecked Sendable {
-    // SAFETY: touched by the thread that measures, and by others only while that one waits for them.
+    // SAFETY: used by the measuring thread, and by others only while the measuring thread waits for them.
     let pointer: UnsafeMutablePointer<Value>
     init(_ pointer: UnsafeMutablePointer<Value>) { self.pointer = pointer }
 }
 
 /// The sample of one run; `begin` and `end` on the same thread.
 struct Meter: @unchecked Sendable {
-    // SAFETY: as for OnLoop.
+    // SAFETY: as in OnLoop.
     let sample: UnsafeMutablePointer<perf_sample>
 
     func begin() { perf_begin(sample) }
     func end() { perf_end(sample) }
 
-    /// A second one, whose result nobody wants.
+    /// A second meter, whose result is not used.
     static func ignored() -> Meter {
         let meter = Meter(sample: .allocate(capacity: 1)).reset()
         meter.sample.pointee.is_ignored = true
@@ -30,7 +30,7 @@ struct Meter: @unchecked Sendable {
     }
 }
 
-/// Runs `body` on a new thread; what its meter has when the thread has ended is the result.
+/// Runs `body` on a new thread, and returns the sample of its meter after the thread has ended.
 func measured(ops: Int, _ body: @escaping @Sendable (Meter) -> Void) -> Measurement {
     let meter = Meter(sample: .allocate(capacity: 1)).reset()
     defer { meter.sample.deallocate() }
@@ -43,7 +43,7 @@ func measuredInC(ops: Int, _ body: @escaping @Sendable (UnsafeMutablePointer<per
     measured(ops: ops) { body($0.sample) }
 }
 
-/// A thread that has to be joined.
+/// A thread that must be joined.
 struct PlainThread: ~Copyable {
     private let handle: UnsafeMutableRawPointer
 
@@ -62,7 +62,7 @@ struct PlainThread: ~Copyable {
 
 /// Producers that wait for the gate, then each call `post` once with its number of posts.
 struct Gang: @unchecked Sendable {
-    // SAFETY: the thread that measures opens and joins it.
+    // SAFETY: the measuring thread opens and joins it.
     private let gang: OpaquePointer
     private let box: Box
 

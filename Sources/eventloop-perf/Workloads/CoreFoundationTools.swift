@@ -1,7 +1,7 @@
-// What all workloads need of the real CFRunLoop.
+// Tools of all workloads for the real CFRunLoop.
 //
-// Lifecycle of a handler: CF calls a plain C function with an `info` pointer. That is a `Handler`, which the source retains through its
-// context and releases when it is freed.
+// Lifecycle of a handler: CF calls a plain C function with an `info` pointer to a `Handler`. The source retains it through its context, and
+// releases it when the source is freed.
 
 import CPerfPeers
 import CoreFoundation
@@ -22,10 +22,10 @@ enum CF {
         }
     }
 
-    /// A loop that other threads wake.
+    /// A loop that other threads can wake.
     struct Loop: @unchecked Sendable {
-        // SAFETY: the Guide: Core Foundation's run-loop functions are safe on any thread; the loop lives as long as its thread,
-        // which outlives those who use it here.
+        // SAFETY: the Guide: Core Foundation's run-loop functions are safe on any thread. The loop lives as long as its thread, which
+        // outlives the users of this value.
         let loop: CFRunLoop
         init() { loop = CFRunLoopGetCurrent() }
 
@@ -34,9 +34,9 @@ enum CF {
         func perform(_ block: @escaping () -> Void) { CFRunLoopPerformBlock(loop, kCFRunLoopDefaultMode, block) }
     }
 
-    /// A source that is signalled by hand (version 0).
+    /// A source that a thread signals by hand (version 0).
     struct Source: @unchecked Sendable {
-        // SAFETY: as for Loop.
+        // SAFETY: as in Loop.
         let source: CFRunLoopSource
 
         init(_ body: @escaping @Sendable () -> Void) {
@@ -68,7 +68,7 @@ enum CF {
             context.release = { Unmanaged<Port>.fromOpaque($0!).release() }
             context.getPort = { info in Unmanaged<Port>.fromOpaque(info!)._withUnsafeGuaranteedRef { $0.descriptor } }
             context.perform = { info in Unmanaged<Port>.fromOpaque(info!)._withUnsafeGuaranteedRef { $0.body() } }
-            // CF takes the context of either version through one pointer and looks at `version`.
+            // CF takes a context of either version through one pointer, and checks its `version`.
             return withUnsafeMutableBytes(of: &context) { bytes in
                 withExtendedLifetime(port) {
                     CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))!

@@ -1,4 +1,4 @@
-// A loop with nothing to do: how often does it wake? One operation is a run of one second, which ends by its limit: one wake-up.
+// A loop with nothing to do: how often does it wake? One operation is a run of one second, which ends with its limit: one wake-up.
 
 import CPerfPeers
 import EventLoop

@@ -1,30 +1,30 @@
-// How posts from other threads are measured, the same way for every loop. W2aPosts.swift says what is posted.
+// Measures posts from other threads, in the same way for every loop. W2aPosts.swift has the posts.
 
 import CPerfPeers
 import Glibc
 import Synchronization
 
-/// A loop that other threads post to.
+/// A loop to which other threads post.
 struct PostingLoop: Sendable {
     /// On the loop's thread: runs until stopped.
     let run: @Sendable () -> Void
-    /// From any thread: posts that many closures, each counting down, the last one stopping the loop.
+    /// From any thread: posts this many closures. Each counts down, and the last one stops the loop.
     let post: @Sendable (_ posts: Int, OnLoop<perf_countdown>) -> Void
-    /// On the loop's thread, before it runs: performs `body` on the loop, which does nothing else meanwhile.
+    /// On the loop's thread, before it runs: performs `body` on the loop, which does nothing else in the meantime.
     let hold: @Sendable (_ body: @escaping @Sendable () -> Void) -> Void
 }
 
 enum Posting: Sendable {
     /// The loop runs while the producers post: the time from the first post until the last closure has been performed.
     case free
-    /// The loop sits in a handler until everything is posted: the posts alone.
+    /// The loop is in a handler until everything is posted: measures only the posts.
     case heldPosts
-    /// Then the rest: performing what was posted.
+    /// Then the rest: measures performing the closures.
     case heldDrain
-    /// The loop sleeps at every post: the post alone.
+    /// The loop sleeps at every post: measures only the post.
     case sleeping
 
-    /// - Parameter make: makes the loop, on the thread that it is called on.
+    /// - Parameter make: makes the loop on the calling thread.
     func measure(producers: Int, ops: Int, make: @escaping @Sendable () -> PostingLoop) -> Measurement {
         let each = ops / producers
         let total = each * producers

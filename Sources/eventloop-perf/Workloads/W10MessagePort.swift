@@ -1,5 +1,5 @@
-// W10: a request of 64 bytes to another process, and its reply of 64 bytes. One operation is a round trip. The other process is this program
-// again, started with arguments that say what it is to answer with.
+// W10: a request of 64 bytes to another process, and its reply of 64 bytes. One operation is a round trip. The other process is this
+// program again, started with arguments that select how it answers.
 
 import CPerfPeers
 import EventLoop
@@ -22,7 +22,7 @@ enum W10MessagePort {
         }
     }
 
-    // MARK: The one who asks
+    // MARK: The client
 
     private static func messagePort(_ processor: Int32, _ ops: Int) -> Measurement {
         measured(ops: ops) { meter in
@@ -70,7 +70,7 @@ enum W10MessagePort {
     private static func withRemotePort(_ processor: Int32, _ body: (RunLoop.RemoteMessagePort) -> Void) {
         let name = "eventloop-perf.\(getpid()).\(perf_wall_ns())"
         withPartner(processor, "port", name) { _ in
-            // The partner has said that it is there.
+            // The partner is ready.
             body(try! RunLoop.RemoteMessagePort(name: name))
         }
     }
@@ -88,9 +88,9 @@ enum W10MessagePort {
         perf_partner_end(socket, process)
     }
 
-    // MARK: The one who answers
+    // MARK: The server
 
-    /// True when this process is a partner, which has done its work then.
+    /// Returns true if this process is a partner; its work is then done.
     static func servedAsPartner(_ arguments: [String]) -> Bool {
         guard arguments.count == 5, arguments[1] == partnerOption, let processor = Int32(arguments[4]) else { return false }
         if processor >= 0 { perf_pin_this_thread(processor) }

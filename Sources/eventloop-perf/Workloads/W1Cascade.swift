@@ -1,4 +1,4 @@
-// W1: messages go round a ring of pipes. One operation is one delivered event: a read of 8 bytes, and a write to the next pipe.
+// W1: messages circulate in a ring of pipes. One operation is one delivered event: a read of 8 bytes, and a write to the next pipe.
 
 import CPerfPeers
 import CoreFoundation
@@ -6,11 +6,11 @@ import Dispatch
 import EventLoop
 
 enum W1Cascade {
-    /// Each of 100 pipes has been served 70 times then: the loop looks after a source's descriptor at its 64th serving, and not again
-    /// before its 128th, so a counted run of 2,000 events sees what is usual.
+    /// Then each of 100 pipes has been served 70 times. The loop checks a source's descriptor at its 64th serving, and then at its 128th,
+    /// so a counted run of 2,000 events contains no check.
     static let warmup = 7_000
 
-    /// Where the sources are, and which other modes the loop knows.
+    /// The modes of the sources, and the other modes of the loop.
     enum Modes: Sendable {
         /// In the default mode, the only one.
         case one
@@ -62,7 +62,7 @@ enum W1Cascade {
             let others: [RunLoop.Mode] = modes == .one ? [] : ["perf-1", "perf-2", "perf-3"]
             for mode in others { loop.addCommonMode(mode) }
             let sources = (0..<Int32(pipes)).map { index in
-                // The pipe is open, so the source is not refused.
+                // The pipe is open, so this does not throw.
                 let source = try! RunLoop.DescriptorSource(descriptor: ring.pointer.pointee.reads[Int(index)], events: .read) { _, _ in
                     if perf_ring_step(ring.pointer, index) { loop.stop() }
                 }

@@ -1,4 +1,4 @@
-// W2a: closures posted to a loop by other threads. One operation is one closure.
+// W2a: other threads post closures to a loop. One operation is one closure.
 
 import CPerfPeers
 import CoreFoundation
@@ -43,7 +43,7 @@ enum W2aPosts {
             ])
     }
 
-    /// Every case of posting, for a further loop.
+    /// All cases of posting, for another loop.
     static func posting(_ name: String, make: @escaping @Sendable () -> PostingLoop) -> [(String, Contender)] {
         let all: [(String, Posting, Int)] = [
             ("W2a.free.p1", .free, 1), ("W2a.free.p4", .free, 4), ("W2a.held-post.p1", .heldPosts, 1), ("W2a.held-post.p4", .heldPosts, 4),

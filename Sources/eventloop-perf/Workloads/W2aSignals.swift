@@ -1,5 +1,5 @@
-// W2a: a custom source signalled by another thread, which then wakes the loop. Signals before a pass are one call of the handler, so
-// the work is the signalling. One operation is one signal with its wake-up.
+// W2a: another thread signals a custom source, and wakes the loop. Several signals before a pass are one call of the handler, so the work
+// is the signaling. One operation is one signal with its wake-up.
 
 import CPerfPeers
 import CoreFoundation
@@ -25,7 +25,7 @@ enum W2aSignals {
         ]
     }
 
-    /// Runs the signaller beside the loop, or while `hold` keeps it in a handler.
+    /// Runs the signaling thread while the loop runs, or while `hold` keeps the loop in a handler.
     private static func measure(
         _ meter: Meter, _ gang: Gang, isHeld: Bool, hold: (@escaping @Sendable () -> Void) -> Void, run: () -> Void
     ) {

@@ -30,20 +30,20 @@ enum W2bPingPong {
         ]
     }
 
-    /// One of the two ends: how it is hit, run and stopped.
+    /// One of the two ends: how to hit, run and stop it.
     struct Player: Sendable {
         let hit: @Sendable () -> Void
         let run: @Sendable () -> Void
         let stop: @Sendable () -> Void
     }
 
-    /// Who is to be hit back. The other player does not exist yet when a handler is made.
+    /// The other player. It does not exist yet when a handler is made.
     final class Opponent: @unchecked Sendable {
-        // SAFETY: set before the first ball is played, which the semaphore and the loops' own synchronisation order.
+        // SAFETY: set before the first hit; the semaphore and the loops' own synchronisation order the accesses.
         var hit: @Sendable () -> Void = {}
     }
 
-    /// - Parameter make: a player on the calling thread's loop, who calls `returned` at each hit.
+    /// - Parameter make: makes a player on the calling thread's loop; it calls `returned` at each hit.
     static func play(
         _ processor: Int32, _ ops: Int, make: @escaping @Sendable (_ returned: @escaping @Sendable () -> Void) -> Player
     ) -> Measurement {
@@ -114,7 +114,7 @@ enum W2bPingPong {
                     source.signal()
                     loop.wakeUp()
                 }, run: { CFRunLoopRun() },
-                // CFRunLoop forgets a stop that comes before the run; a block does not get lost.
+                // CFRunLoop forgets a stop that comes before the run, but not a block.
                 stop: {
                     loop.perform { CFRunLoopStop(CFRunLoopGetCurrent()) }
                     loop.wakeUp()
@@ -122,7 +122,7 @@ enum W2bPingPong {
         }
     }
 
-    /// Two serial queues. Which threads serve them, and whether they are two, is Dispatch's affair.
+    /// Two serial queues. Dispatch decides which threads serve them, and whether there are two.
     static func dispatch(_ ops: Int) -> Measurement {
         play(-1, ops) { returned in
             let queue = DispatchQueue(label: "player")

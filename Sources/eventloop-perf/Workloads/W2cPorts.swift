@@ -1,7 +1,7 @@
-// W2c: messages from another thread to a port of a loop. One operation is one message: an id, and nothing else.
+// W2c: messages from another thread to a port of a loop. One operation is one message, which is only an id.
 //
-// The goal of the port with both ends at work is absolute: a million messages a second, which is 1,000 ns each. The others who take part do
-// the nearest thing they have: a closure that is performed, or eight bytes through a pipe.
+// The goal of the port with both ends at work is absolute: a million messages a second, which is 1,000 ns each. The peers do
+// the closest thing they have: they perform a closure, or send eight bytes through a pipe.
 
 import CPerfPeers
 import Dispatch
@@ -107,7 +107,7 @@ enum W2cPorts {
         }
     }
 
-    /// One write for each message, as many as there are in one read.
+    /// One write for each message; one read takes all that are there.
     private static func pipe(_ ops: Int) -> Measurement {
         measured(ops: ops) { meter in
             var ends: [Int32] = [0, 0]

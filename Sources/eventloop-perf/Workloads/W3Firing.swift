@@ -6,7 +6,7 @@ import Dispatch
 import EventLoop
 
 enum W3Firing {
-    /// W3b: so far apart on average, 10,000 in a second.
+    /// W3b: the average distance of two fires; 10,000 in a second.
     static let nanosecondsApart = 100_000
 
     static var cases: [Case] {

@@ -1,4 +1,4 @@
-// W3a and W3c on Foundation: CFRunLoopTimer where a timer is changed, Timer where one is made. Both keep a sorted array.
+// W3a and W3c on Foundation: CFRunLoopTimer for changes of a timer, Timer for new timers. Both keep a sorted array.
 
 import CPerfPeers
 import CoreFoundation
@@ -7,7 +7,7 @@ import Foundation
 enum W3FoundationTimers {
     static func contenders(_ change: W3Timers.Change, _ timers: Int) -> [Contender] {
         switch change {
-        // A cancelled CFRunLoopTimer is over, and a date in the distant future is a change of date like another.
+        // A cancelled CFRunLoopTimer cannot be used again, and a date in the distant future is a change of date like any other.
         case .cancel: []
         case .rearm, .push:
             [Contender("cfrunloop", maximum: timers > 1_000 ? 1_000 : 20_000) { coreFoundation(change, timers, $0) }]
@@ -23,7 +23,7 @@ enum W3FoundationTimers {
             let start = CFAbsoluteTimeGetCurrent()
             func later() -> CFAbsoluteTime { start + Double(perf_random_delay(&random)) / 1e9 }
             let all = (0..<timers).map { _ -> CFRunLoopTimer in
-                // One-shot timers would be over when they are moved; the interval is beyond the measurement too.
+                // One-shot timers could not be moved; the interval is longer than the measurement.
                 let timer = CFRunLoopTimerCreateWithHandler(nil, later(), 1e6, 0, 0) { _ in }!
                 CFRunLoopAddTimer(loop.loop, timer, kCFRunLoopDefaultMode)
                 return timer

@@ -1,7 +1,7 @@
-// W3a and W3c: what is done to one of many timers, none of which fires. One operation is one change; a pass of the loop after each
-// batch is part of the time, so that nothing can be put off.
+// W3a and W3c: changes of one of many timers, none of which fires. One operation is one change. A pass of the loop after each batch is
+// part of the time, so that nothing can be deferred.
 //
-// The deadlines are worked out from a time that was read once, as libevent works them out from the time that it keeps.
+// The deadlines are computed from a time that is read once, as libevent computes them from its cached time.
 
 import CPerfPeers
 import EventLoop
@@ -22,7 +22,7 @@ enum W3Timers {
         }
     }
 
-    /// Made, or cancelled, between two readings of the clock.
+    /// The timers made or cancelled between two readings of the clock.
     static let batch = 500
 
     static var cases: [Case] {
@@ -79,9 +79,9 @@ enum W3Timers {
             switch change {
             case .rearm:
                 meter.begin()
-                // Lent: an array that hands out a timer counts its references, which is not the library's.
+                // Borrowed: an array that returns a timer retains it, which is not the library's cost.
                 all.withUnsafeBufferPointer { all in
-                    // Of its own, too: a variable that closures share is guarded at run time.
+                    // A variable of its own, because accesses to a variable that closures share are checked at run time.
                     var random = perf_random(&random)
                     for _ in 0..<ops {
                         let timer = Unmanaged.passUnretained(all[Int(perf_random(&random) % UInt64(timers))])
@@ -152,7 +152,7 @@ extension W3Timers.Change {
 }
 
 extension Measurement {
-    /// Where operations come in whole batches, what was done is what was asked for, rounded upwards.
+    /// Operations come in whole batches, so the number done is the requested number, rounded up.
     func rounded(to batch: Int) -> Measurement {
         var result = self
         result.ops = (ops + batch - 1) / batch * batch

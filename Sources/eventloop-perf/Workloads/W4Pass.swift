@@ -1,4 +1,4 @@
-// W4: one pass that serves one signalled custom source, without waiting. One operation is the signal and the pass.
+// W4: one pass that serves one signaled custom source, without waiting. One operation is the signal and the pass.
 
 import CPerfPeers
 import CoreFoundation
@@ -126,9 +126,9 @@ enum W4Pass {
     }
 }
 
-/// A handler's way to its own source.
+/// A handler's reference to its own source.
 final class SelfReference: @unchecked Sendable {
-    // SAFETY: set before the source is added and after it is invalid, on the loop's thread, which alone runs the handler.
+    // SAFETY: set before the source is added and after it is invalid, on the loop's thread; only that thread runs the handler.
     var source: RunLoop.CustomSource!
     var cfSource: CF.Source!
 }
@@ -144,7 +144,7 @@ struct IdleSource {
         for mode in modes { loop.add(source, forMode: mode) }
     }
 
-    /// The loop lets go of an invalid source's descriptor in its next pass at the latest, so it is asked when.
+    /// The loop removes an invalid source's descriptor in its next pass at the latest, so wait for that.
     func close() {
         source.onInvalidation { [descriptor] in _ = Glibc.close(descriptor) }
         source.invalidate()

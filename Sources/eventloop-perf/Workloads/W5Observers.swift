@@ -1,5 +1,5 @@
-// W5: what an observer costs in a pass that it hears. The passes are those of W4, in one mode with observers and in one without; a
-// figure is the difference, for one observer.
+// W5: the cost of an observer in a pass that it observes. The passes are those of W4, in one mode with observers and in one without. A
+// figure is the difference for one observer.
 
 import CPerfPeers
 import CoreFoundation
@@ -22,7 +22,7 @@ enum W5Observers {
         ]
     }
 
-    /// Passes without and with, in turn, so that both share the machine's moods.
+    /// Alternates passes without and with observers, so that both share the machine's good and bad moments.
     static func difference(_ meter: Meter, ops: Int, without: () -> Void, with: () -> Void) {
         let plain = Meter.ignored()
         defer { plain.sample.deallocate() }

@@ -1,4 +1,4 @@
-// W6: from a handler, a nested run in another mode that returns at once. Both modes hold the same idle sources, whose number must not
+// W6: from a handler, a nested run in another mode that returns at once. Both modes have the same idle sources, whose number must not
 // matter. One operation is one nested run.
 
 import CPerfPeers
@@ -11,7 +11,7 @@ enum W6Nested {
 
     static var cases: [Case] {
         [10, 1_000, 9_000].map { idle in
-            // Below the flat goal lies the noise; this much more would be a slope.
+            // This is above the noise; more than this would be a slope.
             let isSmallest = idle == 10
             return Case(
                 "W6.s\(idle)", "a nested run in another mode, \(idle) idle sources",

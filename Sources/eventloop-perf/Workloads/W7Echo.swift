@@ -1,5 +1,5 @@
-// W7: an echo server on the loopback. The server has processor 0, a client in C processor 1. One operation is one request of 64 bytes,
-// and the figure is the processor time of everything but the client.
+// W7: an echo server on the loopback. The server runs on processor 0, a client in C on processor 1. One operation is one request of
+// 64 bytes, and the figure is the processor time of everything but the client.
 
 import CPerfPeers
 import Dispatch
@@ -24,7 +24,7 @@ enum W7Echo {
 
     /// The server ends when the client has closed all its connections.
     final class OpenConnections: @unchecked Sendable {
-        // SAFETY: on the loop's thread, or on the server's queue, only.
+        // SAFETY: used only on the loop's thread or on the server's queue.
         private var sources: [Int32: Any] = [:]
         private var remaining: Int
 
@@ -46,7 +46,7 @@ enum W7Echo {
             let listener = perf_listen(Int32(connections), &port)
             let loop = RunLoop.current
             let open = OpenConnections(connections)
-            // What is watched here is open, so no source is refused.
+            // The descriptors are open, so this does not throw.
             let accepting = try! RunLoop.DescriptorSource(descriptor: listener, events: .read) { _, _ in
                 while case let descriptor = perf_accept(listener), descriptor >= 0 {
                     let connection = try! RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { source, _ in

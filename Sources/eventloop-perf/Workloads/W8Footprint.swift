@@ -1,4 +1,4 @@
-// W8: what an item takes from the heap while it lives, and how long the smallest program takes from its start to its end.
+// W8: the heap memory of an item while it lives, and the time of the smallest program from its start to its end.
 
 import CPerfPeers
 import CoreFoundation

@@ -1,5 +1,5 @@
-// W9: calls into an actor that lives on a loop, whose results the calling task uses. One operation is one call. The task prefers the loop,
-// or it lives on the global pool and changes threads twice for each call.
+// W9: calls into an actor on a loop; the calling task uses the results. One operation is one call. The task prefers the loop, or it runs on
+// the global pool and changes threads twice for each call.
 
 import EventLoop
 
