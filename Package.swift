@@ -1,9 +1,8 @@
 // swift-tools-version: 6.1
 import PackageDescription
 
-// Every Swift target builds in the Swift 6 language mode. Upcoming features that make the border between the
-// layers honest: an import must name its access level where it is not internal, and members come only from
-// modules the file itself imports.
+// Every Swift target builds in the Swift 6 language mode. Upcoming features enforce the borders between modules: an import names its access
+// level if it is not internal, and members come only from modules that the file itself imports.
 let strict: [SwiftSetting] = [
     .enableUpcomingFeature("ExistentialAny"),
     .enableUpcomingFeature("InternalImportsByDefault"),
@@ -24,8 +23,8 @@ let package = Package(
         .systemLibrary(
             name: "CLibevent", pkgConfig: "libevent",
             providers: [.apt(["libevent-dev"]), .brew(["libevent"])]),
-        // What Swift cannot say itself: a thread-local variable, and weak declarations of the two Dispatch
-        // entry points that run loops use, so that Dispatch is never imported and may be absent.
+        // What Swift cannot express: for example a thread-local variable, and weak declarations of the two Dispatch
+        // entry points for run loops, so that Dispatch is never imported and may be absent.
         .target(name: "CPlatform"),
         .target(name: "EventLoop", dependencies: ["CLibevent", "CPlatform"], swiftSettings: strict),
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
@@ -36,10 +35,10 @@ let package = Package(
         .target(
             name: "EventLoopTestSupport", dependencies: ["EventLoop"],
             path: "Tests/EventLoopTestSupport", swiftSettings: strict),
-        // A program with an async main, which tests start.
+        // A program with an async main, started by tests.
         .executableTarget(
             name: "eventloop-async-main-probe", dependencies: ["EventLoop"], path: "Tests/AsyncMainProbe", swiftSettings: strict),
-        // The other process of the tests of named ports.
+        // The other process in tests of message ports.
         .executableTarget(name: "eventloop-port-peer", dependencies: ["EventLoop"], path: "Tests/PortPeer", swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests",
@@ -52,7 +51,7 @@ let package = Package(
             name: "SmallWorldsTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
             name: "EventLoopMainThreadTests", dependencies: ["EventLoop", "EventLoopTestSupport", "CLibevent"], swiftSettings: strict),
-        // One program twice, the same but for its imports: written for Foundation, and moved over.
+        // Two copies of one program that differ only in their imports: for Foundation, and for this package.
         .target(name: "MigrationBefore", path: "Tests/Migration/Before", swiftSettings: strict),
         .target(
             name: "MigrationAfter", dependencies: ["EventLoop", "EventLoopFoundation"],
@@ -69,19 +68,19 @@ let package = Package(
 )
 
 #if os(Linux)
-// The library against other run loops. It counts system calls with ptrace and allocations in front of glibc: Linux only.
+// Compares the library with other run loops. Linux only: it counts system calls with ptrace, and replaces glibc's allocator.
 package.targets += [
     .target(name: "CPerfPeers", dependencies: ["CLibevent"], linkerSettings: [.linkedLibrary("event_pthreads")]),
     .executableTarget(name: "eventloop-perf", dependencies: ["EventLoop", "CPerfPeers"], swiftSettings: strict),
-    // The smallest programs, which eventloop-perf starts and times.
+    // The smallest programs; eventloop-perf starts and times them.
     .executableTarget(name: "eventloop-start", dependencies: ["EventLoop"], swiftSettings: strict),
     .executableTarget(name: "eventloop-start-foundation", swiftSettings: strict),
     .executableTarget(name: "eventloop-start-libevent", dependencies: ["CLibevent"]),
-    // Everything at once for half an hour: what grows, or is lost.
+    // Uses everything at once for half an hour, to find what grows or is lost.
     .executableTarget(name: "eventloop-soak", dependencies: ["EventLoop"], path: "Tests/Soak", swiftSettings: strict),
     .testTarget(name: "PerfTests", dependencies: ["eventloop-perf", "CPerfPeers"], swiftSettings: strict),
-    // Definitions in front of glibc's that fail to order, and the program that has the library meet them. The tests start it, but no test
-    // target depends on it: SwiftPM would link its objects, and with them those definitions, into the test bundle.
+    // Replacements of glibc functions that fail on demand, and the program that runs the library with them. Tests start the program, but no
+    // test target depends on it: SwiftPM would link its objects, and with them the replacements, into the test bundle.
     .target(name: "CFaults", path: "Tests/CFaults"),
     .executableTarget(
         name: "eventloop-fault-probe", dependencies: ["EventLoop", "CFaults"], path: "Tests/FaultProbe", swiftSettings: strict),

@@ -1,5 +1,5 @@
 // swift-tools-version: 6.1
-// The library against run loops that it does not need itself: a package of its own, so that nobody who uses the library fetches
+// Compares the library with run loops that it does not depend on. This is a separate package, so that users of the library do not fetch
 // them. The harness and the workloads are those of ../Sources/eventloop-perf, by symbolic links.
 import Foundation
 import PackageDescription
@@ -10,8 +10,8 @@ let strict: [SwiftSetting] = [
     .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
-// SwiftPM cannot ask whether a system library is there, so its header is looked for. One that is missing is left out, and the
-// program says so.
+// SwiftPM cannot check whether a system library is installed, so we look for its header. A missing library is left out, and the program
+// reports that.
 func has(_ header: String) -> Bool {
     ["/usr/include", "/usr/local/include"].contains { FileManager.default.fileExists(atPath: "\($0)/\(header)") }
 }
@@ -43,7 +43,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
     targets: [
-        // Not by the name that the library's own has: a package graph has one target of a name.
+        // Not the name of the library's own target: names of targets are unique in a package graph.
         .systemLibrary(name: "CLibeventPeer", pkgConfig: "libevent", providers: [.apt(["libevent-dev"])]),
         .target(name: "CPerfPeers", dependencies: ["CLibeventPeer"], linkerSettings: [.linkedLibrary("event_pthreads")]),
         .executableTarget(

@@ -1,7 +1,7 @@
-// The fuzzer's way into the decoder of frames. Compiled by Scripts/fuzz together with FrameDecoder.swift, and with nothing else.
+// The entry point of the fuzzer for the decoder of frames. Scripts/fuzz compiles it together with FrameDecoder.swift only.
 //
-// The first byte of an input says into pieces of what size the rest is cut. Read whole and read in pieces it must give the same frames and the
-// same error; what is handed out must be within bounds, and writing a frame that was read must give its bytes again.
+// The first byte of an input is the size of the pieces into which the rest is cut. Read as a whole and in pieces, the input must give the
+// same frames and the same error. Frames must be within bounds, and encoding a decoded frame must give its bytes again.
 
 private let maximumLength = 4_096
 private let longest = max(maximumLength, Frame.refusalLength)
@@ -10,7 +10,7 @@ private struct Reading: Equatable {
     var frames: [Frame] = []
     var cancelled: [Bool] = []
     var error: FrameError?
-    /// Where what was not handed out began.
+    /// The start of the bytes that were not delivered.
     var rest = 0
 }
 
@@ -46,9 +46,9 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
     return reading
 }
 
-/// What was read, written again, is what was there.
+/// Encoding the decoded frames again gives the same bytes.
 private func check(_ reading: Reading, against bytes: UnsafeRawBufferPointer) {
-    // The body of one that was given up has gone, and with it the place of the next.
+    // The body of an abandoned frame is gone, and with it the place of the next frame.
     if reading.cancelled.contains(true) { return }
     var offset = 0
     for frame in reading.frames {
@@ -68,7 +68,7 @@ public func fuzzOne(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     let bytes = UnsafeRawBufferPointer(rebasing: all[1...])
     let inPieces = read(bytes, inPiecesOf: Int(all[0] % 64) + 1)
     var whole = read(bytes, inPiecesOf: max(bytes.count, 1))
-    // A whole input may hold more at a time than one frame; what was handed out is the same.
+    // A whole input may contain more than one frame at a time; the delivered frames are the same.
     if whole.error == nil { precondition(whole.rest == inPieces.rest) } else { whole.rest = inPieces.rest }
     precondition(whole == inPieces, "frames depend on how their bytes come")
     check(whole, against: bytes)

@@ -1,5 +1,5 @@
-// Lifecycle of a context here: made, run and released by the function that measures, on its thread; sources are released by those who
-// attach them and freed with the context.
+// Lifecycle of a context here: the measuring function makes, runs and releases it, on its thread. The code that attaches a source releases
+// it; it is freed with the context.
 
 #include "CGLibPeer.h"
 
@@ -102,7 +102,7 @@ static gboolean performed(gpointer argument) {
     return G_SOURCE_REMOVE;
 }
 
-// An idle source of the default priority: what g_main_context_invoke makes on another thread's context.
+// An idle source with the default priority, like those that g_main_context_invoke makes on another thread's context.
 static void invoke(struct glib_loop *loop, GSourceFunc body, gpointer argument, GDestroyNotify destroy) {
     GSource *source = g_idle_source_new();
     g_source_set_priority(source, G_PRIORITY_DEFAULT);
@@ -113,7 +113,7 @@ static void invoke(struct glib_loop *loop, GSourceFunc body, gpointer argument, 
 
 void peer_glib_loop_post(struct glib_loop *loop, long posts, struct perf_countdown *countdown) {
     for (long index = 0; index < posts; index++) {
-        // What a closure has of its own.
+        // The context of a closure.
         struct post *post = malloc(sizeof *post);
         *post = (struct post){.loop = loop, .countdown = countdown};
         invoke(loop, performed, post, free);

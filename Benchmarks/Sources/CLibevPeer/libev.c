@@ -1,5 +1,5 @@
-// Lifecycle of a loop here: made, run and destroyed by the function that measures, on its thread. Watchers are plain memory, freed when
-// they are stopped or their loop is gone.
+// Lifecycle of a loop here: the measuring function makes, runs and destroys it, on its thread. Watchers are plain memory, freed when they
+// are stopped or their loop is destroyed.
 
 #include "CLibevPeer.h"
 
@@ -9,7 +9,7 @@
 // MARK: W1
 
 struct station {
-    ev_io io;  // first: libev hands out the watcher
+    ev_io io;  // must be first: libev passes the watcher
     struct perf_ring *ring;
     int index;
 };
@@ -137,7 +137,7 @@ void peer_libev_timers(enum perf_timing what, long timers, long ops, struct perf
 struct passes {
     struct ev_loop *loop;
     ev_io io;
-    ev_async custom;  // never started: `ev_feed_event` makes it pending, as event_active does
+    ev_async custom;  // never started: `ev_feed_event` makes it pending, like event_active
     struct perf_countdown countdown;
     int descriptor;
 };

@@ -1,5 +1,5 @@
-// Lifecycle of a loop here: made, run and closed by the function that measures, on its thread. A handle's memory is freed after its loop
-// has called its close callback, which `close_loop` waits for.
+// Lifecycle of a loop here: the measuring function makes, runs and closes it, on its thread. A handle's memory is freed after the loop has
+// called its close callback, for which `close_loop` waits.
 
 #include "CLibuvPeer.h"
 
@@ -151,7 +151,7 @@ struct passes {
     int descriptor;
 };
 
-// An idle handle makes a pass that does not wait; its callback is what the custom source does elsewhere.
+// An idle handle makes a pass that does not wait. Its callback does the work of the custom source elsewhere.
 static void passes_init(struct passes *passes) {
     uv_loop_init(&passes->loop);
     passes->descriptor = perf_idle_descriptor();

@@ -1,11 +1,11 @@
-// Who joins which case. A peer that this build does not have is named with its reason.
+// Which peer joins which case. A peer that this build lacks is listed with the reason.
 
 enum FurtherPeers {
-    /// The cases with everybody who can do them.
+    /// The cases with all their contenders.
     static var catalog: [Case] {
         var joining: [String: [Contender]] = [:]
         for (id, contender) in all { joining[id, default: []].append(contender) }
-        // The programs that W8.start starts are products of the library's package.
+        // The programs of W8.start are products of the library's package.
         let cases = Catalog.all.filter { $0.id != "W8.start" }
         let unknown = Set(joining.keys).subtracting(cases.map(\.id))
         precondition(unknown.isEmpty, "no case is called \(unknown.sorted())")
@@ -49,7 +49,7 @@ enum FurtherPeers {
     static let cascades: [(pipes: Int, active: Int)] = [(100, 1), (100, 100), (1_000, 1), (1_000, 100)]
     static let timers: [(count: Int, name: String)] = [(1_000, "t1k"), (10_000, "t10k"), (100_000, "t100k"), (1_000_000, "t1m")]
 
-    /// W3 on a library whose timers are changed by one C function.
+    /// W3 on a library in which one C function changes timers.
     static func timerCases(
         _ name: String, _ change: @escaping @Sendable (W3Timers.Change, Int, Int) -> Measurement
     ) -> [(String, Contender)] {

@@ -19,7 +19,7 @@ enum GLibPeers {
     }
 
     private final class Loop: @unchecked Sendable {
-        // SAFETY: g_source_attach is thread-safe; the loop is run by the thread that made it, and freed when the last poster is done.
+        // SAFETY: g_source_attach is thread-safe; the thread that made the loop runs it, and frees it when the last poster is done.
         let loop = peer_glib_loop_make()!
         deinit { peer_glib_loop_free(loop) }
     }

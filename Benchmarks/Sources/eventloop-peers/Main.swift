@@ -1,4 +1,4 @@
-// The entry point: the cases of eventloop-perf, each with the further peers that can do it.
+// The entry point: the cases of eventloop-perf, with further peers.
 
 import Glibc
 

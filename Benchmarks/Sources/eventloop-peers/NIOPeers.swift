@@ -1,4 +1,4 @@
-// SwiftNIO. A loop of its own for each run, with one thread, as a server would have it.
+// SwiftNIO. Each run has its own event loop group with one thread, like a server.
 
 import CPerfPeers
 import Dispatch
@@ -21,7 +21,7 @@ enum NIOPeers {
         return all
     }
 
-    /// Runs `body` with a group of one thread, which has ended when this returns.
+    /// Runs `body` with a group of one thread, and shuts the group down before it returns.
     private static func withGroup(_ body: (MultiThreadedEventLoopGroup) -> Void) {
         let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
         body(group)
@@ -30,7 +30,7 @@ enum NIOPeers {
 
     // MARK: W1
 
-    /// One end of the ring: takes a message, and sends it on.
+    /// One end of the ring: reads a message and sends it to the next pipe.
     private final class Station: ChannelInboundHandler, Sendable {
         typealias InboundIn = ByteBuffer
         private let ring: OnLoop<perf_ring>
@@ -81,7 +81,7 @@ enum NIOPeers {
         return PostingLoop(
             run: {
                 done.wait()
-                // Not waited for: the time until the last closure has been performed is what is measured.
+                // Does not wait: the time until the last closure has been performed is measured.
                 group.shutdownGracefully { _ in }
             },
             post: { posts, countdown in
@@ -98,7 +98,7 @@ enum NIOPeers {
         measured(ops: ops) { meter in
             withGroup { group in
                 let loop = group.next()
-                // On the loop's thread, which the meter belongs to here.
+                // On the loop's thread, to which the meter belongs here.
                 try! loop.submit {
                     var random: UInt64 = 1
                     func add() -> Scheduled<Void> { loop.scheduleTask(in: .nanoseconds(perf_random_delay(&random))) {} }
