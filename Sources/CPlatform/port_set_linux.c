@@ -38,7 +38,7 @@ void cplatform_port_set_forget(const struct cplatform_port_set *set, int descrip
 }
 
 void cplatform_port_set_alarm(const struct cplatform_port_set *set, int64_t nanoseconds) {
-    // Setting a timer that has expired also clears its readiness, timerfd_create(2).
+    // Setting a timer that has expired also makes it unreadable, timerfd_create(2).
     cplatform_arm_deadline_timer(set->alarm, nanoseconds);
 }
 
@@ -62,7 +62,7 @@ int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatfo
 int cplatform_watch_file(const char *directory, const char *file) {
     int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (watch < 0) return -1;
-    // inotify(7): removing a file reduces its link count, which is IN_ATTRIB; it is not deleted before it is closed.
+    // inotify(7): removing a file changes its link count, which is IN_ATTRIB. IN_DELETE_SELF comes only once the file is closed.
     if (inotify_add_watch(watch, file, IN_ATTRIB | IN_MOVE_SELF | IN_DELETE_SELF | IN_DONT_FOLLOW) >= 0
         && inotify_add_watch(watch, directory, IN_MOVE_SELF | IN_DELETE_SELF) >= 0) {
         return watch;
@@ -76,7 +76,7 @@ int cplatform_watch_file(const char *directory, const char *file) {
 void cplatform_drain_file_watch(int watch) {
     _Alignas(8) char events[4096];
     if (watch < 0) return;
-    // The rest is reported again. A process that keeps changing the file must not hold the reader here.
+    // Bounded: a process that keeps changing the file must not keep the reader here. What is left is reported again.
     for (int turn = 0; turn < 4 && read(watch, events, sizeof(events)) > 0; turn++) {}
 }
 

@@ -28,7 +28,7 @@ static int change(const struct cplatform_port_set *set, int descriptor, int16_t 
 
 int cplatform_port_set_watch(const struct cplatform_port_set *set, int descriptor, uint64_t token, int wanted, bool is_new) {
     (void)is_new;
-    // A hang-up is an end of file of the read filter. A watch for hang-ups only sets a low-water mark that no data reaches.
+    // The read filter reports a hang-up as an end of file. A low-water mark that no data reaches suppresses everything else.
     int result = 0;
     if (wanted & CPLATFORM_READ) {
         result = change(set, descriptor, EVFILT_READ, EV_ADD, token);
@@ -81,7 +81,7 @@ int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatfo
     return count;
 }
 
-// kqueue(2) cannot watch the file of a socket. It can watch a directory, but only while that is open, and it reports every change in it.
+// kqueue(2) cannot watch the file of a socket. It can watch an open directory, but only for all of its changes.
 int cplatform_watch_file(const char *directory, const char *file) {
     (void)directory, (void)file;
     errno = ENOSYS;

@@ -1,4 +1,4 @@
-// Unix-domain sockets. The first lines have the differences between systems.
+// Unix-domain sockets. Only the first functions differ between systems.
 
 #if defined(__linux__)
 #define _GNU_SOURCE
@@ -22,8 +22,8 @@
 #if defined(__linux__)
 enum { QUIETLY = MSG_NOSIGNAL | MSG_DONTWAIT, TAKING = MSG_CMSG_CLOEXEC };
 
-// An urgent byte (MSG_OOB, Linux 5.15) that is not read in its place is thrown away by the next read, and the descriptors with it are
-// closed by the kernel, on the thread that reads.
+// An urgent byte (MSG_OOB, Linux 5.15) that is not read in place is discarded by the next read, and the kernel closes its descriptors on
+// the reading thread.
 static int with_urgent_bytes_in_place(int descriptor) {
     int one = 1;
     if (descriptor >= 0) setsockopt(descriptor, SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
@@ -104,11 +104,11 @@ int cplatform_listen_in(int directory, const char *file, const char *path, int b
     if (address_of(path, &address) < 0) return -1;
     int listener = make_socket();
     if (listener < 0) return -1;
-    // Linux makes the file with the socket's mode, so that it is never wider than this. Other systems refuse, and the mode is the umask's
-    // until the next step, in a directory that is the owner's only.
+    // Linux creates the file with the socket's mode, so it never grants more than this. On other systems fchmod fails, and the umask
+    // determines the mode until the next step, in a directory that only the owner may enter.
     (void)!fchmod(listener, S_IRUSR | S_IWUSR);
     if (bind(listener, (struct sockaddr *)&address, sizeof address) < 0) return close_keeping_errno(listener);
-    // A path is resolved anew by every call: it may have led into another directory than the one that is held open.
+    // Every call resolves the path again: it may have led into another directory than the open one.
     if (fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(status.st_mode)) {
         close(listener);
         errno = ESTALE;
@@ -132,7 +132,7 @@ static int64_t milliseconds_now(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-// unix(7): a blocking connect to a listener whose queue is full waits; SO_SNDTIMEO bounds that wait, and EAGAIN says that it has passed.
+// unix(7): a blocking connect to a listener with a full queue waits. SO_SNDTIMEO limits that wait; then connect fails with EAGAIN.
 int cplatform_connect_to(const char *path, int64_t milliseconds) {
     struct sockaddr_un address;
     if (address_of(path, &address) < 0) return -1;
@@ -140,7 +140,7 @@ int cplatform_connect_to(const char *path, int64_t milliseconds) {
     if (descriptor < 0) return -1;
     int64_t deadline = milliseconds < 0 ? 0 : milliseconds_now() + milliseconds;
     if (milliseconds == 0 && fcntl(descriptor, F_SETFL, O_NONBLOCK) < 0) return close_keeping_errno(descriptor);
-    for (;;) {  // ends: by connecting, an error, or the deadline
+    for (;;) {  // ends: with a connection, an error, or the deadline
         if (milliseconds > 0) {
             int64_t left = deadline - milliseconds_now();
             if (left <= 0) left = 1;
@@ -155,7 +155,7 @@ int cplatform_connect_to(const char *path, int64_t milliseconds) {
 }
 
 int cplatform_accept_client(int listener) {
-    for (;;) {  // ends: a client that has gone is taken off the queue
+    for (;;) {  // ends: each turn removes a lost client from the queue
         int descriptor = take_connection(listener);
         if (descriptor >= 0 || (errno != EINTR && cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_LOST)) return descriptor;
     }
@@ -163,7 +163,7 @@ int cplatform_accept_client(int listener) {
 
 bool cplatform_closes_at_once(int descriptor) {
 #if defined(F_GETPIPE_SZ)
-    // Asks the pipe and not the file system, unlike fstat(2).
+    // Unlike fstat(2), this does not ask the file system.
     return fcntl(descriptor, F_GETPIPE_SZ) >= 0;
 #else
     (void)descriptor;
@@ -192,7 +192,7 @@ static size_t skip(struct iovec *part, size_t offset) {
     return offset - skipped;
 }
 
-// A small frame costs less to copy than its parts cost to describe: a tenth of a round trip.
+// Copying a small frame costs less than an iovec of its parts: it saves a tenth of a round trip.
 enum { SMALL = 512 };
 
 static ssize_t send_small(
@@ -240,7 +240,7 @@ int64_t cplatform_send(
                          : send_parts(
                                descriptor, header, header_size, body, body_size, trailer, trailer_size, offset, passed, passed_count);
     } while (count < 0 && errno == EINTR);
-    // Linux says ENOBUFS where others say EAGAIN, when there is no memory for the queue.
+    // Without memory for the queue, Linux reports ENOBUFS and others EAGAIN.
     if (count < 0 && (errno == EWOULDBLOCK || errno == ENOBUFS)) errno = EAGAIN;
     return count;
 }
@@ -270,7 +270,7 @@ static ssize_t receive_once(int descriptor, void *buffer, size_t size, int flags
     ssize_t count;
     do count = recvmsg(descriptor, message, flags);
     while (count < 0 && errno == EINTR && (flags & MSG_DONTWAIT));
-    // A signal: the caller looks at the time.
+    // After a signal the caller checks the time.
     if (count < 0 && (errno == EWOULDBLOCK || errno == EINTR)) errno = EAGAIN;
     return count;
 }
@@ -314,7 +314,7 @@ bool cplatform_await_readable(int descriptor, int64_t nanoseconds) {
     int64_t milliseconds = nanoseconds < 0 ? -1 : (nanoseconds + 999999) / 1000000;
     int count = poll(&entry, 1, milliseconds > 1000000000 ? 1000000000 : (int)milliseconds);
 #endif
-    // A signal ends the wait early: the caller looks at the time.
+    // A signal ends the wait early. The caller checks the time.
     return count > 0 || (count < 0 && errno == EINTR);
 }
 

@@ -5,99 +5,99 @@
 #include <stdint.h>
 #include <stddef.h>
 
-// What named message ports need of Unix-domain sockets, where macros, variadics and control messages keep Swift from saying it.
-// Every descriptor that is made or received here is close-on-exec. A failure is -1 with errno unless it says otherwise. None of these
-// waits, unless it says so, and no write raises SIGPIPE.
+// The parts of Unix-domain sockets that named message ports need and that Swift cannot call: macros, variadic functions and control
+// messages. Every descriptor created or received here is close-on-exec. Failures return -1 with errno, and no function blocks, unless its
+// comment says otherwise. No write raises SIGPIPE.
 
-// How many bytes of a path a socket's address holds, without the NUL.
+// The longest path of a socket's address, in bytes, without the NUL.
 int cplatform_socket_path_limit(void);
-// Binds and listens; the file is the owner's only. `path` is a path of `file` in `directory`: ESTALE when it led elsewhere. EADDRINUSE when
-// there is a file of that name.
+// Binds and listens; only the owner has rights on the file. `path` is the path of `file` in `directory`: ESTALE if it led elsewhere.
+// EADDRINUSE if there is a file of that name.
 int cplatform_listen_in(int directory, const char *file, const char *path, int backlog);
-// Waits up to `milliseconds` for room in the listener's queue: EAGAIN when there was none. Negative waits for ever, 0 tries once.
-// The connection is a blocking one; all calls here but `cplatform_receive` with `waiting` ask not to wait.
+// Blocks up to `milliseconds` for room in the listener's queue: EAGAIN if there is none. Negative blocks forever, 0 tries once.
+// The connection is in blocking mode; all calls here except `cplatform_receive` with CPLATFORM_BLOCKING ask for a nonblocking operation.
 int cplatform_connect_to(const char *path, int64_t milliseconds);
-// The next connection, non-blocking. EAGAIN when nobody waits.
+// Accepts the next connection, in nonblocking mode. EAGAIN if there is none.
 int cplatform_accept_client(int listener);
-// Whose process is at the other end. The process id is 0 where the platform does not say.
+// The user and process at the other end. The process id is 0 if the platform does not tell.
 int cplatform_peer(int descriptor, uint32_t *user, int32_t *process);
 
-// Sends the rest, from `offset` on, of a header, a body and a trailer. The descriptors go with the first byte, so with offset 0 only.
-// The number of bytes that went, or -1: EAGAIN when none found room.
+// Sends the rest, from `offset` on, of a header, a body and a trailer. Descriptors are sent with the first byte, so only with offset 0.
+// Returns the number of bytes sent, or -1: EAGAIN if there is no room.
 int64_t cplatform_send(
     int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
     size_t trailer_size, size_t offset, const int *passed, int passed_count);
 
-enum { CPLATFORM_PASSED_LIMIT = 253 };  // what Linux takes in one message (SCM_MAX_FD)
+enum { CPLATFORM_PASSED_LIMIT = 253 };  // Linux's limit for one message (SCM_MAX_FD)
 
-// How to receive. If the process has no free number for a descriptor, the kernel closes it on the receiving thread, which may block. Peeking avoids
-// that, at the price of a second system call.
+// How to receive. If the process has no free number for a descriptor, the kernel closes it on the receiving thread, which may block.
+// Peeking avoids that, at the price of a second system call.
 enum {
     CPLATFORM_NONBLOCKING,
     CPLATFORM_BLOCKING,  // until the first byte, up to the limit set by `cplatform_limit_waiting`, or until a signal
     CPLATFORM_PEEKING,   // if `truncated`, bytes and descriptors stay in the kernel, and the descriptors returned are copies
     CPLATFORM_REFUSING,  // takes no descriptors: if some come with the bytes, all stay in the kernel and `truncated` is set
 };
-// Receives bytes and the descriptors that come with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some descriptors were lost, because the process
-// has no free number for them. Returns the number of bytes; 0 at the end. EAGAIN if nothing has arrived.
+// Receives bytes and the descriptors that come with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some descriptors were lost, because
+// the process has no free number for them. Returns the number of bytes; 0 at the end. EAGAIN if nothing has arrived.
 int64_t cplatform_receive(
     int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
-// How long a receiver waits; 0 for ever. The kernel rounds up to its ticks, some milliseconds.
+// Sets how long a blocking receive waits; 0 for no limit. The kernel rounds up to its ticks, some milliseconds.
 void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 
-// Waits until the descriptor is readable or broken; false when `nanoseconds` passed first. Negative waits for ever.
+// Blocks until the descriptor is readable or broken; returns false if `nanoseconds` pass first. Negative blocks forever.
 bool cplatform_await_readable(int descriptor, int64_t nanoseconds);
-// Whether closing the descriptor is known not to block, without asking anything that may block.
+// Whether closing the descriptor certainly does not block. Asks nothing that may block.
 bool cplatform_closes_at_once(int descriptor);
-// Whether a connection holds bytes that were not read, and maybe descriptors with them; true when that is not known.
+// Whether a connection holds unread bytes, and maybe descriptors with them; true if that is unknown.
 bool cplatform_has_unread(int descriptor);
-// Ends both directions, for all who hold the socket.
+// Shuts down both directions, for all descriptors of the socket.
 void cplatform_shutdown(int descriptor);
 
 // MARK: Files
 
-// Both: `path` begins at `parent`, or at the root or the working directory when that is negative.
-// Makes a directory for the owner only.
+// In the next two, `path` is relative to `parent`, or to the working directory if `parent` is negative.
+// Creates a directory with mode 0700.
 int cplatform_make_directory(int parent, const char *path);
-// Opens a directory that must not be a symbolic link. A slash or a dot at the end would have the kernel follow one.
+// Opens a directory that must not be a symbolic link. `path` must not end in a slash or a dot, with which the kernel would follow one.
 int cplatform_open_directory(int parent, const char *path);
-// Takes the lock of an open file, if nobody else has it: EWOULDBLOCK.
+// Locks an open file: EWOULDBLOCK if another process has the lock.
 int cplatform_try_lock_file(int descriptor);
-// Lets go of the lock, also for those who have copies of the descriptor.
+// Releases the lock, also for copies of the descriptor.
 void cplatform_unlock_file(int descriptor);
-// Opens a file for its lock, making it for the owner only; not through a symbolic link.
+// Opens a file for locking, and creates it with mode 0600 if it is missing. Does not follow a symbolic link.
 int cplatform_open_lock_file(int directory, const char *file);
 
-// A descriptor that becomes readable when `file` is removed or moved, or its directory is moved, or it is touched in another way.
-// -1 with ENOSYS where there is none.
+// Creates a descriptor that becomes readable when `file` is removed, moved or changed in another way, or its directory is moved.
+// -1 with ENOSYS if the platform has none.
 int cplatform_watch_file(const char *directory, const char *file);
-// Takes what it has said; nothing for a negative one.
+// Reads and discards its events. No-op if it is negative.
 void cplatform_drain_file_watch(int watch);
 
-// MARK: A set of descriptors that is watched as one
+// MARK: A set of descriptors that a loop watches as one
 
-// An epoll set with a timer, or a kqueue. `set` is readable while something in it is ready. Any thread may change it.
+// An epoll set with a timer, or a kqueue. `set` is readable while a descriptor in it is ready. Thread-safe.
 struct cplatform_port_set {
     int set;
-    int alarm;  // -1 where the set has timers of its own
+    int alarm;  // -1 if the set has timers of its own
 };
 enum { CPLATFORM_ALARM_TOKEN = 0 };
-// Whether an alarm that was taken rings again until it is set anew: a timerfd that nobody reads does, a one-shot timer of a kqueue is gone.
+// Whether an alarm stays ready until it is set again: an unread timerfd does, a one-shot timer of a kqueue does not.
 bool cplatform_alarm_stays(void);
 
 int cplatform_make_port_set(struct cplatform_port_set *set);
 void cplatform_close_port_set(struct cplatform_port_set *set);
-// Watches for CPLATFORM_READ, CPLATFORM_WRITE, CPLATFORM_CLOSED. `is_new`: it is not in the set yet.
+// Watches for CPLATFORM_READ, CPLATFORM_WRITE, CPLATFORM_CLOSED. `is_new`: the descriptor is not in the set yet.
 int cplatform_port_set_watch(const struct cplatform_port_set *set, int descriptor, uint64_t token, int wanted, bool is_new);
 void cplatform_port_set_forget(const struct cplatform_port_set *set, int descriptor);
-// Makes the set readable at an instant of the monotonic clock, by CPLATFORM_ALARM_TOKEN; 0 takes that back.
+// Makes the set readable at an instant of the monotonic clock, with CPLATFORM_ALARM_TOKEN; 0 cancels the alarm.
 void cplatform_port_set_alarm(const struct cplatform_port_set *set, int64_t nanoseconds);
 
 struct cplatform_port_event {
     uint64_t token;
     int ready;
 };
-// What is ready now, at most `limit`.
+// Returns what is ready now, at most `limit` events. Does not wait.
 int cplatform_port_set_take(const struct cplatform_port_set *set, struct cplatform_port_event *events, int limit);
 
 #endif

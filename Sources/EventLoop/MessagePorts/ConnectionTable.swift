@@ -52,8 +52,8 @@ final class ConnectionTable: @unchecked Sendable {
 
     /// The connection that gives up its place for a new one.
     ///
-    /// It belongs to the process with the most connections, so a client that opens thousands closes its own. Connections that have never sent a
-    /// message go first, then those that were silent longest. Returns nil if `sparesLast` and no process has more than one.
+    /// It belongs to the process with the most connections, so a client that opens thousands closes its own. Connections that have never
+    /// sent a message go first, then those that were silent longest. Returns nil if `sparesLast` and no process has more than one.
     func leastActive(sparesLast: Bool) -> ServedConnection? {
         var counts: [Int32: Int] = [:]
         for connection in connections.values { counts[connection.process, default: 0] += 1 }

@@ -1,7 +1,8 @@
 // Closes descriptors that came from other processes, on threads that may block.
 //
-// Lifecycle: created when the process first has such a descriptor to close, and never freed. Its threads start when there is something to close and
-// end after ten idle seconds. A forked child creates its own; descriptors that were queued in the parent are closed by the parent.
+// Lifecycle: created when the process first has such a descriptor to close, and never freed. Its threads start when there is something to
+// close and end after ten idle seconds. A forked child creates its own; descriptors that were queued in the parent are closed by the
+// parent.
 
 internal import CPlatform
 import Synchronization
@@ -16,9 +17,9 @@ import Darwin
 
 /// The threads that close descriptors from other processes.
 ///
-/// close(2) may take as long as the sender of a descriptor likes: a socket with SO_LINGER waits for its peer, a file on NFS or FUSE for its server,
-/// and closing a socket closes the descriptors in its unread messages. A thread that serves anybody must not wait for that. There is no general way
-/// to find out which descriptors close at once, because asking a file may block too.
+/// close(2) may take as long as the sender of a descriptor likes: a socket with SO_LINGER waits for its peer, a file on NFS or FUSE for its
+/// server, and closing a socket closes the descriptors in its unread messages. A thread that serves anybody must not wait for that. There
+/// is no general way to find out which descriptors close at once, because asking a file may block too.
 ///
 /// A process whose descriptors block has at most `threadLimitPerProcess` threads at a time; the others close what other processes sent.
 final class DescriptorCloser: @unchecked Sendable {

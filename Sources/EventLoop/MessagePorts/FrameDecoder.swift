@@ -1,29 +1,29 @@
-// What goes over a connection of named ports: frames, and how they are read. Pure: bytes in, frames out.
+// The wire format of named ports, and its decoder. Pure: bytes in, frames out.
 //
-// A frame, all numbers with the least significant byte first:
+// A frame; all numbers are little-endian:
 //
-//      0  1  mark, 0xE7
+//      0  1  magic, 0xE7
 //      1  1  version, 1
 //      2  1  kind: see `Frame.Kind`
-//      3  1  how many descriptors come with it, at most 64; with its first byte
+//      3  1  number of descriptors that come with the first byte of the frame, at most 64
 //      4  4  length of the body
-//      8  8  conversation: a reply has its request's
-//     16  4  id of the message; of a refusal, why
-//     20     the body
-//      …  1  seal: 1, or 0 if the sender has given the frame up while it was on its way, and it is not to be read
+//      8  8  conversation: a reply has the same one as its request
+//     16  4  id of the message; in a refusal, the reason
+//     20     body
+//      …  1  seal: 1 if the frame is complete, 0 if its sender cancelled it in the middle and the receiver skips it
 //
-// It needs nothing but the standard library, so that the fuzzer can compile this file alone.
+// This file imports only the standard library, so that the fuzzer can compile it alone.
 
-/// One frame, read.
+/// A received frame.
 struct Frame: Sendable, Equatable {
     enum Kind: UInt8, Sendable {
-        /// One way: no answer is wanted.
+        /// One-way: there is no reply.
         case message = 1
         case request = 2
         case reply = 3
         /// The handler returned nil. The body is empty.
         case emptyReply = 4
-        /// There is an answer, and it cannot be sent: `id` is a `Refusal`, the body its number.
+        /// The reply cannot be sent: `id` is a reason of `Refusal`, the body a number.
         case refusal = 5
     }
 
@@ -42,7 +42,7 @@ struct Frame: Sendable, Equatable {
     static let complete: UInt8 = 1
     static let cancelled: UInt8 = 0
 
-    /// The bytes before the body, which the caller knows to be shorter than 4 GiB.
+    /// The bytes before the body. `length` must be less than 4 GiB.
     static func header(_ kind: Kind, descriptors: Int, length: Int, conversation: UInt64, id: Int32) -> FrameHeader {
         let first =
             UInt64(magic) | UInt64(version) << 8 | UInt64(kind.rawValue) << 16 | UInt64(UInt8(descriptors)) << 24
@@ -51,9 +51,9 @@ struct Frame: Sendable, Equatable {
     }
 }
 
-/// The twenty bytes of a header, in the order in which they are sent.
+/// The twenty bytes of a header, in wire order.
 struct FrameHeader: Sendable {
-    // Two words of eight bytes and one of four: no padding before the last.
+    // Two words of eight bytes and one of four, so there is no padding before the last.
     var words: (UInt64, UInt64, UInt32)
 
     func withBytes<R>(_ body: (UnsafeRawBufferPointer) -> R) -> R {
@@ -61,7 +61,7 @@ struct FrameHeader: Sendable {
     }
 }
 
-/// Why a peer's bytes are not frames. Whoever sends such bytes loses the connection.
+/// Why a peer's bytes are not frames. The receiver closes the connection.
 enum FrameError: Error, Equatable {
     case badMagic(UInt8)
     case badVersion(UInt8)
@@ -69,32 +69,32 @@ enum FrameError: Error, Equatable {
     case tooManyDescriptors(Int)
     case tooLong(Int)
     case badSeal(UInt8)
-    /// A kind that has no body, with one; or a body of a size that its kind does not have.
+    /// The body has a length that is not valid for its kind.
     case badLength(Int)
 
     var sentence: String {
         switch self {
-        case .badMagic(let byte): "a frame began with \(byte)"
-        case .badVersion(let version): "a frame was of version \(version), which is not known here"
-        case .badKind(let kind): "a frame was of kind \(kind), which is not known here"
-        case .tooManyDescriptors(let count): "a frame was to bring \(count) descriptors"
-        case .tooLong(let length): "a frame was to have \(length) bytes"
-        case .badSeal(let byte): "a frame ended with \(byte)"
-        case .badLength(let length): "a frame had \(length) bytes, which its kind has not"
+        case .badMagic(let byte): "a frame begins with byte \(byte)"
+        case .badVersion(let version): "a frame has the unknown version \(version)"
+        case .badKind(let kind): "a frame has the unknown kind \(kind)"
+        case .tooManyDescriptors(let count): "a frame announces \(count) descriptors"
+        case .tooLong(let length): "a frame announces \(length) bytes"
+        case .badSeal(let byte): "a frame ends with byte \(byte)"
+        case .badLength(let length): "a frame has \(length) bytes, which is not valid for its kind"
         }
     }
 }
 
-/// Makes frames of bytes that come in pieces of any size. Takes no memory for a length that is only announced.
+/// Decodes frames from bytes that arrive in pieces of any size. Allocates no memory for a length that is only announced.
 struct FrameDecoder: Sendable {
     let maximumLength: Int
     private var buffer: [UInt8] = []
     private var start = 0
-    /// The header at `start`, once it has been looked at.
+    /// The header at `start`, once it has been decoded.
     private var header: Header?
-    /// What was wrong; said again at every further call.
+    /// Thrown again by every further call.
     private var error: FrameError?
-    /// A longer buffer is given back when its frame has gone out of it.
+    /// A larger buffer is freed when its frame has been taken out of it.
     private static let keptCapacity = 1 << 14
 
     private struct Header {
@@ -108,14 +108,15 @@ struct FrameDecoder: Sendable {
 
     init(maximumLength: Int) { self.maximumLength = maximumLength }
 
-    /// Bytes that were taken in and belong to no frame that was handed out.
+    /// Bytes of frames that `next` has not returned yet.
     var heldBytes: Int { buffer.count - start }
-    /// A frame has begun and not ended.
+    /// A frame is incomplete.
     var isInsideFrame: Bool { heldBytes > 0 }
 
-    /// The memory that it has: for the announced frame and what was appended behind it, or twice the held bytes, whichever is less; and a little.
+    /// The allocated memory: at most a little more than the announced frame and the bytes behind it, or twice the held bytes, whichever is
+    /// less.
     var capacity: Int { buffer.capacity }
-    /// The bytes of the first frame, once its header has been looked at and until it is handed out; else 0.
+    /// The size of the first frame, from the decoding of its header until `next` returns it; otherwise 0.
     var announcedBytes: Int { header?.total ?? 0 }
 
     mutating func append(_ bytes: UnsafeRawBufferPointer) {
@@ -124,10 +125,10 @@ struct FrameDecoder: Sendable {
         buffer.append(contentsOf: bytes)
     }
 
-    /// Forgets all bytes.
+    /// Discards all bytes.
     mutating func clear() { (buffer, start, header) = ([], 0, nil) }
 
-    /// Grows by doubling, so that each byte is moved a few times at most, but not beyond the frame that is coming.
+    /// Doubles the capacity, so that each byte is moved a few times at most, but not beyond the announced frame.
     private mutating func makeRoom(for count: Int) {
         buffer.removeFirst(start)
         start = 0
@@ -137,20 +138,19 @@ struct FrameDecoder: Sendable {
         }
     }
 
-    /// Whether `next()` would hand out a frame or throw. Descriptors of every frame whose header is there have been announced by then.
+    /// Whether `next()` would return a frame or throw. Decodes the header of the first frame if it is complete.
     mutating func hasNext() -> Bool {
         if error != nil { return true }
         do { return try readHeader().map { heldBytes >= $0.total } ?? false } catch { return true }
     }
 
-    /// How many descriptors come with the first frame; nil while its header has not come whole.
+    /// How many descriptors come with the first frame; nil while its header is incomplete.
     mutating func announcedDescriptors() -> Int? {
         guard let header = try? readHeader() else { return nil }
         return header.descriptorCount
     }
 
-    /// The next frame that has come whole. One that its sender has given up is handed out without its body and with `isCancelled`, because
-    /// its descriptors must be taken care of.
+    /// Returns the next complete frame. A cancelled one comes without its body, because the caller must still close its descriptors.
     mutating func next() throws(FrameError) -> (frame: Frame, isCancelled: Bool)? {
         guard let header = try readHeader(), heldBytes >= header.total else { return nil }
         let end = start + header.total
@@ -170,7 +170,7 @@ struct FrameDecoder: Sendable {
         if let header { return header }
         let count = heldBytes
         if count == 0 { return nil }
-        // What can be seen to be wrong is said at once, not when the rest has come.
+        // Wrong bytes are reported at once, without waiting for the rest of the header.
         let seen = start
         if buffer[seen] != Frame.magic { throw fail(.badMagic(buffer[seen])) }
         if count > 1 && buffer[seen + 1] != Frame.version { throw fail(.badVersion(buffer[seen + 1])) }
@@ -181,7 +181,7 @@ struct FrameDecoder: Sendable {
             conversation: number(at: 8, as: UInt64.self), id: Int32(bitPattern: number(at: 16, as: UInt32.self)))
         if read.descriptorCount > Frame.descriptorLimit { throw fail(.tooManyDescriptors(read.descriptorCount)) }
         switch kind {
-        // A refusal says that something was longer than the limit, however small that is.
+        // A refusal reports an exceeded limit, so the limit itself does not apply to it, however small it is.
         case .emptyReply where read.length != 0, .refusal where read.length != Frame.refusalLength: throw fail(.badLength(read.length))
         case .refusal: break
         default: if read.length > maximumLength { throw fail(.tooLong(read.length)) }
@@ -200,7 +200,7 @@ struct FrameDecoder: Sendable {
         return error
     }
 
-    /// Moves what is left to the front when that is less than what has gone, so that each byte is moved once at most in the mean.
+    /// Moves the remaining bytes to the front if they are fewer than the removed ones, so that each byte is moved at most once on average.
     private mutating func compact() {
         let left = buffer.count - start
         if left == 0 {

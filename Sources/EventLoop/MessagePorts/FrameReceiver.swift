@@ -1,7 +1,7 @@
 // Receives frames, and the descriptors that come with them, from a connection.
 //
-// Lifecycle: `scratch` belongs to the creator, who may use it for other receivers too. Received descriptors belong to the receiver until `next`
-// returns them or `close` closes them.
+// Lifecycle: `scratch` belongs to the creator, who may use it for other receivers too. Received descriptors belong to the receiver until
+// `next` returns them or `close` closes them.
 
 internal import CPlatform
 
@@ -104,8 +104,8 @@ struct FrameReceiver: ~Copyable {
 
     /// Checks that the descriptors belong to the frame that is being received.
     ///
-    /// Descriptors arrive with the first byte of their frame. So if only an incomplete frame is held, exactly its own are there. A peer that sends
-    /// others would make this process keep them forever.
+    /// Descriptors arrive with the first byte of their frame. So if only an incomplete frame is held, exactly its own are there. A peer
+    /// that sends others would make this process keep them forever.
     private mutating func checkDescriptors() -> ReceiveResult {
         if !takesDescriptors || (passed.isEmpty && decoder.heldBytes == 0) || decoder.hasNext() { return .received }
         let isRight: Bool

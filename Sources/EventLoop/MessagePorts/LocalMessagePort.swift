@@ -1,4 +1,4 @@
-// The named end that serves requests: CFMessagePort's local end, as a source.
+// The serving end of a named port: CFMessagePort's local end, as a source.
 
 internal import CPlatform
 
@@ -11,31 +11,32 @@ import Darwin
 #endif
 
 extension RunLoop {
-    /// The named end that serves requests from other threads and processes of the same user (CFMessagePort's local end,
+    /// A named port that serves messages from other threads and processes of the same user (CFMessagePort's local end,
     /// `CFMessagePortCreateLocal`).
     ///
-    /// A source: add it to a loop, in whatever modes it is to serve. Requests that come while other modes run, or before it is added, wait and
-    /// hold their senders back. Each call of the handler is one request, counts as a handled source, and runs on the loop's thread; requests
-    /// of one client come in the order of sending, clients take turns. The handler's value is the reply: nil, and empty data, arrive as what
-    /// they are. Of a message that wants no answer it is dropped.
+    /// A message port is a source: add it to a loop, in the modes in which it serves. Messages that arrive before that, or while other
+    /// modes run, wait in the kernel and hold back their senders. Each call of the handler is for one message, runs on the loop's thread,
+    /// and counts as a handled source. Messages of one client arrive in the order of sending; clients take turns. The value of the handler
+    /// is the reply: nil and empty data are different replies. For a one-way message it is ignored.
     ///
-    /// The name is taken while the port is valid. Invalidation, from any thread or the handler itself, gives it back and tells every client
-    /// before it returns; a request whose handler is running then gets no reply. In a child of fork the port belongs to the parent: the child
-    /// cannot serve it, and does not give its name back.
+    /// The port has its name from `init` until it is invalidated. Invalidation, from any thread or the handler itself, gives the name back
+    /// and disconnects every client before it returns; a request whose handler is running then gets no reply. In a forked child the port
+    /// belongs to the parent: the child cannot serve it, and does not give its name back.
     ///
-    /// If the file of its socket is removed, or the directory around it, as at a logout, the port takes its name again as soon as it is served, in
-    /// the first place that can be used; its connections go on. If another port has the name by then, this one becomes invalid and its
-    /// `failure` says EADDRINUSE. (On Linux; elsewhere the port goes on with the connections that it has.)
+    /// If the file of its socket or the directory of that file is removed, as at a logout, the port takes its name again when it is served
+    /// next, in the first usable directory; its connections continue. If another port has the name by then, this one becomes invalid with
+    /// EADDRINUSE as its `failure`. (On Linux; elsewhere the port only keeps its connections.)
     ///
-    /// Other users cannot connect. What a client may do to the port, and what it may not, is in docs/message-ports.md. Thread-safe.
+    /// Other users cannot connect. docs/message-ports.md says what a client can do to the port. Thread-safe.
     public final class LocalMessagePort: Source, @unchecked Sendable {
         // SAFETY: constants.
 
-        /// The default of what one message may have, in bytes: 16 MiB.
+        /// The default limit of a message's size: 16 MiB.
         public static let defaultMaximumMessageSize = 16 << 20
 
         public let name: String
-        /// More than so many bytes are not taken: whoever sends them loses the connection. A longer reply is not sent, and its requester told.
+        /// The limit of a message's size, in bytes. A client that sends a longer one is disconnected. A longer reply is not sent, and the
+        /// requester gets `.messageTooLarge`.
         public let maximumMessageSize: Int
         private let server: PortServer
         private let identity: FileIdentity
@@ -46,14 +47,14 @@ extension RunLoop {
             let call: @Sendable (LocalMessagePort, Int32, [UInt8], PassedDescriptors) -> [UInt8]?
         }
 
-        /// Takes the name, from now on and before the port is added to a loop. Descriptors that come with a message are closed.
+        /// Creates a port and takes the name at once, before the port is added to a loop. Descriptors that come with a message are closed.
         ///
         /// - Parameters:
-        ///   - name: at most 128 bytes of UTF-8, without NUL; unique for the user, in all processes.
-        ///   - maximumMessageSize: of a request and of a reply, in bytes; both ends should say the same.
+        ///   - name: at most 128 bytes of UTF-8, without NUL; unique among all processes of the user.
+        ///   - maximumMessageSize: the limit for requests and replies, in bytes; both ends should have the same.
         ///   - handler: called on the loop's thread with the message's id and data; returns the reply.
-        /// - Throws: `.nameInUse` when a live port has the name, in this process or another; `.badName`; `.system`, also when the directory of
-        ///   the ports belongs to somebody else. What a process left that has died is taken over.
+        /// - Throws: `.nameInUse` if a live port has the name, in this process or another; `.badName`; `.system`, also if the directory of
+        ///   the ports belongs to another user. The name of a process that has died is taken over.
         public convenience init(
             name: String, maximumMessageSize: Int = defaultMaximumMessageSize,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -64,14 +65,15 @@ extension RunLoop {
                 descriptorHandler: { port, id, data, _ in handler(port, id, data) })
         }
 
-        /// The same with a handler that is handed the descriptors that came with the message. What it does not take is closed.
+        /// The same with a handler that gets the descriptors that came with the message. Those that it does not take are closed.
         public init(
             name: String, maximumMessageSize: Int = defaultMaximumMessageSize,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             descriptorHandler: @escaping @Sendable (LocalMessagePort, _ id: Int32, _ data: [UInt8], PassedDescriptors) -> [UInt8]?
         ) throws(PortError) {
             precondition(
-                maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max), "a message has between 0 and 2,147,483,647 bytes")
+                maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max),
+                "maximumMessageSize must be between 0 and 2,147,483,647 bytes, but is \(maximumMessageSize)")
             server = try PortServer(try PortName(name), maximumLength: maximumMessageSize)
             do { identity = try FileIdentity.ofPollable(server.set.set) } catch {
                 server.withdraw()
@@ -85,7 +87,7 @@ extension RunLoop {
         }
 
         deinit {
-            // The last release of a port that nobody has invalidated: it is in no loop.
+            // A valid port that is released is in no loop.
             if isValid { server.withdraw() }
             endByLastRelease()
         }
@@ -96,7 +98,7 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let hasServed = server.serve { frame, passed in
-                // A port that has ended answers nobody; what was read before is dropped.
+                // An invalid port does not call its handler; messages that were read before are dropped.
                 if !isValid { return nil }
                 return handler.with { $0.handlers.call(self, frame.id, frame.body, passed) } ?? nil
             }
@@ -104,7 +106,7 @@ extension RunLoop {
             return hasServed
         }
 
-        /// Another port has the name: this one cannot be found any more.
+        /// Invalidates a port that cannot be found any more, because another port has its name.
         private func end() { /* DOES CALLOUT */
             state.withLock { state in
                 if state.failure == nil { state.failure = .system(operation: "keeping the name \(name)", errno: EADDRINUSE) }

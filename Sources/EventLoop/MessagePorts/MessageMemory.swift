@@ -28,11 +28,11 @@ struct MessageMemory {
 
 /// One pool of memory for incomplete frames.
 ///
-/// Every connection has an allowance of its own, so small messages never wait. A longer frame is read on only once memory for all of it is granted, so
-/// a frame that has memory can always be completed. Connections without a grant wait, and are not read meanwhile.
+/// Every connection has an allowance of its own, so small messages never wait. A longer frame is read on only once memory for all of it is
+/// granted, so a frame that has memory can always be completed. Connections without a grant wait, and are not read meanwhile.
 ///
-/// The process with the least memory is next; within a process, the connection that has waited longest. A frame never overtakes another that does
-/// not fit yet. The reserve is only for processes without a grant, so a process that fills the pool cannot use it up.
+/// The process with the least memory is next; within a process, the connection that has waited longest. A frame never overtakes another
+/// that does not fit yet. The reserve is only for processes without a grant, so a process that fills the pool cannot use it up.
 struct MemoryPool {
     /// What a connection may use without a grant.
     static let allowance = 1 << 14

@@ -1,16 +1,17 @@
 // File descriptors that came with a message.
 //
-// Lifecycle of a descriptor: made by the kernel when the message was received, owned by the object until somebody takes it, closed with the
-// object otherwise.
+// Lifecycle of a descriptor: created by the kernel when the message is received, owned by this object until `take` returns it, and
+// otherwise closed when this object is released.
 
 extension RunLoop {
-    /// File descriptors that came with a message; new ones, close-on-exec, for files that the sender has open.
+    /// File descriptors that came with a message: new close-on-exec descriptors for files that the sender has open.
     ///
-    /// What nobody takes is closed with this object, by a thread of the library's if that may block. Thread-safe.
+    /// When this object is released, it closes the descriptors that nobody has taken, on a thread of the library if that may block.
+    /// Thread-safe.
     public final class PassedDescriptors: Sendable {
         private let untaken: ForkAwareMutex<[Int32?]>
         private let sender: Int32
-        /// How many came, taken or not.
+        /// How many descriptors came with the message, taken or not.
         public let count: Int
 
         static let none = PassedDescriptors([], from: 0)
@@ -26,10 +27,11 @@ extension RunLoop {
             for case let descriptor? in untaken.withLockUnlessInherited({ $0 }) ?? [] { DescriptorCloser.close(descriptor, from: sender) }
         }
 
-        /// The descriptor at `index`, in the order of sending, which is the caller's to close from now on; nil when it was taken before.
-        /// An index that is not there is a precondition failure.
+        /// Returns the descriptor at `index`, in the order of sending, or nil if it was taken before. The caller closes it.
+        ///
+        /// - Precondition: `index` is between 0 and `count - 1`.
         public func take(_ index: Int) -> Int32? {
-            precondition(index >= 0 && index < count, "\(count) descriptors came with the message; there is none at \(index)")
+            precondition(index >= 0 && index < count, "index \(index) is out of range: \(count) descriptors came with the message")
             return untaken.withLock { untaken in
                 defer { untaken[index] = nil }
                 return untaken[index]

@@ -1,7 +1,7 @@
 // The listening end of a LocalMessagePort: accepts clients, and keeps the port's name.
 //
-// Lifecycle: the listener and the file watch are created with the acceptor and closed by `end`. When the socket's file is removed, as at a logout
-// together with its directory, the acceptor replaces both.
+// Lifecycle: the listener and the file watch are created with the acceptor and closed by `end`. When the socket's file is removed, as at a
+// logout together with its directory, the acceptor replaces both.
 
 internal import CPlatform
 import Synchronization
@@ -142,8 +142,8 @@ final class PortAcceptor: @unchecked Sendable {
     var isNameWatched: Bool { nameWatch >= 0 }
     var testsOnlyRetriesName: Bool { nameRetry != nil }
 
-    /// Watches for the removal of the socket's file and for a move of its directory. Returns false if the caller has to retry: the system is out of
-    /// a resource, or the file is gone already. Returns true on a system without such a watch, where a removal goes unnoticed.
+    /// Watches for the removal of the socket's file and for a move of its directory. Returns false if the caller has to retry: the system
+    /// is out of a resource, or the file is gone already. Returns true on a system without such a watch, where a removal goes unnoticed.
     private func watchName() -> Bool {
         nameWatch = registration.watchFile()
         if nameWatch < 0 { return errno == ENOSYS }
@@ -178,8 +178,8 @@ final class PortAcceptor: @unchecked Sendable {
             do throws(RunLoop.PortError) {
                 if try !registration.isInPlace { isWatched = try takeNameAgain(acceptingQueued: accept) }
             } catch .nameInUse {
-                // The directory may be back, so that the port that answered is this one. Otherwise another port has the name, and this one must
-                // end: a name has one owner.
+                // The directory may be back, so that the port that answered is this one. Otherwise another port has the name, and this one
+                // must end: a name has one owner.
                 hasLostName = try !registration.isInPlace
             }
             if isWatched || hasLostName { nameRetry = nil } else { retryNameLater() }

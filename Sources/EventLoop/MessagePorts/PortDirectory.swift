@@ -1,6 +1,7 @@
-// Where the sockets of named ports are: a directory of the user's own, which is looked at before it is trusted.
+// The directory with the sockets of named ports. It belongs to the user, which is checked before it is used.
 //
-// Lifecycle of the descriptors: a directory's is opened with the object and closed with it; a lock's likewise, and at once in a child of fork.
+// Lifecycle of the descriptors: the descriptor of a directory is opened in `init` and closed in `deinit`. So is the descriptor of a lock; a
+// forked child closes it at once.
 
 internal import CPlatform
 
@@ -12,12 +13,12 @@ import Musl
 import Darwin
 #endif
 
-/// A directory that belongs to this user and that nobody else may enter, held open.
+/// An open directory that belongs to this user and that no other user may enter.
 final class PortDirectory: Sendable {
-    /// Names the only directory to use, made when it is missing.
+    /// The environment variable for the only directory to use, which is created if it is missing.
     static let variable = "EVENTLOOP_PORT_DIRECTORY"
     private static let lockName = ".lock"
-    /// How long somebody else may hold the lock. Whoever follows the rules holds it for microseconds.
+    /// How long to wait for the lock. This library holds it for microseconds.
     static let lockTimeout = Duration.seconds(5)
 
     let candidate: Candidate
@@ -26,27 +27,27 @@ final class PortDirectory: Sendable {
     private let identity: FileIdentity
 
     enum Refusal: Error {
-        /// Nobody has made it. If it is to be inside a directory of the user's own, `hasPlace` says whether that one is there.
+        /// The directory does not exist. `hasPlace` says whether the user could create it.
         case missing(hasPlace: Bool)
         /// Another user's, open to others, or not a directory.
         case untrusted(String)
         case system(operation: String, errno: Int32)
     }
 
-    /// Opens the directory and looks at it; with `making`, makes it when it is missing. What is done in it later goes through its descriptor,
-    /// whatever its path leads to by then.
+    /// Opens and checks the directory; with `making`, creates it if it is missing. Later operations use the descriptor, whatever the path
+    /// leads to by then.
     init(_ candidate: Candidate, making: Bool) throws(Refusal) {
         PortForks.prepare()
         self.candidate = candidate
         path = Self.withoutEnd(candidate.path)
-        // It would be another directory for a process that works elsewhere, and for this one after `chdir`.
-        if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is no absolute path", errno: EINVAL) }
+        // A relative path names another directory in a process with another working directory, and here after `chdir`.
+        if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is not an absolute path", errno: EINVAL) }
         let parent = candidate.parentIsOurs ? try Self.openParent(of: path) : -1
         defer { if parent >= 0 { close(parent) } }
         let name = candidate.parentIsOurs ? Self.lastPart(of: path) : path
         if making && cplatform_make_directory(parent, name) != 0 && errno != EEXIST {
             let code = errno
-            throw code == ENOENT ? .missing(hasPlace: false) : .system(operation: "making the directory \(path)", errno: code)
+            throw code == ENOENT ? .missing(hasPlace: false) : .system(operation: "creating the directory \(path)", errno: code)
         }
         let descriptor = cplatform_open_directory(parent, name)
         if descriptor < 0 { throw Self.refusal(path, errno, hasPlace: true) }
@@ -55,7 +56,7 @@ final class PortDirectory: Sendable {
         self.descriptor = descriptor
         identity = FileIdentity(status)
         if !isKnown || status.st_uid != geteuid() || status.st_mode & 0o077 != 0 {
-            // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
+            // Everything is initialized by now, so deinit runs and closes the descriptor.
             throw .untrusted(
                 isKnown && status.st_uid == geteuid() ? "\(path) is open to other users" : "\(path) belongs to another user")
         }
@@ -63,15 +64,15 @@ final class PortDirectory: Sendable {
 
     deinit { close(descriptor) }
 
-    /// Whether both are one directory, whatever their paths.
+    /// Whether both are the same directory, whatever their paths.
     func isSame(as other: PortDirectory) -> Bool { identity == other.identity }
 
-    /// An order that is the same in every process.
+    /// An order of directories that is the same in every process.
     func goesBefore(_ other: PortDirectory) -> Bool {
         (identity.device, identity.inode) < (other.identity.device, other.identity.inode)
     }
 
-    /// Opens the directory around one of ours, which must be this user's too: another user's could exchange what is in it.
+    /// Opens the parent directory. It must belong to this user too: another owner could replace what is in it.
     private static func openParent(of path: String) throws(Refusal) -> Int32 {
         let parent = withoutEnd(String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)]))
         let descriptor = cplatform_open_directory(-1, parent)
@@ -79,7 +80,7 @@ final class PortDirectory: Sendable {
         var status = stat()
         if fstat(descriptor, &status) != 0 || status.st_uid != geteuid() || status.st_mode & 0o022 != 0 {
             close(descriptor)
-            throw .untrusted("\(parent) is not this user's own")
+            throw .untrusted("\(parent) does not belong to this user alone")
         }
         return descriptor
     }
@@ -93,7 +94,7 @@ final class PortDirectory: Sendable {
         }
     }
 
-    /// The path without slashes and dots at its end: with them the kernel follows a symbolic link that it would refuse.
+    /// Removes slashes and dots from the end of a path: with them the kernel would follow a symbolic link.
     private static func withoutEnd(_ path: String) -> String {
         var path = Substring(path)
         while path.hasSuffix("/") || path.hasSuffix("/.") { path.removeLast() }  // ends: it gets shorter
@@ -104,11 +105,12 @@ final class PortDirectory: Sendable {
 
     // MARK: Files
 
-    /// The path of a file in it, for messages.
+    /// The path of a file in the directory, for messages.
     func path(of file: String) -> String { path + "/" + file }
 
-    /// The path of a file in it, for a socket's address: by way of the open descriptor, so that nobody can exchange the directory, and so
-    /// that a long path has room. Without /proc, and on other systems, it is the path itself; who binds then looks where the file is.
+    /// The path of a file in the directory, for a socket's address. It leads through the open descriptor, so that nobody can replace the
+    /// directory and a long path has room. Without /proc, and on other systems, it is the plain path; after binding, `cplatform_listen_in`
+    /// checks where the file is.
     func socketPath(of file: String) -> String {
         #if os(Linux)
         let directory = "/proc/self/fd/\(descriptor)"
@@ -117,7 +119,7 @@ final class PortDirectory: Sendable {
         return path(of: file)
     }
 
-    /// The file of that name, not what a symbolic link points to; nil when there is none.
+    /// The status of a file, or of a symbolic link itself; nil if there is none.
     func status(of file: String) -> stat? {
         var status = stat()
         return fstatat(descriptor, file, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
@@ -125,35 +127,36 @@ final class PortDirectory: Sendable {
 
     func identity(of file: String) -> FileIdentity? { status(of: file).map { FileIdentity($0) } }
 
-    /// Binds a socket in it and listens. Negative with errno.
+    /// Binds a socket in the directory and listens. Returns the descriptor; negative with errno on failure.
     func listen(at file: String, backlog: Int32) -> Int32 { cplatform_listen_in(descriptor, file, socketPath(of: file), backlog) }
 
     /// See `PortRegistration.watchFile`.
     func watch(_ file: String) -> Int32 { cplatform_watch_file(socketPath(of: "."), socketPath(of: file)) }
 
-    /// Zero, or the errno.
+    /// Returns zero or the errno.
     func remove(_ file: String) -> Int32 { unlinkat(descriptor, file, 0) == 0 ? 0 : errno }
 
     // MARK: The lock
 
-    /// Held while the object lives. Names are taken and given back under it and in no other way.
+    /// The lock of a directory, held until this object is released. Names are taken and given back only under it.
     final class Lock: Sendable {
         private let descriptor: Int32
         fileprivate init(_ descriptor: Int32) { self.descriptor = descriptor }
         deinit {
             lockDescriptors.withLock { open in
-                // In a child of fork the lock is its parent's.
+                // In a forked child the lock belongs to the parent.
                 guard let place = open.firstIndex(of: descriptor) else { return }
                 open.remove(at: place)
-                // A child of vfork has the same open file, so that closing ours would not let go of the lock.
+                // A child of vfork shares the open file, so closing the descriptor alone would not release the lock.
                 cplatform_unlock_file(descriptor)
                 close(descriptor)
             }
         }
     }
 
-    /// The locks' descriptors. A lock goes with the last copy of its descriptor, and a child of fork has a copy: if it lived on and its parent
-    /// were killed, nobody would get the lock. So each is opened and closed under this lock, and a child closes what it finds.
+    /// The descriptors of held locks. The kernel releases a lock with the last copy of its descriptor, and a forked child has a copy: if
+    /// the parent were killed and the child lived on, nobody would get the lock. So they are opened and closed under this lock, and a child
+    /// closes all of them.
     private static let lockDescriptors = ForkAwareMutex<[Int32]>([])
 
     static func holdOverFork() {
@@ -190,8 +193,7 @@ final class PortDirectory: Sendable {
         }
     }
 
-    /// Waits for the lock, in real time and for a few seconds at most: whoever holds it longer does not play by the rules. A patience of zero
-    /// tries once or twice.
+    /// Waits for the lock, in real time. A timeout of zero tries once or twice.
     func lock(_ timeout: Duration = lockTimeout) throws(RunLoop.PortError) -> Lock {
         let deadline = RunLoop.Instant.now.advanced(by: timeout)
         while true {  // ends: with the lock, an error, or the deadline
@@ -201,7 +203,7 @@ final class PortDirectory: Sendable {
             case .isTaken: usleep(500)
             case .locked(let descriptor):
                 let lock = Lock(descriptor)
-                // Somebody may tidy the directory: a lock on a file that has gone is nobody's.
+                // The file may have been removed meanwhile: then another process can lock a new one.
                 if let held = FileIdentity(of: descriptor), held == identity(of: Self.lockName) { return lock }
             }
             if RunLoop.Instant.now > deadline { throw .system(operation: "waiting for the lock \(file)", errno: ETIMEDOUT) }
@@ -210,25 +212,25 @@ final class PortDirectory: Sendable {
 }
 
 extension PortDirectory {
-    /// A place where ports may be.
+    /// A directory in which ports may be.
     struct Candidate: Sendable, Equatable {
         let path: String
-        /// The directory around it must be this user's too: an inherited XDG_RUNTIME_DIR may be another user's.
+        /// The parent directory must belong to this user too: an inherited XDG_RUNTIME_DIR may belong to another user.
         let parentIsOurs: Bool
     }
 
-    // For tests, which must not change the environment of a process with many threads.
+    // Tests must not change the environment of a process with several threads.
     private static let testsOnly = ForkAwareMutex<[Candidate]?>(nil)
     static func testsOnlyUse(_ candidates: [Candidate]?) { testsOnly.withLock { $0 = candidates } }
 
-    /// Where to look, in this order; a new port is put into the first that can be used.
+    /// The directories to search, in this order. A new port goes into the first usable one.
     static var candidates: [Candidate] {
         if let candidates = testsOnly.withLock({ $0 }) { return candidates }
         return candidates(named: text(of: variable), runtimeDirectory: text(of: "XDG_RUNTIME_DIR"), user: geteuid())
     }
 
-    /// Programs of one user find one another whether XDG_RUNTIME_DIR is set for them or not (it is not for cron and for system units): the
-    /// directory it usually names is looked at in any case, and so is the one for those who have none.
+    /// Programs of one user find each other whether or not they have XDG_RUNTIME_DIR, which cron and system units do not set: its usual
+    /// directory and the fallback in /tmp are searched in any case.
     static func candidates(named: String?, runtimeDirectory: String?, user: UInt32) -> [Candidate] {
         if let named, !named.isEmpty { return [Candidate(path: named, parentIsOurs: false)] }
         var found: [Candidate] = []

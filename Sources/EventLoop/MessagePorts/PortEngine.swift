@@ -1,7 +1,7 @@
-// The library's own thread for the clients of named ports: it hears of a server's death, takes replies that nobody waits for on a thread of
-// their own, and sends what there was no room for.
+// The library's thread for the client side of named ports. It notices when a server dies, reads replies for which no thread blocks, and
+// sends frames that a socket had no room for.
 //
-// Lifecycle: made when the process makes its first RemoteMessagePort, and never ended. In a child of fork there is a new one.
+// Lifecycle: created with the first RemoteMessagePort of the process, and never ended. A forked child creates its own.
 
 internal import CPlatform
 import Synchronization
@@ -16,7 +16,7 @@ import Darwin
 
 /// All connections of this process to named ports, in one set, on one thread.
 final class PortEngine: @unchecked Sendable {
-    // SAFETY: constants, atomics and a lock; `set` is the kernel's, which any thread may change; `events` is touched on the thread only.
+    // SAFETY: constants, atomics and a lock. The kernel synchronises `set`. `events` is touched only on the engine's thread.
 
     private static let current = ForkAwareMutex<PortEngine?>(nil)
 
@@ -26,12 +26,12 @@ final class PortEngine: @unchecked Sendable {
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
     private let thread: RunLoopThread
 
-    /// The one of this process.
+    /// The engine of this process.
     static func shared() throws(RunLoop.PortError) -> PortEngine {
         PortForks.prepare()
         if let existing = current.withLock({ $0 }) { return existing }
         let made = try PortEngine()
-        // Before anybody can find it: an engine that hears nothing would let every request time out.
+        // Started before it is published: with an engine that watches nothing, every request would time out.
         try made.start()
         let engine = current.withLock { current in
             let engine = current ?? made
@@ -42,12 +42,12 @@ final class PortEngine: @unchecked Sendable {
         return engine
     }
 
-    /// Before a fork: nobody is in the middle of a change.
+    /// Called before a fork, so that no thread is in the middle of a change.
     static func holdOverFork() { _ = current.lockValue() }
 
     static func release(inChild: Bool) {
         if inChild {
-            // The parent's: its thread does not exist here, and nothing may be taken from its set. Kept for ever.
+            // The parent's engine has no thread here, and its set belongs to the parent. It is never released.
             if let inherited = current.lockedValue().pointee { _ = Unmanaged.passRetained(inherited) }
             current.lockedValue().pointee = nil
         }
@@ -58,7 +58,7 @@ final class PortEngine: @unchecked Sendable {
 
     private init() throws(RunLoop.PortError) {
         var set = cplatform_port_set()
-        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "making a set of descriptors", errno: errno) }
+        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "creating a set of descriptors", errno: errno) }
         self.set = set
         do {
             thread = try RunLoopThread(name: "message-ports", setup: { _ in blockSignals() })
@@ -80,7 +80,7 @@ final class PortEngine: @unchecked Sendable {
             let source = try RunLoop.DescriptorSource(descriptor: set.set, events: .read, label: "message ports") { [self] _, _ in
                 takeEvents()
             }
-            // The engine's thread watches it at once, and says whether it can.
+            // The engine's thread adds the source before this returns, and reports a failure.
             try? runLoop.performAndWait { [runLoop] in _ = runLoop.add(source) }
             if let failure = source.failure { throw failure }
         } catch {
@@ -94,7 +94,7 @@ final class PortEngine: @unchecked Sendable {
     func add(_ connection: RemoteConnection) { connections.withLock { $0[connection.token] = connection } }
 
     func remove(_ token: UInt64) {
-        // Let go of outside the lock: it may be the last.
+        // Released outside the lock: this may be the last reference.
         let removed = connections.withLock { $0.removeValue(forKey: token) }
         withExtendedLifetime(removed) {}
     }

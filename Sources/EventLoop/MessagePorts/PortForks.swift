@@ -1,9 +1,9 @@
-// What the named ports of a process share, at rest over every fork: see decision 24.
+// Keeps the state that the named ports of a process share consistent across a fork: see decision 24.
 
 internal import CPlatform
 
 enum PortForks {
-    /// Before the first use of anything that `hold` names. Thread-safe.
+    /// Called before the first use of anything that `hold` names. Thread-safe.
     @inline(__always)
     static func prepare() {
         cplatform_hold_over_forks(Int32(CPLATFORM_FORK_PORTS), { PortForks.hold() }, { PortForks.release(inChild: $0) })

@@ -1,12 +1,12 @@
 // What clients may make a LocalMessagePort hold: bytes of incomplete messages, replies that they do not read, and descriptors.
 //
-// Nothing is dropped because there is much of it. A connection without memory for its frame is not read, so its sender waits. A connection that
-// keeps others waiting and makes no progress is closed.
+// Nothing is dropped because there is much of it. A connection without memory for its frame is not read, so its sender waits. A connection
+// that keeps others waiting and makes no progress is closed.
 
 /// The accounts of one port, and the decisions that follow from them. `PortServer` carries the decisions out.
 struct PortLimits {
-    /// How many descriptors of incomplete messages all clients together may make the port hold. Above half of it, processes that hold some are
-    /// not read further. Above all of it, the process that holds the most loses a connection.
+    /// How many descriptors of incomplete messages all clients together may make the port hold. Above half of it, processes that hold some
+    /// are not read further. Above all of it, the process that holds the most loses a connection.
     private let descriptorLimit: Int
 
     private(set) var memory: MessageMemory
@@ -100,8 +100,8 @@ struct PortLimits {
         return difference < 0
     }
 
-    /// The process that loses a connection, because the port holds too many descriptors: the one that holds the most, so that no process can
-    /// cost another one a connection by sending its own. Nil while the limit is kept.
+    /// The process that loses a connection, because the port holds too many descriptors: the one that holds the most, so that no process
+    /// can cost another one a connection by sending its own. Nil while the limit is kept.
     var processOverDescriptorLimit: Int32? {
         heldDescriptors > descriptorLimit ? heldDescriptorsByProcess.max { $0.value < $1.value }?.key : nil
     }

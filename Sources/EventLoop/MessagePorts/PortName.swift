@@ -1,23 +1,24 @@
-// What a named port may be called, and what its file is called.
+// The names of message ports, and the names of their files.
 
-/// A name that has been looked at. Pure.
+/// A valid name. Pure.
 struct PortName: Sendable, Equatable {
     static let limit = 128
-    /// Longer file names are cut, and end in a hash of the whole name.
+    /// Longer file names are truncated, and end in a hash of the whole name.
     private static let plainLimit = 40
     private static let prefixLength = 16
 
     let text: String
 
-    /// - Throws: `.badName` for an empty one, one with a NUL, and one of more than 128 bytes.
+    /// - Throws: `.badName` if the name is empty, has a NUL, or has more than 128 bytes.
     init(_ text: String) throws(RunLoop.PortError) {
         let bytes = text.utf8
         if bytes.isEmpty || bytes.count > Self.limit || bytes.contains(0) { throw .badName(text) }
         self.text = text
     }
 
-    /// The name of the file: letters, digits and `-_.` as they are, other bytes as `%` and two digits; never `.` or `..`, never with a slash, and
-    /// at most 49 bytes, because a socket's address has room for about a hundred with the directory. The same in every process.
+    /// The name of the file, which is the same in every process. Letters, digits and `-_.` stay, other bytes become `%` and two digits. It
+    /// is never `.` or `..`, has no slash, and at most 49 bytes, because a socket's address has room for about a hundred, including the
+    /// directory.
     var fileName: String {
         var escaped: [UInt8] = []
         for (index, byte) in text.utf8.enumerated() {
@@ -28,7 +29,7 @@ struct PortName: Sendable, Equatable {
             }
         }
         if escaped.count <= Self.plainLimit { return String(decoding: escaped, as: UTF8.self) }
-        // A tilde is escaped in plain names, so a cut one is never equal to a plain one.
+        // Plain names have their tildes escaped, so no truncated name equals a plain one.
         return String(decoding: escaped.prefix(Self.prefixLength) + [UInt8(ascii: "~")] + hashDigits, as: UTF8.self)
     }
 
@@ -42,7 +43,8 @@ struct PortName: Sendable, Equatable {
 
     private static func digit(_ value: UInt8) -> UInt8 { Array("0123456789abcdef".utf8)[Int(value)] }
 
-    /// FNV-1a of 128 bits. It keeps names of one user apart from one another, not from that user, who may take any name anyway.
+    /// FNV-1a with 128 bits. It prevents accidental collisions. Deliberate ones gain nothing, because the same user may take any name
+    /// anyway.
     private var hashDigits: [UInt8] {
         var hash: UInt128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d
         for byte in text.utf8 { hash = (hash ^ UInt128(byte)) &* 0x0000_0000_0100_0000_0000_0000_0000_013b }

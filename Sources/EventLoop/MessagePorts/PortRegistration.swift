@@ -1,6 +1,6 @@
-// Taking a name, giving it back, and finding who has it.
+// Takes a name, gives it back, and connects to the port that has it.
 //
-// Lifecycle of a listener: made by `take`, closed by the port that it is handed to; of a connection: made by `find`, closed likewise.
+// Lifecycle: `take` creates a listener and `find` a connection. The caller closes it.
 
 internal import CPlatform
 
@@ -12,7 +12,7 @@ import Musl
 import Darwin
 #endif
 
-/// A name that this process has: the file of a socket that listens.
+/// A name that this process has taken: the file of a listening socket.
 final class PortRegistration: Sendable {
     private let directory: PortDirectory
     private let file: String
@@ -24,10 +24,10 @@ final class PortRegistration: Sendable {
         identity = directory.identity(of: file)
     }
 
-    /// Takes the name, under the locks of all directories in which it might be.
+    /// Takes the name, under the locks of all directories in which it may be.
     ///
-    /// A file of that name whose listener answers is a live port's. One that refuses connections while the lock is held is what a process left
-    /// that has died, and is taken over; without the lock, it might be somebody's between `bind` and `listen`.
+    /// If the socket of that name accepts connections, a live port has the name. If it refuses them, its process has died, and the name is
+    /// taken over. That holds only under the lock: without it, another process could be between `bind` and `listen`.
     static func take(
         _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates,
         timeout: Duration = PortDirectory.lockTimeout
@@ -35,11 +35,11 @@ final class PortRegistration: Sendable {
         let home = try openHome(candidates)
         var others: [PortDirectory] = []
         for candidate in candidates {
-            // By what it is: one directory under two names (a slash more, a link on the way) has one lock, to be taken once.
+            // Compared by identity: a directory with two paths has one lock, which must be taken once.
             guard let other = try open(candidate), !([home] + others).contains(where: { $0.isSame(as: other) }) else { continue }
             others.append(other)
         }
-        // In one order for everybody, whatever they call them, so that two that have several in common do not wait for each other.
+        // In the same order in every process, so that two processes cannot deadlock.
         var locks: [PortDirectory.Lock] = []
         for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(timeout)) }
         defer { withExtendedLifetime(locks) {} }
@@ -51,8 +51,8 @@ final class PortRegistration: Sendable {
         return (PortRegistration(home, file), listener)
     }
 
-    /// Opens an existing directory; nil if it is missing or not trusted. Throws if it cannot be examined, for example without a free descriptor:
-    /// then it may contain anything.
+    /// Opens an existing directory; nil if it is missing or not trusted. Throws if it cannot be examined, for example without a free
+    /// descriptor: then it may contain anything.
     private static func open(_ candidate: PortDirectory.Candidate) throws(RunLoop.PortError) -> PortDirectory? {
         do { return try PortDirectory(candidate, making: false) } catch {
             switch error {
@@ -70,25 +70,26 @@ final class PortRegistration: Sendable {
         }
     }
 
-    /// A descriptor that becomes readable when the file may have gone; negative where there is none.
+    /// Creates a descriptor that becomes readable when the file may have been removed. Returns a negative number with errno on failure.
     func watchFile() -> Int32 { directory.watch(file) }
 
-    /// Gives the name back, if it still is ours. The file goes; what listens is the caller's to close.
+    /// Gives the name back and removes the file, if the name still belongs to this registration. The caller closes the listener.
     func withdraw(timeout: Duration = PortDirectory.lockTimeout) {
-        // Without the lock somebody may be taking the name over at this moment; then the file stays, and the next one finds it stale.
+        // Without the lock, another process could be taking the name over right now. Then the file stays, and the next owner finds it
+        // stale.
         guard let lock = try? directory.lock(timeout) else { return }
         if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
         withExtendedLifetime(lock) {}
     }
 
-    /// Removes the socket of a port that has died. Any other file refuses connections as well, and is somebody's.
+    /// Removes the socket of a dead port. Other kinds of files refuse connections as well, but are kept.
     private static func removeStale(_ file: String, in home: PortDirectory) throws(RunLoop.PortError) {
         guard let status = home.status(of: file) else { return }
         if status.st_mode & mode_t(S_IFMT) != mode_t(S_IFSOCK) {
-            throw .system(operation: "taking the name: \(home.path(of: file)) is no socket", errno: EEXIST)
+            throw .system(operation: "taking the name: \(home.path(of: file)) is not a socket", errno: EEXIST)
         }
         let code = home.remove(file)
-        if code != 0 && code != ENOENT { throw .system(operation: "removing what is left of \(home.path(of: file))", errno: code) }
+        if code != 0 && code != ENOENT { throw .system(operation: "removing the stale socket \(home.path(of: file))", errno: code) }
     }
 
     private static func openHome(_ candidates: [PortDirectory.Candidate]) throws(RunLoop.PortError) -> PortDirectory {
@@ -101,8 +102,8 @@ final class PortRegistration: Sendable {
             }
         }
         switch refusal {
-        case .missing: throw .system(operation: "making the directory \(last)", errno: ENOENT)
-        case .untrusted(let sentence): throw .system(operation: "trusting a directory: \(sentence)", errno: EPERM)
+        case .missing: throw .system(operation: "creating the directory \(last)", errno: ENOENT)
+        case .untrusted(let sentence): throw .system(operation: "checking a directory: \(sentence)", errno: EPERM)
         case .system(let operation, let errno): throw .system(operation: operation, errno: errno)
         }
     }
@@ -115,13 +116,13 @@ final class PortRegistration: Sendable {
         }
         switch errno {
         case ENOENT, ECONNREFUSED: return false
-        // Its queue is full, so it has one.
+        // Its queue of connections is full, so there is a listener.
         case EAGAIN: return true
-        case let code: throw .system(operation: "asking who has \(directory.path(of: file))", errno: code)
+        case let code: throw .system(operation: "connecting to \(directory.path(of: file))", errno: code)
         }
     }
 
-    /// A connection to the port that has the name.
+    /// Connects to the port that has the name. Returns the descriptor.
     static func find(
         _ name: PortName, timeout: Duration, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates
     ) throws(RunLoop.PortError) -> Int32 {
@@ -153,12 +154,12 @@ final class PortRegistration: Sendable {
             DescriptorCloser.end(connection)
             throw .notPermitted
         }
-        // What others have made where ours would be is not ours, and says nothing of names, as long as there is a place for ours.
+        // Another user's directory says nothing about the names of this user, if this user could create a directory elsewhere.
         throw isRefused && !hasPlace ? .notPermitted : .notFound
     }
 }
 
-/// Whose process is at the other end of a connection, as the kernel says.
+/// The process at the other end of a connection, as the kernel reports it.
 struct PortPeer: Sendable {
     let user: UInt32
     let process: Int32

@@ -2,8 +2,8 @@
 
 /// The connections that have a complete frame, in the order of their turns.
 ///
-/// Each connection gets one message per turn. The connection that was served last is read first, without asking the kernel, because a client that
-/// waits for its reply sends its next request right afterwards.
+/// Each connection gets one message per turn. The connection that was served last is read first, without asking the kernel, because a
+/// client that waits for its reply sends its next request right afterwards.
 struct PortScheduler {
     /// How many turns in a row go to the last active connection before the kernel is asked for others. Others that are ready stay ready.
     private static let lastActiveLimit = 16

@@ -3,8 +3,8 @@
 // `PortAcceptor` accepts clients and keeps the name, `ConnectionTable` has the connections, `PortScheduler` decides whose turn it is, and
 // `PortLimits` what clients may make the port hold. The decisions are carried out here.
 //
-// Lifecycle: the set is created with the server and closed by `end`, which is called once no thread serves the port and no kernel set contains it.
-// Connections are closed before that, or by it.
+// Lifecycle: the set is created with the server and closed by `end`, which is called once no thread serves the port and no kernel set
+// contains it. Connections are closed before that, or by it.
 
 internal import CPlatform
 import Synchronization
@@ -19,8 +19,8 @@ import Darwin
 
 /// The port's end of all its connections.
 ///
-/// The listener and the connections are in a set of the port's own, which a loop watches as a single descriptor. So membership in several modes of
-/// several loops costs nothing per connection, and unserved messages wait in the kernel, where they hold back their senders.
+/// The listener and the connections are in a set of the port's own, which a loop watches as a single descriptor. So membership in several
+/// modes of several loops costs nothing per connection, and unserved messages wait in the kernel, where they hold back their senders.
 final class PortServer: @unchecked Sendable {
     // SAFETY: constants and types that are thread-safe themselves. Everything else is touched only by the thread that serves the port, and
     // `Source.beginServing` admits one thread at a time.

@@ -1,4 +1,4 @@
-// Replies on a connection to a named port: who reads them, and who is told.
+// Reading replies on a connection to a named port: which thread reads, and how the waiters get their results.
 
 internal import CPlatform
 
@@ -13,27 +13,27 @@ import Darwin
 extension RemoteConnection {
     // MARK: A thread that waits
 
-    private enum Turn {
-        case over(ReplyWaiter.Outcome)
+    private enum NextStep {
+        case finish(ReplyWaiter.ReplyResult)
         case read
         case wait(Latch)
     }
 
-    /// Blocks until the reply has come or the deadline has passed, and reads the connection meanwhile if nobody else does.
+    /// Blocks until the reply has arrived or the deadline has passed. Meanwhile it reads the connection if no other thread does.
     func awaitReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) throws(RunLoop.PortError) -> [UInt8]? { /* DOES CALLOUT */
-        switch state.withLock({ takeTurn(waiter, &$0) }) {
-        case .over(let outcome): return try outcome.get()
+        switch state.withLock({ nextStep(waiter, &$0) }) {
+        case .finish(let result): return try result.get()
         case .read: return try readUntilReply(waiter, deadline).get()
         case .wait(let latch):
             _ = latch.wait(until: deadline)
-            // Nil: this thread is the one to read now.
-            if let outcome = giveUp(waiter, .replyTimedOut, unlessItMustRead: true) { return try outcome.get() }
+            // Nil means that this thread has become the reader.
+            if let result = abandon(waiter, .replyTimedOut, unlessItMustRead: true) { return try result.get() }
             return try readUntilReply(waiter, deadline).get()
         }
     }
 
-    private func takeTurn(_ waiter: ReplyWaiter, _ state: inout State) -> Turn {
-        if let outcome = waiter.outcome { return .over(outcome) }
+    private func nextStep(_ waiter: ReplyWaiter, _ state: inout State) -> NextStep {
+        if let result = waiter.result { return .finish(result) }
         if state.reader == .engine && !state.engineIsReading && !state.isReadByEngine { state.reader = .nobody }
         if state.reader == .nobody {
             state.reader = .thread
@@ -46,47 +46,48 @@ extension RemoteConnection {
         return .wait(latch)
     }
 
-    func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.Outcome { /* DOES CALLOUT */
-        var mayWaitInRead = true
+    /// Called by the reader.
+    func readUntilReply(_ waiter: ReplyWaiter, _ deadline: RunLoop.Instant) -> ReplyWaiter.ReplyResult { /* DOES CALLOUT */
+        var mayBlockInRead = true
         while true {  // ends: with the reply, the end of the connection, or the deadline
-            if let outcome = state.withLock({ _ in waiter.outcome }) {
+            if let result = state.withLock({ _ in waiter.result }) {
                 stopReading()
-                return outcome
+                return result
             }
-            switch receive(until: deadline, waitingInRead: mayWaitInRead) {
+            switch receive(until: deadline, blockingInRead: mayBlockInRead) {
             case .received:
                 if let error = deliver() { end(error) }
-                if let outcome = state.withLock({ _ in waiter.outcome }) {
+                if let result = state.withLock({ _ in waiter.result }) {
                     stopReading()
-                    return outcome
+                    return result
                 }
-                // Other replies may come for ever.
-                if RunLoop.Instant.now >= deadline { return giveUpReading(waiter) }
+                // Replies to other requests may arrive without end.
+                if RunLoop.Instant.now >= deadline { return abandonReading(waiter) }
             case .wouldBlock:
-                // A signal may have ended the wait, which is not the deadline.
-                if RunLoop.Instant.now >= deadline { return giveUpReading(waiter) }
+                // A signal may have ended the wait before the deadline.
+                if RunLoop.Instant.now >= deadline { return abandonReading(waiter) }
             case .ended: end(.becameInvalid)
             case .failed(let error): end(error)
             }
-            mayWaitInRead = false
+            mayBlockInRead = false
         }
     }
 
-    private func giveUpReading(_ waiter: ReplyWaiter) -> ReplyWaiter.Outcome {
-        let outcome = giveUp(waiter, .replyTimedOut)
+    private func abandonReading(_ waiter: ReplyWaiter) -> ReplyWaiter.ReplyResult {
+        let result = abandon(waiter, .replyTimedOut)
         stopReading()
-        return outcome
+        return result
     }
 
-    /// Reads when there is something to read, and waits for that until the deadline.
+    /// Waits until there is something to read, at most until the deadline, and reads it.
     ///
-    /// A read that waits is a system call less than waiting and reading. Its limit is the socket's, and rounded up to the kernel's ticks, which
-    /// is too coarse for a short wait; it is set when it changes, and is good for one wait, which begins now.
-    private func receive(until deadline: RunLoop.Instant, waitingInRead: Bool) -> FrameReceiver.ReceiveResult {
+    /// A blocking read is one system call less than a wait and a read. Its time limit is an option of the socket, which the kernel rounds
+    /// up to its ticks: too coarse for a short wait. The option is set only when it changes, and holds for a single wait, which begins now.
+    private func receive(until deadline: RunLoop.Instant, blockingInRead: Bool) -> FrameReceiver.ReceiveResult {
         let isLimited = deadline != .distantFuture
         let left = isLimited ? max(0, RunLoop.Instant.now.duration(to: deadline).saturatedNanoseconds) : -1
-        if waitingInRead && (!isLimited || left > 100_000_000) {
-            // Rounded up generously, so that callers with one timeout have one limit.
+        if blockingInRead && (!isLimited || left > 100_000_000) {
+            // Rounded up to 10 ms, so that callers with the same timeout need the same limit.
             let limit = isLimited ? min((left / 1_000_000 + 10) / 10 * 10, 1 << 40) : 0
             if limit != waitLimit {
                 waitLimit = limit
@@ -98,31 +99,31 @@ extension RemoteConnection {
         return receiver.receive(from: descriptor)
     }
 
-    /// The thread that read has what it wanted: another one that waits reads from now on, or the engine, or nobody.
+    /// The reading thread has its result. The engine reads from now on, or another waiting thread, or nobody.
     func stopReading() {
-        var tidings = Tidings()
-        state.withLock { passOn(&$0, &tidings) }
-        tidings.tell()
+        var wakeUps = DeferredWakeUps()
+        state.withLock { passReadingOn(&$0, &wakeUps) }
+        wakeUps.performAll()
     }
 
-    /// Under the lock, by the reader.
-    private func passOn(_ state: inout State, _ tidings: inout Tidings) {
+    /// Called by the reader, under the lock.
+    private func passReadingOn(_ state: inout State, _ wakeUps: inout DeferredWakeUps) {
         state.reader = .nobody
         if state.isInvalid { return }
         if state.isReadByEngine {
-            // The others are told by it.
+            // It completes the waiting threads too.
             state.reader = .engine
         } else if let next = state.followers.removeFirst() {
             state.reader = .thread
             next.mustRead = true
-            tidings.open(next.latch)
+            wakeUps.open(next.latch)
         }
         updateWatch(&state)
     }
 
     // MARK: The engine
 
-    /// On the engine's thread: the set says what the connection is ready for.
+    /// Called on the engine's thread with what the connection is ready for.
     func isReady(_ bits: Readiness) { /* DOES CALLOUT */
         if !bits.isDisjoint(with: [.write, .broken]) { sendQueued() }
         if !bits.isDisjoint(with: [.read, .closed, .broken]) { readOnEngine(bits) }
@@ -132,7 +133,7 @@ extension RemoteConnection {
         let mayRead = state.withLock { state in
             if state.isInvalid { return false }
             if state.reader == .thread {
-                // The end is readable, so the thread will find it. To be told again and again would be a spin.
+                // The reading thread notices the end itself. If the engine kept watching, it would spin.
                 if !bits.isDisjoint(with: [.closed, .broken]) { forgetWatch(&state) }
                 return false
             }
@@ -142,17 +143,17 @@ extension RemoteConnection {
         }
         if !mayRead { return }
         if let error = readAvailable() { end(error) }
-        var tidings = Tidings()
+        var wakeUps = DeferredWakeUps()
         state.withLock { state in
             state.engineIsReading = false
-            if !state.isReadByEngine { passOn(&state, &tidings) } else { updateWatch(&state) }
+            if !state.isReadByEngine { passReadingOn(&state, &wakeUps) } else { updateWatch(&state) }
         }
-        tidings.tell()
+        wakeUps.performAll()
     }
 
-    /// Why the connection has to end, if it has.
+    /// Returns an error if the connection has to end.
     private func readAvailable() -> RunLoop.PortError? { /* DOES CALLOUT */
-        // Bounded, so that one connection does not keep the others waiting.
+        // Bounded, so that one connection does not starve the others.
         for _ in 0..<64 {
             switch receiver.receive(from: descriptor) {
             case .received: if let error = deliver() { return error }
@@ -166,35 +167,35 @@ extension RemoteConnection {
 
     // MARK: Replies
 
-    /// Tells everybody whose reply has come whole. By the reader.
+    /// Completes the waiters whose replies are complete. Returns an error if the connection has to end. Called by the reader.
     private func deliver() -> RunLoop.PortError? { /* DOES CALLOUT */
-        while true {  // ends: each turn takes a frame off what was read
+        while true {  // ends: each turn takes a frame out of the buffer
             let next: (frame: Frame, passed: RunLoop.PassedDescriptors)?
             do { next = try receiver.next() } catch { return error }
             guard let (frame, _) = next else { return nil }
-            let outcome: ReplyWaiter.Outcome
+            let result: ReplyWaiter.ReplyResult
             switch frame.kind {
-            case .reply: outcome = .success(frame.body)
-            case .emptyReply: outcome = .success(nil)
+            case .reply: result = .success(frame.body)
+            case .emptyReply: result = .success(nil)
             case .refusal:
-                guard let error = Refusal.error(frame) else { return .protocolViolation("a refusal of kind \(frame.id)") }
-                outcome = .failure(error)
-            case .message, .request: return .protocolViolation("a server sent a request")
+                guard let error = Refusal.error(frame) else { return .protocolViolation("received a refusal of unknown kind \(frame.id)") }
+                result = .failure(error)
+            case .message, .request: return .protocolViolation("received a request from a server")
             }
-            var tidings = Tidings()
+            var wakeUps = DeferredWakeUps()
             state.withLock { state in
                 if let waiter = state.waiters[frame.conversation] {
                     _ = removeWaiter(waiter, &state)
-                    tidings.finish(waiter, outcome)
-                } else if state.unwantedReplies > 0 {
-                    state.unwantedReplies -= 1
+                    wakeUps.complete(waiter, result)
+                } else if state.abandonedReplies > 0 {
+                    state.abandonedReplies -= 1
                 }
             }
-            tidings.tell()
+            wakeUps.performAll()
         }
     }
 
-    /// Under the lock. False when it waits no more.
+    /// Returns false if the waiter is not registered. Called under the lock.
     @discardableResult
     func removeWaiter(_ waiter: ReplyWaiter, _ state: inout State) -> Bool {
         guard state.waiters.removeValue(forKey: waiter.conversation) != nil else { return false }
@@ -203,34 +204,35 @@ extension RemoteConnection {
         return true
     }
 
-    /// The waiter wants no answer any more. The outcome is the one that came first.
+    /// Completes the waiter with `error` if it has no result yet. Returns its result.
     @discardableResult
-    func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError) -> ReplyWaiter.Outcome {
-        giveUp(waiter, error, unlessItMustRead: false)!  // only the other case has no outcome
+    func abandon(_ waiter: ReplyWaiter, _ error: RunLoop.PortError) -> ReplyWaiter.ReplyResult {
+        abandon(waiter, error, unlessItMustRead: false)!  // nil only if it may be the reader
     }
 
-    /// The same, unless the reading was handed over to the waiter's thread: then nil. One step, or it could be handed over after the question
-    /// and before the end, and nobody would ever read.
-    func giveUp(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.Outcome? {
-        var tidings = Tidings()
-        let outcome = state.withLock { state -> ReplyWaiter.Outcome? in
-            if let outcome = waiter.outcome { return outcome }
+    /// Completes the waiter with `error` if it has no result yet. Returns nil if the waiter's thread has become the reader and
+    /// `unlessItMustRead`. One step under the lock: otherwise the thread could become the reader between the check and the completion, and
+    /// nobody would ever read.
+    func abandon(_ waiter: ReplyWaiter, _ error: RunLoop.PortError, unlessItMustRead: Bool) -> ReplyWaiter.ReplyResult? {
+        var wakeUps = DeferredWakeUps()
+        let result = state.withLock { state -> ReplyWaiter.ReplyResult? in
+            if let result = waiter.result { return result }
             if unlessItMustRead && waiter.mustRead { return nil }
             var error = error
             if removeWaiter(waiter, &state) {
-                if let unsent = waiter.unsent, !unsent.isOver {
-                    withdraw(unsent, &state)
+                if let unsent = waiter.unsent, !unsent.isFinished {
+                    cancel(unsent, &state)
                     error = .sendTimedOut
                 } else {
-                    state.unwantedReplies += 1
+                    state.abandonedReplies += 1
                     if state.reader == .nobody { state.reader = .engine }
                     updateWatch(&state)
                 }
             }
-            tidings.finish(waiter, .failure(error))
+            wakeUps.complete(waiter, .failure(error))
             return .failure(error)
         }
-        tidings.tell()
-        return outcome
+        wakeUps.performAll()
+        return result
     }
 }

@@ -11,43 +11,45 @@ import Darwin
 #endif
 
 extension RemoteConnection {
-    enum Sent {
-        case whole
-        /// What is left stands in the queue.
-        case partly(UnsentFrame)
+    enum SendResult {
+        case sent
+        /// The rest is in the queue.
+        case queued(UnsentFrame)
         case failed(RunLoop.PortError)
-        /// The other end is gone.
+        /// The other end has gone.
         case ended
     }
 
-    /// Sends a one-way message; blocks until there is room for it, or the deadline.
+    /// Sends a one-way message. Blocks until there is room for it, at most until the deadline.
     func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
     { /* DOES CALLOUT */
         try check(data, descriptors)
         let frame = OutgoingFrame(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
-        let sent = state.withLock { transmit(frame, descriptors, latch: Latch(), &$0) }
-        try finish(sent, deadline())
+        let result = state.withLock { transmit(frame, descriptors, latch: Latch(), &$0) }
+        try finish(result, deadline())
     }
 
-    /// Notes the waiter and sends its request; blocks until there is room for it, or the deadline. When this throws, nobody waits any more.
+    /// Registers the waiter and sends its request. Blocks until there is room for it, at most until the deadline. If this throws, the
+    /// waiter is not registered.
     func sendRequest(
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant
     ) throws(RunLoop.PortError) { /* DOES CALLOUT */
         try check(data, descriptors)
-        let sent = state.withLock { beginRequest(waiter, id, data, descriptors, latch: Latch(), &$0) }
-        do { try finish(sent, deadline()) } catch {
+        let result = state.withLock { beginRequest(waiter, id, data, descriptors, latch: Latch(), &$0) }
+        do { try finish(result, deadline()) } catch {
             state.withLock { _ = removeWaiter(waiter, &$0) }
             throw error
         }
     }
 
-    /// Notes the waiter and sends what there is room for of its request; the engine sends the rest. When this throws, nobody waits.
+    /// Registers the waiter and sends as much of its request as there is room for; the engine sends the rest. If this throws, the waiter is
+    /// not registered.
     func startRequest(
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32]
     ) throws(RunLoop.PortError) { /* DOES CALLOUT */
         try check(data, descriptors)
         switch state.withLock({ beginRequest(waiter, id, data, descriptors, latch: nil, &$0) }) {
-        case .whole, .partly: return
+        case .sent, .queued: return
         case .failed(let error): throw error
         case .ended:
             end(.becameInvalid)
@@ -61,21 +63,21 @@ extension RemoteConnection {
         if belongsToParentProcess { throw .invalidPort }
     }
 
-    /// Under the lock.
+    /// Called under the lock.
     func beginRequest(
         _ waiter: ReplyWaiter, _ id: Int32, _ data: [UInt8], _ descriptors: [Int32], latch: @autoclosure () -> Latch?, _ state: inout State
-    ) -> Sent {
+    ) -> SendResult {
         state.lastConversation += 1
         waiter.conversation = state.lastConversation
         let frame = OutgoingFrame(
             .request, conversation: waiter.conversation, id: id, body: data, descriptors: descriptors.count)
-        let sent = transmit(frame, descriptors, latch: latch(), &state)
-        switch sent {
-        case .failed, .ended: return sent
-        case .partly(let unsent):
+        let result = transmit(frame, descriptors, latch: latch(), &state)
+        switch result {
+        case .failed, .ended: return result
+        case .queued(let unsent):
             waiter.unsent = unsent
             unsent.sender = waiter.kind
-        case .whole: break
+        case .sent: break
         }
         state.waiters[waiter.conversation] = waiter
         if !waiter.isThread {
@@ -83,52 +85,54 @@ extension RemoteConnection {
             if state.reader == .nobody { state.reader = .engine }
             updateWatch(&state)
         }
-        return sent
+        return result
     }
 
-    /// Sends what there is room for, and queues the rest, behind what is queued. Under the lock: one frame is not sent into another.
+    /// Sends as much as there is room for, and queues the rest behind earlier frames. Called under the lock, so that frames do not
+    /// interleave.
     private func transmit(
         _ frame: consuming OutgoingFrame, _ descriptors: [Int32], latch: @autoclosure () -> Latch?, _ state: inout State
-    ) -> Sent {
+    ) -> SendResult {
         if state.isInvalid { return .failed(.invalidPort) }
         if state.unsent.isEmpty {
             switch frame.send(to: descriptor, passing: descriptors) {
-            case 0: return .whole
+            case 0: return .sent
             case EAGAIN: break
             case EPIPE, ECONNRESET, ENOTCONN: return .ended
             case let code where frame.offset == 0: return .failed(.system(operation: "sendmsg", errno: code))
-            // A frame that has begun and cannot go on leaves nothing to go on with.
+            // A frame that was sent in part cannot be completed, so the connection cannot be used any more.
             default: return .ended
             }
         }
         let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch())
         unsent.ticket = state.unsent.append(unsent)
         updateWatch(&state)
-        return .partly(unsent)
+        return .queued(unsent)
     }
 
-    /// What the sender is told, when it has gone or not.
-    private func finish(_ sent: Sent, _ deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError) { /* DOES CALLOUT */
-        switch sent {
-        case .whole: return
+    /// Waits until a queued frame is sent, at most until the deadline, and throws if it will not be.
+    private func finish(_ result: SendResult, _ deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
+    { /* DOES CALLOUT */
+        switch result {
+        case .sent: return
         case .failed(let error): throw error
         case .ended:
             end(.becameInvalid)
             throw .invalidPort
-        case .partly(let unsent):
+        case .queued(let unsent):
             _ = unsent.latch?.wait(until: deadline())
-            let (isOver, failure) = state.withLock { state in
-                if !unsent.isOver { withdraw(unsent, &state) }
-                return (unsent.isOver, unsent.failure)
+            let (isFinished, failure) = state.withLock { state in
+                if !unsent.isFinished { cancel(unsent, &state) }
+                return (unsent.isFinished, unsent.failure)
             }
             if let failure { throw failure }
-            if !isOver { throw .sendTimedOut }
+            if !isFinished { throw .sendTimedOut }
         }
     }
 
-    /// Takes back a frame whose time has passed. One that has begun must be ended, or nothing could follow it; its seal says that it is not to be
-    /// read. Under the lock.
-    func withdraw(_ unsent: UnsentFrame, _ state: inout State) {
+    /// Cancels a queued frame. If a part of it has been sent, the rest must follow, with a seal that tells the receiver to skip the frame.
+    /// Called under the lock.
+    func cancel(_ unsent: UnsentFrame, _ state: inout State) {
         if unsent.frame.offset == 0 {
             state.unsent.remove(unsent.ticket)
             updateWatch(&state)
@@ -137,29 +141,29 @@ extension RemoteConnection {
         }
     }
 
-    /// Sends what waits. On the engine's thread, which the set has told that there is room.
+    /// Sends queued frames. Called on the engine's thread when there is room.
     func sendQueued() { /* DOES CALLOUT */
-        var tidings = Tidings()
+        var wakeUps = DeferredWakeUps()
         let isBroken = state.withLock { state in
-            while !state.isInvalid, let first = state.unsent.first {  // ends: one goes a turn, or there is no more room
+            while !state.isInvalid, let first = state.unsent.first {  // ends: each turn removes a frame, or returns
                 let code = first.frame.send(to: descriptor, passing: first.descriptors)
                 if code == EAGAIN { break }
                 if code != 0 {
                     guard first.frame.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
                     first.failure = .system(operation: "sendmsg", errno: code)
                     if let waiter = state.waiters[first.frame.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
-                        tidings.finish(waiter, .failure(.system(operation: "sendmsg", errno: code)))
+                        wakeUps.complete(waiter, .failure(.system(operation: "sendmsg", errno: code)))
                     }
                 }
-                first.isOver = true
-                tidings.open(first.latch)
-                tidings.wake(first.sender)
+                first.isFinished = true
+                wakeUps.open(first.latch)
+                wakeUps.wake(first.sender)
                 state.unsent.remove(first.ticket)
             }
             updateWatch(&state)
             return false
         }
-        tidings.tell()
+        wakeUps.performAll()
         if isBroken { end(.becameInvalid) }
     }
 }

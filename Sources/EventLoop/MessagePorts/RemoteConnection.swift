@@ -1,7 +1,7 @@
 // A connection to a named port: its state, and its end.
 //
-// Lifecycle of the descriptor: handed over when the connection is made, closed when the last who uses the connection lets go of it, so that
-// no thread ever reads or writes a stranger's. Who may be one: the port's object, a request in progress, the engine until the end.
+// Lifecycle of the descriptor: passed to `init`, closed in `deinit`, so that no thread ever reads or writes another file that reuses its
+// number. Owners of a connection: the port's object, requests in progress, and the engine until the connection ends.
 
 internal import CPlatform
 
@@ -15,12 +15,12 @@ import Darwin
 
 /// The client's end.
 ///
-/// One lock guards everything but what is read, which belongs to one reader at a time. A thread that waits for its reply is that reader if
-/// nobody else is: then no other thread has to be woken, and a request costs a write, a wait and a read. Others that wait meanwhile are told
-/// by it, and when it goes, one of them takes over. Requests of tasks, those that run a loop, and replies that came too late are read by the
-/// engine's thread, and so is the end.
+/// One lock guards everything except the receiver, which belongs to one *reader* at a time. A thread that waits for its reply becomes the
+/// reader if there is none: then no other thread has to be woken, and a request costs a write, a wait and a read. The reader completes
+/// other waiters too, and when it has its own reply, another waiting thread becomes the reader. The engine's thread reads for tasks and for
+/// threads that run a loop. It also reads late replies, and notices the end of the connection.
 final class RemoteConnection: @unchecked Sendable {
-    // SAFETY: constants; what `state` guards; and `receiver`, which belongs to `State.reader`.
+    // SAFETY: constants; `state` is guarded; `receiver` and `waitLimit` belong to `State.reader`.
 
     let descriptor: Int32
     let token: UInt64
@@ -28,15 +28,16 @@ final class RemoteConnection: @unchecked Sendable {
     let maximumLength: Int
     private let forkEpoch = ForkEpoch.current
     let state = ForkAwareMutex(State())
-    // SAFETY: touched only by whom `State.reader` names, and by the last to let go.
+    // SAFETY: touched only by the reader (`State.reader`) and by `deinit`.
     @exclusivity(unchecked) var receiver: FrameReceiver
     private let scratch = FrameReceiver.makeScratch()
-    // SAFETY: likewise. How long the socket lets a reader wait, in milliseconds; 0 is for ever.
+    // SAFETY: likewise.
+    /// The socket's limit for a blocking read, in milliseconds; 0 for none.
     @exclusivity(unchecked) var waitLimit: Int64 = 0
 
     enum Reader: Sendable {
         case nobody
-        /// A thread that waits for a reply of its own.
+        /// A thread that waits for its own reply.
         case thread
         case engine
     }
@@ -44,27 +45,28 @@ final class RemoteConnection: @unchecked Sendable {
     struct State: Sendable {
         var isInvalid = false
         var reader = Reader.nobody
-        /// The engine's thread is in the receiver at this moment.
+        /// The engine's thread is using the receiver at this moment.
         var engineIsReading = false
         var lastConversation: UInt64 = 0
-        /// Who waits, by conversation.
+        /// By conversation.
         var waiters: [UInt64: ReplyWaiter] = [:]
-        /// How many of them do not read for themselves.
+        /// The number of waiters for which the engine reads.
         var passiveWaiters = 0
-        /// How many replies are still to come that nobody wants any more. They must be read, or the server could not go on.
-        var unwantedReplies = 0
-        /// Threads that wait for another one to read, in the order in which they came.
+        /// The number of replies that may still arrive for abandoned requests. They must be read, because the server waits for room to send
+        /// them.
+        var abandonedReplies = 0
+        /// Threads that wait while another one reads, in order of arrival.
         var followers = RevocableQueue<ReplyWaiter>()
-        /// What there was no room for.
+        /// Frames that the socket had no room for.
         var unsent = RevocableQueue<UnsentFrame>()
-        /// What the set watches for; nil when the connection is not in it.
+        /// What the engine's set watches the connection for; nil if it is not in the set.
         var watched: Readiness?
         var onInvalidation: [@Sendable () -> Void] = []
 
-        var isReadByEngine: Bool { passiveWaiters > 0 || unwantedReplies > 0 }
+        var isReadByEngine: Bool { passiveWaiters > 0 || abandonedReplies > 0 }
     }
 
-    /// Owns the descriptor from now on, also when it throws.
+    /// Takes ownership of the descriptor, also if it throws.
     init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
         (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
         token = engine.nextToken()
@@ -84,20 +86,20 @@ final class RemoteConnection: @unchecked Sendable {
     deinit {
         receiver.close()
         scratch.deallocate()
-        // The parent's connection goes on.
+        // The parent's connection continues.
         if belongsToParentProcess { close(descriptor) } else { DescriptorCloser.end(descriptor) }
     }
 
-    /// In a child of fork the connection is the parent's.
+    /// In a forked child the connection belongs to the parent.
     var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
 
-    /// Whether the other end is there. Asks the kernel, so that nobody has to run a loop to know.
+    /// Whether the other end is open. Asks the kernel, so no loop has to run.
     var isValid: Bool {
         if belongsToParentProcess || state.withLock({ $0.isInvalid }) { return false }
         return Readiness.now(of: descriptor, wanted: .closed).isDisjoint(with: [.closed, .broken])
     }
 
-    /// Has the set watch for what is wanted now. Under the lock, so that the last change is the one that stands; any thread may.
+    /// Watches the connection for whatever is needed now. Called under the lock, so that the last change prevails, on any thread.
     func updateWatch(_ state: inout State) {
         if state.isInvalid || belongsToParentProcess { return }
         var wanted = Readiness.closed
@@ -107,7 +109,7 @@ final class RemoteConnection: @unchecked Sendable {
         if watch(wanted, isNew: state.watched == nil) {
             state.watched = wanted
         } else if state.watched != nil {
-            // As it was it would not do: the engine would hear again and again of what nobody wants, or never of what somebody does.
+            // The old watch must not stay: the engine would spin on events that nobody handles, or never see those that somebody waits for.
             forgetWatch(&state)
             if watch(wanted, isNew: true) { state.watched = wanted }
         }
@@ -118,7 +120,7 @@ final class RemoteConnection: @unchecked Sendable {
         return cplatform_port_set_watch(&set, descriptor, token, wanted.rawValue, isNew) == 0
     }
 
-    /// Under the lock.
+    /// Called under the lock.
     func forgetWatch(_ state: inout State) {
         if state.watched == nil { return }
         state.watched = nil
@@ -138,30 +140,30 @@ final class RemoteConnection: @unchecked Sendable {
         if isInvalid { body() }
     }
 
-    /// Ends the connection, once: everybody who waits gets `error`. In a child of fork it has ended, for threads of the parent only; those
-    /// may have held the lock at the fork.
+    /// Ends the connection and completes all waiters with `error`. No-op if it has ended, and in a forked child, where a thread of the
+    /// parent may hold the lock.
     func end(_ error: RunLoop.PortError) { /* DOES CALLOUT */
         if belongsToParentProcess { return }
-        var tidings = Tidings()
+        var wakeUps = DeferredWakeUps()
         let bodies = state.withLock { state -> [@Sendable () -> Void]? in
             if state.isInvalid { return nil }
             forgetWatch(&state)
             state.isInvalid = true
-            for waiter in state.waiters.values { tidings.finish(waiter, .failure(error)) }
+            for waiter in state.waiters.values { wakeUps.complete(waiter, .failure(error)) }
             for unsent in state.unsent.removeAll() {
-                (unsent.isOver, unsent.failure) = (true, error)
-                tidings.open(unsent.latch)
+                (unsent.isFinished, unsent.failure) = (true, error)
+                wakeUps.open(unsent.latch)
             }
             (state.waiters, state.followers) = ([:], RevocableQueue())
-            (state.passiveWaiters, state.unwantedReplies) = (0, 0)
+            (state.passiveWaiters, state.abandonedReplies) = (0, 0)
             defer { state.onInvalidation = [] }
             return state.onInvalidation
         }
         guard let bodies else { return }
-        // Whoever reads is woken by it, and the server is told.
+        // Wakes the reader and notifies the server.
         cplatform_shutdown(descriptor)
         engine.remove(token)
-        tidings.tell()
+        wakeUps.performAll()
         for body in bodies { body() }
     }
 }

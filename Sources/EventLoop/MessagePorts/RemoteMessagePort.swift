@@ -14,27 +14,28 @@ extension RunLoop {
     /// A connection to a named port of the same user, in this process or another (CFMessagePort's remote end,
     /// `CFMessagePortCreateRemote`).
     ///
-    /// Any number of threads and tasks may send and ask at the same time; what one thread sends arrives in that order. The other end's death is
-    /// noticed at once, without anybody running a loop: requests in progress end with `.becameInvalid`, and `onInvalidation` is called. An object
-    /// that is let go of is invalidated. In a child of fork it is invalid. Thread-safe.
+    /// Any number of threads and tasks may send messages and requests at the same time; messages from one thread arrive in the order of
+    /// sending. If the other end dies, requests in progress fail at once with `.becameInvalid` and the `onInvalidation` closures are
+    /// called, even if no loop runs. Releasing the last reference invalidates the port. In a forked child it is invalid. Thread-safe.
     public final class RemoteMessagePort: Sendable {
         public let name: String
-        /// More than so many bytes are not sent, and a longer reply ends the connection.
+        /// The limit of a message's size, in bytes. A longer message is not sent, and a longer reply ends the connection.
         public let maximumMessageSize: Int
         let connection: RemoteConnection
 
-        /// Connects to the port that has the name. It need not be in a loop yet: what is sent waits for it.
+        /// Connects to the port that has the name. The port need not be in a loop yet: messages wait for it.
         ///
         /// - Parameters:
-        ///   - timeout: how long to wait while the server's queue of new connections is full. Real time.
-        ///   - maximumMessageSize: of a request and of a reply, in bytes; both ends should say the same.
-        /// - Throws: `.notFound`; `.badName`; `.notPermitted` when the port, or the directory in which it would be, belongs to another user;
-        ///   `.sendTimedOut` when the server does not take the connection in time; `.system`.
+        ///   - timeout: how long to wait, in real time, while the server's queue of new connections is full.
+        ///   - maximumMessageSize: the limit for requests and replies, in bytes; both ends should have the same.
+        /// - Throws: `.notFound`; `.badName`; `.notPermitted` if the port, or the directory in which it would be, belongs to another user;
+        ///   `.sendTimedOut` if the server's queue stays full; `.system`.
         public init(
             name: String, timeout: Swift.Duration = .seconds(1), maximumMessageSize: Int = LocalMessagePort.defaultMaximumMessageSize
         ) throws(PortError) {
             precondition(
-                maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max), "a message has between 0 and 2,147,483,647 bytes")
+                maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max),
+                "maximumMessageSize must be between 0 and 2,147,483,647 bytes, but is \(maximumMessageSize)")
             let portName = try PortName(name)
             let engine = try PortEngine.shared()
             connection = try RemoteConnection(
@@ -45,32 +46,35 @@ extension RunLoop {
 
         deinit { connection.end(.becameInvalid) }
 
-        /// Whether the other end is there, as far as the kernel knows at this moment. One system call. Thread-safe.
+        /// Whether the other end is open, as the kernel reports it now. One system call. Thread-safe.
         public var isValid: Bool { connection.isValid }
 
-        /// Closes the connection. Requests in progress end with `.becameInvalid`; a second call does nothing. Calls what was given to
-        /// `onInvalidation`, on the caller's thread. In a child of fork it does nothing. Thread-safe.
+        /// Closes the connection. Requests in progress fail with `.becameInvalid`, and the `onInvalidation` closures are called on the
+        /// caller's thread. No-op if the port is invalid, and in a forked child. Thread-safe.
         public func invalidate() { /* DOES CALLOUT */
             connection.end(.becameInvalid)
         }
 
-        /// Called once, when the port has become invalid: on the thread that invalidates it or lets go of it last, or that notices that the
-        /// other end has gone, which is the library's own or one that waits for a reply; at once, on the caller's, if it is invalid already.
-        /// Must not block: other ports wait for the library's thread. Several calls add up, in order. Thread-safe.
+        /// Adds a closure to be called once, when the port becomes invalid. If it is invalid already, calls the closure at once.
+        ///
+        /// The closures run in the order of their addition, on the thread that invalidates the port, releases it, or notices that the other
+        /// end has gone: the library's own thread or one that waits for a reply. They must not block, because other ports wait for the
+        /// library's thread. Thread-safe.
         public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
             connection.onInvalidation(body)
         }
 
-        /// Sends a message that wants no answer. Blocks until there is room for it, `timeout` (real time) at most; zero or less tries once.
+        /// Sends a one-way message. Blocks until there is room for it, for at most `timeout` in real time; zero or less tries once.
         ///
-        /// What was sent arrives unless the other end goes away first; whether it was handled the sender does not learn.
+        /// The message arrives unless the other end goes away first. The sender does not learn whether it was handled.
         ///
-        /// - Throws: `.sendTimedOut`, and then it will not arrive; `.messageTooLarge`; `.invalidPort`; `.becameInvalid`; `.system`.
+        /// - Throws: `.sendTimedOut`, and then the message does not arrive; `.messageTooLarge`; `.invalidPort`; `.becameInvalid`;
+        ///   `.system`.
         public func send(id: Int32, data: [UInt8] = [], timeout: Swift.Duration) throws(PortError) { /* DOES CALLOUT */
             try send(id: id, data: data, descriptors: [], timeout: timeout)
         }
 
-        /// The same, with at most 64 open file descriptors. The receiver gets its own; these stay the caller's.
+        /// The same, with at most 64 file descriptors. The receiver gets copies; the caller still owns these.
         public func send(
             id: Int32, data: [UInt8] = [], descriptors: [Int32], timeout: Swift.Duration
         ) throws(PortError) { /* DOES CALLOUT */
@@ -79,14 +83,15 @@ extension RunLoop {
 
         /// Sends a request and waits for the reply: the handler's value, nil or not.
         ///
-        /// Without `replyMode` the thread blocks. With one, the calling thread's loop runs in that mode again and again until the reply has come,
-        /// also while there is no room, so that what else is in the mode is served meanwhile; a stop then ends an inner round only. Use a mode of
-        /// your own to have nothing else served. A port that the same thread serves answers only if it is in `replyMode`. Times are real, except
-        /// that `replyTimeout` goes by the loop's own clock when it runs; a `replyTimeout` of zero looks once.
+        /// Without `replyMode` the thread blocks. With one, the calling thread's loop runs in that mode, repeatedly, until the reply has
+        /// arrived, also while there is no room for the request. Other items of the mode are served meanwhile; use a mode of your own to
+        /// avoid that. A stop ends one of these runs, and not the wait. A port that the same thread serves replies only if it is in
+        /// `replyMode`. Times are real, except that `replyTimeout` uses the clock of the loop if it runs. A `replyTimeout` of zero checks
+        /// once.
         ///
-        /// - Throws: `.sendTimedOut`, and then it will not arrive; `.replyTimedOut`, and a reply that comes later is dropped; `.becameInvalid`
-        ///   when either end goes away meanwhile; `.invalidPort` when that was before; `.messageTooLarge` for the request or the reply;
-        ///   `.protocolViolation`; `.system`.
+        /// - Throws: `.sendTimedOut`, and then the request does not arrive; `.replyTimedOut`, and a later reply is dropped;
+        ///   `.becameInvalid` if either end goes away meanwhile; `.invalidPort` if it went away before; `.messageTooLarge` for the request
+        ///   or the reply; `.protocolViolation`; `.system`.
         public func request(
             id: Int32, data: [UInt8] = [], sendTimeout: Swift.Duration, replyTimeout: Swift.Duration, replyMode: Mode? = nil
         ) throws(PortError) -> [UInt8]? { /* DOES CALLOUT */
@@ -94,7 +99,7 @@ extension RunLoop {
                 id: id, data: data, descriptors: [], sendTimeout: sendTimeout, replyTimeout: replyTimeout, replyMode: replyMode)
         }
 
-        /// The same, with at most 64 open file descriptors. The receiver gets its own; these stay the caller's.
+        /// The same, with at most 64 file descriptors. The receiver gets copies; the caller still owns these.
         public func request(
             id: Int32, data: [UInt8] = [], descriptors: [Int32], sendTimeout: Swift.Duration, replyTimeout: Swift.Duration,
             replyMode: Mode? = nil
@@ -105,9 +110,10 @@ extension RunLoop {
                 return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
             }
             precondition(
-                replyMode != .common, "a loop cannot run in the common modes; wait for the reply in one of them, or in a mode of your own")
+                replyMode != .common,
+                "replyMode is .common, but a loop runs in a single mode: pass one of the common modes, or a mode of your own")
             let loop = RunLoop.threadsLoop()
-            // Before everything else of the mode, as CFMessagePort's.
+            // Before other sources of the mode, as in CFMessagePort.
             let source = CustomSource(order: -100, label: "reply") {}
             let waiter = ReplyWaiter(.loop(loop, source))
             try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
@@ -117,15 +123,16 @@ extension RunLoop {
 
         /// Sends a request and suspends until the reply has come.
         ///
-        /// `timeout` (real time) is for sending and waiting together. A task that is cancelled gives up at once, as if it had passed; one that
-        /// was cancelled before sends nothing.
+        /// `timeout`, in real time, covers sending and waiting. If the task is cancelled, the call fails at once, as if it had timed out.
+        /// If it was cancelled before, nothing is sent.
         ///
-        /// - Throws: as the call that blocks.
+        /// - Throws: the errors of the blocking call.
         public func request(id: Int32, data: [UInt8] = [], timeout: Swift.Duration) async throws(PortError) -> [UInt8]? {
             try await request(id: id, data: data, descriptors: [], timeout: timeout)
         }
 
-        /// The same, with at most 64 open file descriptors. The receiver gets its own; these stay the caller's, who keeps them open meanwhile.
+        /// The same, with at most 64 file descriptors. The receiver gets copies; the caller still owns these and keeps them open until the
+        /// call returns.
         public func request(
             id: Int32, data: [UInt8] = [], descriptors: [Int32], timeout: Swift.Duration
         ) async throws(PortError) -> [UInt8]? {

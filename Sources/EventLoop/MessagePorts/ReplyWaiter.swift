@@ -1,13 +1,13 @@
-// Somebody who waits for a reply.
+// A requester that waits for its reply.
 
-/// One request, from before it is sent until its answer, its end, or the end of patience.
+/// One request, from before it is sent until it has its reply, fails or times out.
 final class ReplyWaiter: @unchecked Sendable {
     // SAFETY: constants; the rest is guarded by the lock of the connection's state.
 
-    typealias Outcome = Result<[UInt8]?, RunLoop.PortError>
+    typealias ReplyResult = Result<[UInt8]?, RunLoop.PortError>
 
     enum Kind: Sendable {
-        /// The thread blocks, and reads the connection itself if nobody else does.
+        /// The thread blocks. It reads the connection itself if no other thread does.
         case thread
         /// The thread runs its loop, which the source wakes.
         case loop(RunLoop, RunLoop.CustomSource)
@@ -15,17 +15,17 @@ final class ReplyWaiter: @unchecked Sendable {
     }
 
     let kind: Kind
-    /// What a task's timer and its cancellation are to say.
+    /// Matches the reply to the request.
     @exclusivity(unchecked) var conversation: UInt64 = 0
-    @exclusivity(unchecked) var outcome: Outcome?
-    /// For a thread that waits while another one reads, or while its message waits to be sent.
+    @exclusivity(unchecked) var result: ReplyResult?
+    /// For a thread that waits while another one reads, or while its request waits to be sent.
     @exclusivity(unchecked) var latch: Latch?
-    /// Its place among those that wait for another thread to read.
+    /// Its place among the threads that wait while another one reads.
     @exclusivity(unchecked) var followerTicket: RevocableQueue<ReplyWaiter>.Ticket?
-    /// The one who read has gone: this thread is to read from now on.
+    /// The reading thread has its reply: this thread reads from now on.
     @exclusivity(unchecked) var mustRead = false
-    @exclusivity(unchecked) var continuation: CheckedContinuation<Outcome, Never>?
-    /// The message, while there was no room for all of it.
+    @exclusivity(unchecked) var continuation: CheckedContinuation<ReplyResult, Never>?
+    /// The request, if the socket had no room for all of it.
     @exclusivity(unchecked) var unsent: UnsentFrame?
 
     init(_ kind: Kind) { self.kind = kind }
@@ -33,19 +33,21 @@ final class ReplyWaiter: @unchecked Sendable {
     var isThread: Bool { if case .thread = kind { true } else { false } }
 }
 
-/// A frame that waits for room.
+/// A frame that waits for room in the socket.
 final class UnsentFrame: @unchecked Sendable {
     // SAFETY: guarded by the lock of the connection's state.
     @exclusivity(unchecked) var frame: OutgoingFrame
-    /// Its place among those that wait for room.
+    /// Its place in the queue of unsent frames.
     @exclusivity(unchecked) var ticket: RevocableQueue<UnsentFrame>.Ticket = 0
-    /// The sender's, who keeps them open until the frame has gone or is withdrawn.
+    /// They belong to the sender, who keeps them open until the frame is finished or cancelled.
     let descriptors: [Int32]
-    /// Opened when the frame has gone, or will never go.
+    /// Opened when the frame is finished.
     @exclusivity(unchecked) var latch: Latch?
-    /// Who is to be told then beside the latch: one that runs its loop meanwhile.
+    /// Woken when the frame is finished, if it runs its loop meanwhile.
     @exclusivity(unchecked) var sender: ReplyWaiter.Kind?
-    @exclusivity(unchecked) var isOver = false
+    /// It has been sent, or never will be.
+    @exclusivity(unchecked) var isFinished = false
+    /// Why it was not sent.
     @exclusivity(unchecked) var failure: RunLoop.PortError?
 
     init(_ frame: OutgoingFrame, descriptors: [Int32], latch: Latch?) {
@@ -53,33 +55,33 @@ final class UnsentFrame: @unchecked Sendable {
     }
 }
 
-/// What is to be done once the lock has been let go of: nobody is told anything under it.
-struct Tidings {
+/// Wake-ups collected under the connection's lock and performed after it is released.
+struct DeferredWakeUps {
     private var latches: [Latch] = []
-    private var continuations: [(CheckedContinuation<ReplyWaiter.Outcome, Never>, ReplyWaiter.Outcome)] = []
+    private var continuations: [(CheckedContinuation<ReplyWaiter.ReplyResult, Never>, ReplyWaiter.ReplyResult)] = []
     private var sources: [(RunLoop, RunLoop.CustomSource)] = []
 
     mutating func open(_ latch: Latch?) { if let latch { latches.append(latch) } }
 
-    /// Under the lock. The first outcome stands.
-    mutating func finish(_ waiter: ReplyWaiter, _ outcome: ReplyWaiter.Outcome) {
-        if waiter.outcome != nil { return }
-        waiter.outcome = outcome
+    /// Sets the result of a waiter and wakes it. No-op if it has one. Called under the lock.
+    mutating func complete(_ waiter: ReplyWaiter, _ result: ReplyWaiter.ReplyResult) {
+        if waiter.result != nil { return }
+        waiter.result = result
         if let latch = waiter.latch { latches.append(latch) }
         if let continuation = waiter.continuation {
             waiter.continuation = nil
-            continuations.append((continuation, outcome))
+            continuations.append((continuation, result))
         }
         wake(waiter.kind)
     }
 
-    /// Under the lock. Has one that runs its loop look again.
+    /// Wakes a requester that runs its loop, so that it checks its request again. Called under the lock.
     mutating func wake(_ kind: ReplyWaiter.Kind?) { if case .loop(let loop, let source) = kind { sources.append((loop, source)) } }
 
-    /// After the lock.
-    consuming func tell() {
+    /// Called after the lock is released.
+    consuming func performAll() { /* DOES CALLOUT */
         for latch in latches { latch.open() }
-        for (continuation, outcome) in continuations { continuation.resume(returning: outcome) }
+        for (continuation, result) in continuations { continuation.resume(returning: result) }
         for (loop, source) in sources {
             source.signal()
             loop.wakeUp()

@@ -1,7 +1,7 @@
 // When a client that keeps others waiting has made too little progress for too long.
 
-/// Measures stalls in the port's own time. That time advances only while somebody waits and the port checks: a slow handler, or a mode that does not
-/// run, costs no client its connection.
+/// Measures stalls in the port's own time. That time advances only while somebody waits and the port checks: a slow handler, or a mode that
+/// does not run, costs no client its connection.
 struct StallDetector {
     /// How often a port checks while somebody waits.
     static let interval = Duration.milliseconds(500)

@@ -442,7 +442,7 @@ import Testing
                 _ = try remote.request(id: 1, sendTimeout: .zero, replyTimeout: .zero, replyMode: .common)
             }
         }
-        #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains("cannot run in the common modes"))
+        #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains("a loop runs in a single mode"))
     }
 
     @Test func `a handler that runs its loop is entered again for the next request`() throws {

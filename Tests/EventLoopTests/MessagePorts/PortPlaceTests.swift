@@ -187,7 +187,7 @@ import Testing
                 port.invalidate()
                 Issue.record("the name was taken")
             } catch {
-                guard case .system(let operation, EEXIST) = error, operation.contains("no socket") else {
+                guard case .system(let operation, EEXIST) = error, operation.contains("not a socket") else {
                     Issue.record("\(error)")
                     continue
                 }

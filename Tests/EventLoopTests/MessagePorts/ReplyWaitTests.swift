@@ -25,13 +25,13 @@ import Darwin
             let waiter = ReplyWaiter(.thread)
             try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
             connection.state.withLock { state in
-                (state.reader, state.unwantedReplies) = (.thread, 0)
+                (state.reader, state.abandonedReplies) = (.thread, 0)
                 waiter.followerTicket = state.followers.append(waiter)
             }
             waiter.latch = EventLoop.Latch()
             // Its time has passed; before it can say so, the other one goes.
             if isHandedOver { connection.stopReading() }
-            let outcome = connection.giveUp(waiter, .replyTimedOut, unlessItMustRead: true)
+            let outcome = connection.abandon(waiter, .replyTimedOut, unlessItMustRead: true)
             #expect((outcome == nil) == isHandedOver)
             // Who has gone is not made the reader any more; who is the reader reads, gives up and hands that over.
             if isHandedOver {
@@ -119,7 +119,7 @@ import Darwin
         }
         // In the worst order for one that looks from the front, then in the other.
         for waiter in waiters.suffix(count / 2).reversed() + waiters.prefix(count / 2) {
-            #expect(connection.giveUp(waiter, .replyTimedOut) == .failure(.sendTimedOut))
+            #expect(connection.abandon(waiter, .replyTimedOut) == .failure(.sendTimedOut))
         }
         let (steps, left) = connection.state.withLock { ($0.unsent.testsOnlySteps - before, $0.unsent.count) }
         #expect(steps <= 3 * count && left == 1, "\(steps) steps for \(count) requests")
@@ -140,14 +140,14 @@ import Darwin
         let late = ReplyWaiter(.thread)
         try connection.sendRequest(late, id: 1, data: [], descriptors: [], deadline: .distantFuture)
         #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.awaitReply(late, .distantPast) }
-        #expect(connection.state.withLock { $0.unwantedReplies } == 1)
+        #expect(connection.state.withLock { $0.abandonedReplies } == 1)
         release.open()
         try connection.send(id: 2, data: [], descriptors: [], deadline: .distantFuture)
         heard.wait()
         let next = ReplyWaiter(.thread)
         try connection.sendRequest(next, id: 3, data: [], descriptors: [], deadline: .distantFuture)
         #expect(try connection.awaitReply(next, .now.advanced(by: patience)) == [])
-        #expect(connection.state.withLock { $0.unwantedReplies == 0 && $0.waiters.isEmpty })
+        #expect(connection.state.withLock { $0.abandonedReplies == 0 && $0.waiters.isEmpty })
         connection.end(.becameInvalid)
         try served.end()
     }
