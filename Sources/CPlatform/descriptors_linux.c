@@ -130,27 +130,27 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
     return ready < 0 ? 0 : ready;
 }
 
-int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot) {
-    int gate = epoll_create1(EPOLL_CLOEXEC);
-    if (gate < 0) return -1;
+int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot) {
+    int nested_poller = epoll_create1(EPOLL_CLOEXEC);
+    if (nested_poller < 0) return -1;
     struct epoll_event event = {.events = 0};
     if (wanted & CPLATFORM_READ) event.events |= EPOLLIN;
     if (wanted & CPLATFORM_WRITE) event.events |= EPOLLOUT;
     if (wanted & CPLATFORM_CLOSED) event.events |= EPOLLRDHUP;
     if (edge) event.events |= EPOLLET;
     if (one_shot) event.events |= EPOLLONESHOT;
-    if (epoll_ctl(gate, EPOLL_CTL_ADD, descriptor, &event) < 0) {
+    if (epoll_ctl(nested_poller, EPOLL_CTL_ADD, descriptor, &event) < 0) {
         int saved = errno;
-        close(gate);
+        close(nested_poller);
         errno = saved;
         return -1;
     }
-    return gate;
+    return nested_poller;
 }
 
-int cplatform_take_gate(int gate) {
+int cplatform_poll_nested_poller(int nested_poller) {
     struct epoll_event event;
-    if (epoll_wait(gate, &event, 1, 0) <= 0) return 0;
+    if (epoll_wait(nested_poller, &event, 1, 0) <= 0) return 0;
     // The two families of constants have the same values on Linux, epoll_ctl(2).
     return readiness_of((short)event.events);
 }

@@ -100,27 +100,27 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
     return ready < 0 ? 0 : ready;
 }
 
-int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot) {
-    int gate = kqueue();
-    if (gate < 0) return -1;
+int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot) {
+    int nested_poller = kqueue();
+    if (nested_poller < 0) return -1;
     unsigned short flags = EV_ADD | (edge ? EV_CLEAR : 0) | (one_shot ? EV_ONESHOT : 0);
     struct kevent changes[2];
     int count = 0;
     if (wanted & (CPLATFORM_READ | CPLATFORM_CLOSED)) EV_SET(&changes[count++], descriptor, EVFILT_READ, flags, 0, 0, 0);
     if (wanted & CPLATFORM_WRITE) EV_SET(&changes[count++], descriptor, EVFILT_WRITE, flags, 0, 0, 0);
-    if (kevent(gate, changes, count, 0, 0, 0) < 0) {
+    if (kevent(nested_poller, changes, count, 0, 0, 0) < 0) {
         int saved = errno;
-        close(gate);
+        close(nested_poller);
         errno = saved;
         return -1;
     }
-    return gate;
+    return nested_poller;
 }
 
-int cplatform_take_gate(int gate) {
+int cplatform_poll_nested_poller(int nested_poller) {
     struct kevent events[2];
     struct timespec now = {0, 0};
-    int count = kevent(gate, 0, 0, events, 2, &now), ready = 0;
+    int count = kevent(nested_poller, 0, 0, events, 2, &now), ready = 0;
     for (int i = 0; i < count; i++) {
         if (events[i].flags & EV_ERROR) ready |= CPLATFORM_BROKEN;
         if (events[i].flags & EV_EOF) ready |= CPLATFORM_CLOSED;

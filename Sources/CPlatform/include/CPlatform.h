@@ -129,9 +129,9 @@ enum { CPLATFORM_READ = 1, CPLATFORM_WRITE = 2, CPLATFORM_CLOSED = 4, CPLATFORM_
 int cplatform_readiness(int descriptor, int wanted);
 
 // A nested poller for one descriptor. Other pollers can watch it as a plain readable descriptor.
-int cplatform_make_gate(int descriptor, int wanted, bool edge, bool one_shot);
+int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot);
 // The readiness that it has collected since the last call: bits, 0 for none.
-int cplatform_take_gate(int gate);
+int cplatform_poll_nested_poller(int nested_poller);
 
 // The epoll set that contains `member`, or -1 if there is none. `member` must have been added to one set only, edge-triggered and for
 // reading; it may be reported once more. Tries the open descriptors in order of their distance from the member's number.

@@ -1,13 +1,13 @@
-// Where an item was made, for the description that answers what keeps a loop alive.
+// Where an item was created. A loop's description says it, to answer what keeps the loop alive.
 
-/// A place in the source, in one word: every item has one.
+/// A source location in one word, because every item stores one.
 struct CreationSite: Sendable, CustomStringConvertible {
-    /// The address of the file's name, and below it 16 bits of line. `#fileID` is a literal: its bytes live as long as the program, never
-    /// change, and end with a zero (StaticString: "guaranteed to be null-terminated"). Addresses of a program have 48 bits.
+    /// The upper 48 bits are the address of the file name, the lower 16 bits are the line. `#fileID` is a literal: its bytes live as long as
+    /// the program, never change, and end with a zero (StaticString: "guaranteed to be null-terminated"). User addresses have 48 bits.
     private let word: UInt64
 
     init(_ file: StaticString, _ line: UInt) {
-        precondition(file.hasPointerRepresentation, "the file of an item's making is #fileID, or another string of some length")
+        precondition(file.hasPointerRepresentation, "the file argument is a single character; pass #fileID, or a longer string literal")
         let address = UInt64(UInt(bitPattern: file.utf8Start))
         word = (address >> 48 == 0 ? address << 16 : 0) | UInt64(min(line, 0xFFFF))
     }

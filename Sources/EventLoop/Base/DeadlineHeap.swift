@@ -2,13 +2,13 @@
 //
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner, one thread.
 
-/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero; each is in the heap at most once.
+/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero. A slot is in the heap at most once.
 ///
-/// Insert, move and remove are O(log n) with four children a node, so that one cache line holds the children; top is O(1).
+/// `insert`, `move` and `remove` are O(log n); `top` is O(1). A node has four children, which fit into one cache line.
 struct DeadlineHeap: ~Copyable {
     struct Entry {
         var deadline: Int64
-        /// Breaks ties by insertion; compared by difference, so that it may wrap.
+        /// Breaks ties by insertion order. Compared by difference, so that it may wrap around.
         var sequence: UInt32
         var slot: UInt32
 
@@ -24,7 +24,7 @@ struct DeadlineHeap: ~Copyable {
     private var capacity = 0
     private var entries: UnsafeMutablePointer<Entry>
     private var positionCount = 0
-    /// Where each slot stands in `entries`, or `absent`.
+    /// The index in `entries` of each slot, or `absent`.
     private var positions: UnsafeMutablePointer<UInt32>
 
     init() {
@@ -42,25 +42,25 @@ struct DeadlineHeap: ~Copyable {
 
     func contains(_ slot: UInt32) -> Bool { Int(slot) < positionCount && positions[Int(slot)] != Self.absent }
 
-    /// The deadline that `slot` is filed under; it must be in the heap.
+    /// The deadline of `slot`, which must be in the heap.
     func deadline(of slot: UInt32) -> Int64 { entries[Int(positions[Int(slot)])].deadline }
 
     mutating func insert(_ slot: UInt32, deadline: Int64, sequence: UInt32) {
-        assert(!contains(slot), "a slot stands in the heap once")
+        assert(!contains(slot), "a slot is in the heap at most once")
         reservePosition(slot)
         if count == capacity { grow() }
         count += 1
         siftUp(count - 1, Entry(deadline: deadline, sequence: sequence, slot: slot))
     }
 
-    /// Files `slot` anew.
+    /// Changes the deadline of `slot`, which must be in the heap.
     mutating func move(_ slot: UInt32, deadline: Int64, sequence: UInt32) {
         let index = Int(positions[Int(slot)])
         let entry = Entry(deadline: deadline, sequence: sequence, slot: slot)
         if entry.precedes(entries[index]) { siftUp(index, entry) } else { siftDown(index, entry) }
     }
 
-    /// True when it was there.
+    /// True if the slot was in the heap.
     @discardableResult
     mutating func remove(_ slot: UInt32) -> Bool {
         guard contains(slot) else { return false }
@@ -75,7 +75,7 @@ struct DeadlineHeap: ~Copyable {
 
     private mutating func siftUp(_ start: Int, _ entry: Entry) {
         var index = start
-        while index > 0 {  // ends: the index falls
+        while index > 0 {  // ends: the index decreases
             let parent = (index - 1) >> 2
             if !entry.precedes(entries[parent]) { break }
             place(entries[parent], at: index)
@@ -86,7 +86,7 @@ struct DeadlineHeap: ~Copyable {
 
     private mutating func siftDown(_ start: Int, _ entry: Entry) {
         var index = start
-        while true {  // ends: the index rises, and the heap has `count` entries
+        while true {  // ends: the index increases up to `count`
             let first = index << 2 + 1
             if first >= count { break }
             var least = first

@@ -1,17 +1,17 @@
-// Things in the order in which they came: closures that wait to be performed, messages that wait to be handed out.
+// A queue in contiguous memory, for closures and for messages that wait to be delivered.
 //
-// Lifecycle of the storage: allocated here, grown by doubling, given back in part when it has been far too large for a while, freed in
-// deinit. What stands between `head` and `tail` is initialized.
+// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The
+// elements from `head` up to `tail` are initialized.
 
-/// First in, first out, in contiguous memory that is used again. An element is moved in and moved out, so that queueing and taking
-/// count its references once each. One owner at a time: a lock, or a thread.
+/// First in, first out. Elements are moved in and moved out, so an element is retained once and released once. One owner at a time: a lock
+/// or a thread.
 struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
-    // SAFETY: the memory is this queue's alone, and whoever has the queue to himself has the memory.
+    // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var storage: UnsafeMutablePointer<Element>
     private var capacity = 0
     private var head = 0
     private var tail = 0
-    /// How often in a row it was emptied with most of its memory untouched.
+    /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
 
     init() { storage = .allocate(capacity: 0) }
@@ -24,7 +24,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     var isEmpty: Bool { head == tail }
     var count: Int { tail - head }
 
-    /// Lends the first element; nil when there is none.
+    /// Calls `body` with the first element; nil if the queue is empty.
     @inline(__always)
     func withFirst<R>(_ body: (borrowing Element) -> R) -> R? { isEmpty ? nil : body(storage[head]) }
 
@@ -35,25 +35,25 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         tail &+= 1
     }
 
-    /// The first element; there must be one.
+    /// Removes the first element. The queue must not be empty.
     @inline(__always)
     mutating func popFirst() -> Element {
-        assert(!isEmpty, "an element is taken once")
+        assert(!isEmpty, "popFirst needs an element")
         let element = (storage + head).move()
         head &+= 1
         if head == tail { rewind() }
         return element
     }
 
-    /// Takes all that `source` has, behind what is here.
+    /// Moves all elements of `source` to the end of this queue.
     mutating func takeAll(from source: inout Deque) {
         if isEmpty { return swap(&self, &source) }
-        while !source.isEmpty { append(source.popFirst()) }  // ends: one goes a turn
+        while !source.isEmpty { append(source.popFirst()) }  // ends: each turn removes an element
     }
 
-    /// Takes out the first element that is meant; nil when there is none. O(count).
-    mutating func remove(where isMeant: (borrowing Element) -> Bool) -> Element? {
-        guard let place = (head..<tail).first(where: { isMeant(storage[$0]) }) else { return nil }
+    /// Removes the first element that matches; nil if none does. O(count).
+    mutating func remove(where matches: (borrowing Element) -> Bool) -> Element? {
+        guard let place = (head..<tail).first(where: { matches(storage[$0]) }) else { return nil }
         let element = (storage + place).move()
         (storage + place).moveInitialize(from: storage + place + 1, count: tail - place - 1)
         tail -= 1
@@ -63,7 +63,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)
-        while !isEmpty { elements.append(popFirst()) }  // ends: one goes a turn
+        while !isEmpty { elements.append(popFirst()) }  // ends: each turn removes an element
         return elements
     }
 
@@ -82,7 +82,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         (head, tail) = (0, count)
     }
 
-    /// Empty, so it can begin at the front again; and a burst of long ago need not hold its memory.
+    /// Called when the queue is empty: starts again at the front, and gives back memory that only an old burst has needed.
     @inline(__always)
     private mutating func rewind() {
         if capacity > 256 { shrinkIfWasteful(tail) }

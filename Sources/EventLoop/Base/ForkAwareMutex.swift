@@ -1,12 +1,13 @@
 // A value and the lock that guards it.
 //
-// Lifecycle of the storage: allocated with the owner, freed with it.
+// Lifecycle of the storage: allocated by init, freed by deinit.
 
 internal import CPlatform
 
-/// A value that is reached under its lock only. The lock is not recursive, and never held across a callout.
+/// A value that can be accessed only under its lock. Like `Synchronization.Mutex`, and a child of fork can tell a lock of its own from one that
+/// a thread of the parent held at the fork. The lock is not recursive, and is never held across a callout.
 struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
-    // SAFETY: `value` is touched between `cplatform_lock` and `cplatform_unlock` only.
+    // SAFETY: `value` is accessed only between `cplatform_lock` and `cplatform_unlock`.
     private let value: UnsafeMutablePointer<Value>
 
     init(_ value: consuming sending Value) {
@@ -22,7 +23,7 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         UnsafeMutableRawPointer(value).deallocate()
     }
 
-    /// What `body` returns is handed out of the lock, so it is a value of its own or safe to share.
+    /// Calls `body` under the lock. The result leaves the lock, so it must not share unguarded state with the value.
     @inline(__always)
     borrowing func withLock<R>(_ body: (inout Value) throws -> R) rethrows -> R {
         cplatform_lock(lock)
@@ -30,7 +31,8 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         return try body(&value.pointee)
     }
 
-    /// For a value that is to be moved in: a closure that captured it would count its references twice more. `unlock` must follow.
+    /// Locks, for a caller that moves an object into the value: a closure would capture the object, which costs another retain and release. The
+    /// caller must call `unlock`.
     @inline(__always)
     borrowing func lockValue() -> UnsafeMutablePointer<Value> {
         cplatform_lock(lock)
@@ -40,11 +42,11 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     @inline(__always)
     borrowing func unlock() { cplatform_unlock(lock) }
 
-    /// The value, for the caller who has called `lockValue`.
+    /// The value, for a caller that has called `lockValue`.
     borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
 
-    /// As `withLock`; nil in a child of fork when another thread held the lock at the fork: nobody unlocks it there, and what it guards is
-    /// half changed. For what a child may do to its parent's objects: to end its own use of them. `withLock` traps in such a child.
+    /// Like `withLock`, except that it returns nil in a child of fork if another thread held the lock at the fork. No thread will unlock it in the
+    /// child, and its value may be half changed. For the calls by which a child ends its use of the parent's objects; `withLock` traps there.
     @inline(__always)
     borrowing func withLockUnlessInherited<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
         guard cplatform_lock_unless_inherited(lock) else { return nil }
@@ -52,11 +54,11 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         return try body(&value.pointee)
     }
 
-    /// As `lockValue`; nil where `withLockUnlessInherited` is.
+    /// Like `lockValue`; nil in the cases in which `withLockUnlessInherited` returns nil.
     @inline(__always)
     borrowing func lockValueUnlessInherited() -> UnsafeMutablePointer<Value>? { cplatform_lock_unless_inherited(lock) ? value : nil }
 
-    /// Behind the value: ThreadSanitizer takes an access to the value for one to its first byte.
+    /// The lock is behind the value, because ThreadSanitizer attributes an access to the whole value to its first byte.
     private static var lockOffset: Int {
         let alignment = MemoryLayout<cplatform_lock>.alignment
         return (MemoryLayout<Value>.size + alignment - 1) / alignment * alignment

@@ -1,5 +1,5 @@
-// Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and
-// must not wrap into the opposite.
+// Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and must not wrap around into
+// the opposite.
 
 #if canImport(Glibc)
 import Glibc
@@ -10,35 +10,35 @@ import Darwin
 #endif
 
 extension RunLoop {
-    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`: it does not jump when the wall clock is set, and stands
-    /// still while the machine sleeps.
+    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not advance
+    /// while the machine sleeps.
     ///
-    /// Thread-safe, like every value type. The counterpart of CFRunLoop's `CFAbsoluteTime`, which follows the wall clock.
+    /// Thread-safe. Corresponds to `CFAbsoluteTime` of CFRunLoop, which follows the wall clock.
     public struct Instant: InstantProtocol, Sendable, Hashable {
         public var nanoseconds: Int64
 
         @inlinable
         public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
-        /// The present. One reading of the monotonic clock (about 20 ns).
+        /// The current time. Reads the monotonic clock once (about 20 ns).
         public static var now: Instant {
             var time = timespec()
             clock_gettime(CLOCK_MONOTONIC, &time)
             return Instant(nanoseconds: Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec))
         }
 
-        /// Later than every other instant: no deadline.
+        /// Later than every other instant. Means "no deadline".
         public static let distantFuture = Instant(nanoseconds: .max)
-        /// Earlier than every other instant: already passed.
+        /// Earlier than every other instant. Means "already passed".
         public static let distantPast = Instant(nanoseconds: .min)
 
-        /// This instant moved by `duration`. Saturates; `distantFuture` and `distantPast` stay what they are.
+        /// This instant moved by `duration`. Saturates; `distantFuture` and `distantPast` do not move.
         public func advanced(by duration: Swift.Duration) -> Instant {
             if nanoseconds == .max || nanoseconds == .min { return self }
             return Instant(nanoseconds: nanoseconds.addingSaturated(duration.saturatedNanoseconds))
         }
 
-        /// The time from this instant to `other`; negative when `other` is earlier. Saturates at ±292 years.
+        /// The time from this instant to `other`; negative if `other` is earlier. Saturates at ±292 years.
         public func duration(to other: Instant) -> Swift.Duration {
             .nanoseconds(other.nanoseconds.subtractingSaturated(nanoseconds))
         }
@@ -69,16 +69,16 @@ extension Int64 {
 }
 
 extension Swift.Duration {
-    /// Whole nanoseconds, rounded up so that a wait never ends early; saturates at ±292 years.
+    /// Whole nanoseconds, rounded up so that a wait never ends early. Saturates at ±292 years.
     var saturatedNanoseconds: Int64 {
         let attoseconds = self.attoseconds
-        // Up to eighteen seconds it is a division of one word, where the general case is one of two.
+        // Up to eighteen seconds, this divides one word; the general case divides two.
         if let few = UInt64(exactly: attoseconds) { return Int64(few / 1_000_000_000) + (few % 1_000_000_000 == 0 ? 0 : 1) }
-        return saturatedNanosecondsOfMany
+        return saturatedNanosecondsIfLong
     }
 
     @inline(never)
-    private var saturatedNanosecondsOfMany: Int64 {
+    private var saturatedNanosecondsIfLong: Int64 {
         let (seconds, attoseconds) = components
         let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
         if overflow { return seconds < 0 ? .min : .max }

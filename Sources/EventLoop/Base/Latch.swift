@@ -1,4 +1,4 @@
-// A door that opens once, for threads that wait for another thread.
+// A latch, on which threads wait until another thread opens it.
 
 internal import CPlatform
 import Synchronization
@@ -11,11 +11,13 @@ import Musl
 import Darwin
 #endif
 
-/// Lifecycle: the mutex and the condition are made with the latch and freed with it; a thread that waits holds the latch.
+/// Opens once, and stays open.
 ///
-/// In a child of fork no thread waits at a latch of the parent's, and none will open one: there it is not touched.
+/// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
+///
+/// In a child of fork, no thread waits on a latch of the parent and no thread will open it, so the child leaves its mutex alone.
 final class Latch: @unchecked Sendable {
-    // SAFETY: `mutex` guards `isOpen`; both C objects stay at one address for the life of the class instance.
+    // SAFETY: `mutex` guards `isOpen`. Both C objects keep their addresses as long as the instance lives.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let condition: UnsafeMutablePointer<pthread_cond_t>
     private var isOpen = false
@@ -31,14 +33,14 @@ final class Latch: @unchecked Sendable {
     }
 
     deinit {
-        // pthread_cond_destroy(3p) may wait for the condition's waiters, which are threads of the parent.
+        // pthread_cond_destroy(3p) may wait for the waiters, which in a child of fork are threads of the parent.
         if forkEpoch == ForkEpoch.current { pthread_cond_destroy(condition) }
         condition.deallocate()
         pthread_mutex_destroy(mutex)
         mutex.deallocate()
     }
 
-    /// Opens the latch for good. Thread-safe.
+    /// Opens the latch and wakes all waiting threads. Thread-safe.
     func open() {
         if forkEpoch != ForkEpoch.current { return }
         pthread_mutex_lock(mutex)
@@ -47,7 +49,7 @@ final class Latch: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// Blocks until the latch is open; false when `deadline` (real time) passed first. Thread-safe.
+    /// Blocks until the latch is open. Returns false if `deadline` (real time) passes first. Thread-safe.
     func wait(until deadline: RunLoop.Instant?) -> Bool {
         if forkEpoch != ForkEpoch.current { return isOpen }
         pthread_mutex_lock(mutex)
@@ -82,7 +84,7 @@ private func waitMonotonic(
 private func initializeMonotonic(_ condition: UnsafeMutablePointer<pthread_cond_t>) {
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
-    // The default is the wall clock, and a wait must not end when somebody sets it.
+    // The default is the wall clock, and setting that clock must not end a wait.
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
     pthread_cond_init(condition, &attributes)
     pthread_condattr_destroy(&attributes)

@@ -1,11 +1,11 @@
-// A queue whose elements can leave from the middle: queued changes that a later change cancels, closures that somebody withdraws.
+// A queue with removal from the middle, for changes that a later change cancels, and for closures that are withdrawn.
 //
-// Lifecycle of the storage: allocated here, grown by doubling, given back in part if it has been far too large for a while, freed in
-// deinit. The nodes below `used` are initialized; those that have no element are linked through `next` as free ones.
+// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The nodes
+// below `used` are initialized. Those without an element are linked through `next` in a free list.
 
-/// First in, first out, and every element can be removed in O(1) by its place. One owner at a time: a lock, or a thread.
+/// First in, first out. Any element can be removed by its place in O(1). One owner at a time: a lock or a thread.
 struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
-    // SAFETY: the memory is this queue's alone, and whoever has the queue to himself has the memory.
+    // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
     private var nodes: UnsafeMutablePointer<Node>
     private var capacity = 0
     private var used = 0
@@ -13,10 +13,10 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
     private var last = Self.noPlace
     private var firstFree = Self.noPlace
     private(set) var count = 0
-    /// How often in a row it was emptied with most of its memory untouched.
+    /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
 
-    /// Where an element is: good until the element leaves the queue.
+    /// The place of an element. Valid until the element leaves the queue.
     typealias Place = Int32
     static var noPlace: Place { -1 }
 
@@ -35,7 +35,7 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
 
     var isEmpty: Bool { count == 0 }
 
-    /// Lends the first element; nil if there is none.
+    /// Calls `body` with the first element; nil if the queue is empty.
     func withFirst<R>(_ body: (borrowing Element) -> R) -> R? {
         first == Self.noPlace ? nil : body(nodes[Int(first)].element!)  // nodes in the list have an element
     }
@@ -55,13 +55,13 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
         return place
     }
 
-    /// The first element; there must be one.
+    /// Removes the first element. The queue must not be empty.
     mutating func popFirst() -> Element { remove(first) }
 
-    /// Takes an element out.
+    /// Removes an element.
     mutating func remove(_ place: Place) -> Element {
         let node = nodes + Int(place)
-        assert(place >= 0 && place < used && node.pointee.element != nil, "an element leaves once")
+        assert(place >= 0 && place < used && node.pointee.element != nil, "an element is removed once")
         let (previous, next) = (node.pointee.previous, node.pointee.next)
         let element = node.pointee.element.take()!  // asserted above
         if previous == Self.noPlace { first = next } else { nodes[Int(previous)].next = next }
@@ -76,7 +76,7 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
     mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)
-        while count > 0 { elements.append(popFirst()) }  // ends: one goes a turn
+        while count > 0 { elements.append(popFirst()) }  // ends: each turn removes an element
         return elements
     }
 
@@ -92,7 +92,7 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
         return Place(used - 1)
     }
 
-    /// Empty, so it can begin at the front again; and a burst of long ago need not hold its memory.
+    /// Called when the queue is empty: starts again at the front, and gives back memory that only an old burst has needed.
     private mutating func rewind() {
         let reached = used
         nodes.deinitialize(count: used)

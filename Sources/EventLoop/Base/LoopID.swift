@@ -1,4 +1,4 @@
-// Who a loop is. An id is unique and never used again; a pthread_t is used again, and is not compared.
+// The identity of a loop. An id is unique in the process and never reused. A pthread_t is reused, so it is not compared.
 
 internal import CPlatform
 import Synchronization
@@ -6,22 +6,22 @@ import Synchronization
 enum LoopID {
     private static let last = Atomic<UInt64>(0)
 
-    /// Makes the counter, which Swift would otherwise make at its first use.
+    /// Initializes the counter. Otherwise Swift initializes it at its first use, which a fork could interrupt.
     static func prepare() { _ = last.load(ordering: .relaxed) }
 
     /// A new id. Never zero.
     static func make() -> UInt64 {
         let id = last.add(1, ordering: .relaxed).newValue
-        // Timers pack the id into half a word.
-        precondition(id <= UInt64(UInt32.max), "more than four thousand million run loops were made in this process")
+        // Timers store the id in half a word.
+        precondition(id <= UInt64(UInt32.max), "this process has made \(UInt32.max) run loops, and can make no more; reuse threads")
         return id
     }
 
-    /// The id of the calling thread's loop; zero when it has none.
+    /// The id of the calling thread's loop; zero if the thread has none.
     @inline(__always)
     static var current: UInt64 { cplatform_current_loop_id() }
 
-    /// The id of the loop that has ended and whose jobs the calling thread runs in its place; zero on every other thread.
+    /// The id of the ended loop whose jobs the calling thread runs; zero on all other threads.
     @inline(__always)
     static var adopted: UInt64 {
         get { cplatform_adopted_loop_id() }
@@ -29,9 +29,9 @@ enum LoopID {
     }
 }
 
-/// Which process this is, as far as `fork` matters: loops made before a fork belong to the parent.
+/// Counts forks. A loop that was made in an earlier epoch belongs to the parent process.
 enum ForkEpoch {
-    /// The present epoch; a change says that the caller is in a forked child.
+    /// The current epoch. If it differs from a stored one, the caller is in a child of fork.
     @inline(__always)
     static var current: Int32 { cplatform_fork_count() }
 }

@@ -1,7 +1,7 @@
-// A caller's mistake is answered with a sentence in every build. The standard library's own functions of these names trap without a
-// word where the program is optimised, which is where users meet them.
+// Checks of the caller's arguments, with a message in every build. The standard library's functions of the same names trap without a message in
+// optimised builds, and those are the builds that users run.
 
-/// Traps with `message` when `condition` does not hold, optimised or not.
+/// Traps with `message` if `condition` is false, in every build.
 @inline(__always)
 func precondition(
     _ condition: @autoclosure () -> Bool, _ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line
@@ -9,7 +9,7 @@ func precondition(
     if !condition() { preconditionFailure(message(), file: file, line: line) }
 }
 
-/// Traps with `message`, optimised or not.
+/// Traps with `message` in every build.
 @inline(never)
 func preconditionFailure(_ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
     fatalError(message(), file: file, line: line)

@@ -1,4 +1,4 @@
-// Which modes of one loop an item is in, by the modes' indices. The first 64 take no memory of their own.
+// The modes of one loop that an item is in, as a set of mode indices. The first 64 indices need no allocation.
 
 struct ModeSet: Sendable {
     private var low: UInt64 = 0
@@ -15,7 +15,7 @@ struct ModeSet: Sendable {
         return word < high.count && high[word] & (1 << UInt64(index % 64)) != 0
     }
 
-    /// True when it was not there.
+    /// True if the set did not contain the index.
     @inline(__always)
     @discardableResult
     mutating func insert(_ index: Int) -> Bool {
@@ -31,7 +31,7 @@ struct ModeSet: Sendable {
         high[word] |= 1 << UInt64(index % 64)
     }
 
-    /// True when it was there.
+    /// True if the set contained the index.
     @inline(__always)
     @discardableResult
     mutating func remove(_ index: Int) -> Bool {
@@ -45,13 +45,13 @@ struct ModeSet: Sendable {
 
     func forEach(_ body: (Int) -> Void) {
         var word = low
-        while word != 0 {  // ends: a bit goes at each turn
+        while word != 0 {  // ends: each turn clears a bit
             body(word.trailingZeroBitCount)
             word &= word - 1
         }
         for (offset, bits) in high.enumerated() {
             var word = bits
-            while word != 0 {  // ends: a bit goes at each turn
+            while word != 0 {  // ends: each turn clears a bit
                 body((offset + 1) * 64 + word.trailingZeroBitCount)
                 word &= word - 1
             }

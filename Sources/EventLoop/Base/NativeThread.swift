@@ -1,6 +1,6 @@
-// Starting a thread of the system's.
+// Starts system threads.
 //
-// Lifecycle of the closure: held by the thread from `pthread_create` until it has returned.
+// Lifecycle of the closure: retained by the thread from `pthread_create` until the closure returns.
 
 #if canImport(Glibc)
 import Glibc
@@ -16,8 +16,8 @@ enum NativeThread {
         init(_ body: @escaping @Sendable () -> Void) { self.body = body }
     }
 
-    /// Runs `body` on a new, detached thread. Zero, or the errno that says why there is none. `stackSize` is in bytes and rounded up to
-    /// whole pages; nil is the system's default.
+    /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded up to
+    /// whole pages; nil means the system's default.
     static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)

@@ -1,10 +1,10 @@
-// Lists in memory of their own, for what the loop's lock guards: no copies, so no looking whether one has been made.
+// An array without copy-on-write, for data that the loop's lock guards: it saves the uniqueness check of each change.
 //
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner.
 
-/// A growing list of plain values.
+/// A growing array of trivial values.
 struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
-    // SAFETY: guarded by whoever owns the list: the loop's lock, or its thread.
+    // SAFETY: the owner of the list guards it: the loop's lock or its thread.
     private var storage: UnsafeMutablePointer<Element>
     private var capacity = 0
     private(set) var count = 0
@@ -15,11 +15,11 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     @inline(__always)
     subscript(index: Int) -> Element {
         get {
-            assert(index >= 0 && index < count, "an index lies in the list")
+            assert(index >= 0 && index < count, "index out of range")
             return storage[index]
         }
         set {
-            assert(index >= 0 && index < count, "an index lies in the list")
+            assert(index >= 0 && index < count, "index out of range")
             storage[index] = newValue
         }
     }

@@ -1,11 +1,11 @@
-// How urgent a ready source is.
+// The priority of a ready source.
 
 extension RunLoop {
-    /// Which of several ready kernel-signalled sources is served first.
+    /// Which of several ready sources the loop serves first. For sources that the kernel makes ready.
     ///
-    /// A pass serves the most urgent level that is ready and asks the kernel again before going lower. A source that is always
-    /// ready at a more urgent level therefore starves the levels below it. Events that C libraries have put on the mode's base are not
-    /// among them: these have libevent's own priorities, and neither side starves the other.
+    /// A pass serves the sources of the most urgent ready priority, and asks the kernel again before it serves a lower one. So a source that is always
+    /// ready starves sources of lower priorities. It does not starve events of C libraries on the mode's base, and they do not starve it: they have
+    /// libevent's own priorities.
     public struct Priority: Sendable, Hashable, Comparable {
         let level: Int32
         public static let high = Priority(level: 0)

@@ -1,19 +1,19 @@
-// Things in the order in which they came, any of which may be taken back.
+// A queue with removal from the middle by ticket.
 
-/// First in, first out; an element is taken out of the middle by the ticket that it was given. Each operation is O(1) in the mean.
+/// First in, first out. `append` returns a ticket, with which the element can be removed from the middle. Each operation is O(1) amortized.
 struct RevocableQueue<Element: Sendable>: Sendable {
     typealias Ticket = UInt64
 
     private var elements: [Ticket: Element] = [:]
-    /// No element has a ticket before `head`; the next one gets `tail`.
+    /// No element has a ticket below `head`. The next element gets the ticket `tail`.
     private var head: Ticket = 1
     private var tail: Ticket = 1
-    /// How many places were looked at.
+    /// How many places were examined.
     private(set) var testsOnlySteps = 0
 
     var isEmpty: Bool { elements.isEmpty }
     var count: Int { elements.count }
-    /// By ticket; of two, the one with the lesser came first.
+    /// The elements by ticket. Tickets increase in the order of insertion.
     var entries: [Ticket: Element] { elements }
 
     mutating func append(_ element: Element) -> Ticket {
@@ -25,7 +25,7 @@ struct RevocableQueue<Element: Sendable>: Sendable {
     var first: Element? {
         mutating get {
             if elements.isEmpty { head = tail }
-            while head < tail {  // ends: the head rises
+            while head < tail {  // ends: the head increases
                 testsOnlySteps += 1
                 if let element = elements[head] { return element }
                 head += 1
@@ -34,7 +34,7 @@ struct RevocableQueue<Element: Sendable>: Sendable {
         }
     }
 
-    /// Nil when it is not there any more.
+    /// Removes the element with the ticket; nil if it is not in the queue any more.
     @discardableResult
     mutating func remove(_ ticket: Ticket) -> Element? {
         testsOnlySteps += 1
@@ -47,7 +47,7 @@ struct RevocableQueue<Element: Sendable>: Sendable {
         return element
     }
 
-    /// All of them, in their order.
+    /// Removes all elements, and returns them in order.
     mutating func removeAll() -> [Element] {
         defer { (elements, head) = ([:], tail) }
         return elements.sorted { $0.key < $1.key }.map(\.value)

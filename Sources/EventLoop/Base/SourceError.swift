@@ -1,4 +1,4 @@
-// What can be wrong with a source.
+// The errors of sources.
 
 #if canImport(Glibc)
 import Glibc
@@ -9,23 +9,25 @@ import Darwin
 #endif
 
 extension RunLoop {
-    /// Why a source could not be made, or became invalid by itself.
+    /// Why a source could not be made, or why it failed later.
     public enum SourceError: Error, Sendable, Equatable {
-        /// Not an open descriptor.
+        /// The descriptor is not open.
         case badDescriptor(Int32)
-        /// Open, but not something that becomes ready (a regular file, a directory).
+        /// The descriptor is open, but the kernel cannot watch its file (a regular file, a directory).
         case notPollable(Int32)
-        /// Not a signal that can be handled.
+        /// The signal number is invalid, or the signal cannot be handled.
         case badSignal(Int32)
-        /// Not a child process, or one whose exit status somebody else has taken.
+        /// The process is not a child of this process, or other code has already reaped it.
         case badProcess(Int32)
+        /// The address cannot be used: its host is not numeric, or its path is too long.
         case badAddress(String)
+        /// The named operation failed with this errno.
         case system(operation: String, errno: Int32)
     }
 }
 
 extension RunLoop.SourceError {
-    /// Whether the same call may succeed later, when the process or the system has more descriptors or memory.
+    /// Whether the same call may succeed later, when the process or the system has descriptors or memory again.
     var isShortage: Bool {
         guard case .system(_, let errno) = self else { return false }
         return [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN].contains(errno)

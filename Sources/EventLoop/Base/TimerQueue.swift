@@ -1,13 +1,13 @@
-// The timers of one mode, as numbers: no clock, no thread, no callout. It answers what is due and how long one may sleep.
+// The timers of one mode, as numbers: which of them are due, and how long the thread may sleep. It knows no clock, no thread and no callout.
 
-/// A queue of dates with tolerances. The caller numbers its timers with slots and keeps one opaque `owner` for each. Equal dates come out in
-/// the order in which they were set.
+/// A queue of dates with tolerances. The caller identifies its timers by slot numbers, and passes an opaque `owner` for each. Timers with equal
+/// dates are due in the order in which the dates were set.
 ///
-/// A date that moves later leaves its entry where it is: the entry comes up at the old date and is filed anew then, so that an
-/// idle timeout that is pushed back at every request costs no heap work. An entry is therefore never later than its date.
+/// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an idle timeout
+/// that every request pushes back needs no heap operations. An entry is never later than its timer's date.
 ///
-/// Timers with a tolerance stand in two heaps: by date, for what is due once somebody is awake, and by date plus tolerance, for
-/// how long one may sleep. That wakes the thread the fewest times possible, never early and never later than a tolerance.
+/// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to find how
+/// long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
 struct TimerQueue: ~Copyable {
     private struct Slot {
         var date: Int64 = .max
@@ -27,10 +27,10 @@ struct TimerQueue: ~Copyable {
     init() { slots = .allocate(capacity: 0) }
     deinit { slots.deallocate() }
 
-    /// Whether no timer is filed; one that is firing is not. A timer whose date was taken away may count as filed until its entry comes up.
+    /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry reaches the top.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty }
 
-    /// Files a timer. A date of `Int64.max` is none: the timer waits for `reschedule`.
+    /// Adds a timer, and files it unless its date is `Int64.max`, which means no date. A timer without a date waits for `reschedule`.
     mutating func file(_ slot: UInt32, date: Int64, tolerance: Int64, owner: UnsafeRawPointer) {
         reserve(slot)
         let index = Int(slot)
@@ -40,14 +40,14 @@ struct TimerQueue: ~Copyable {
         if date != .max { insert(slot) }
     }
 
-    /// Gives a timer another date. O(1) when it is later, O(log n) when earlier. False if the slot has no timer.
+    /// Changes a timer's date. O(1) if the new date is later, O(log n) if it is earlier. Returns false if the slot has no timer.
     @discardableResult
     mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
         guard index < slotCapacity, slots[index].owner != nil else { return false }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
-        // The same date is not later: the entry would keep its old place among equal dates, unless something had it filed anew before.
+        // An equal date does not count as later: the entry would keep its old place among equal dates.
         let isLater = date > slots[index].date
         slots[index].date = date
         if slots[index].isFiled {
@@ -58,7 +58,7 @@ struct TimerQueue: ~Copyable {
         return true
     }
 
-    /// Files a timer that `popDue` has handed out, unless it is filed again.
+    /// Files a timer that `popDue` has returned, unless it has been filed again.
     mutating func fileIfPopped(_ slot: UInt32, date: Int64) {
         if Int(slot) < slotCapacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
     }
@@ -68,7 +68,7 @@ struct TimerQueue: ~Copyable {
         if Int(slot) < slotCapacity && slots[Int(slot)].isFiled { unfile(slot) }
     }
 
-    /// Takes a timer out for good.
+    /// Removes a timer.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)
         guard index < slotCapacity, slots[index].owner != nil else { return }
@@ -76,8 +76,8 @@ struct TimerQueue: ~Copyable {
         slots[index].owner = nil
     }
 
-    /// The owner of the first timer in (date, insertion) order whose date is not after `now`, or nil. The timer is no longer
-    /// filed then; `reschedule` files it again.
+    /// Unfiles the first timer, in the order of dates and then of insertion, whose date is not after `now`, and returns its owner; nil if none is
+    /// due. `reschedule` files the timer again.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
         settle(upTo: now)
         let first: DeadlineHeap.Entry
@@ -91,14 +91,14 @@ struct TimerQueue: ~Copyable {
         return (first.slot, slots[Int(first.slot)].owner!)  // filed slots have an owner
     }
 
-    /// Whether a date has been reached.
+    /// Whether a timer is due.
     mutating func hasDue(_ now: Int64) -> Bool {
         guard !isEmpty, earliestEntry <= now else { return false }
         settle(upTo: now)
         return earliestEntry <= now
     }
 
-    /// The latest instant to sleep to; `Int64.max` when no timer has a date.
+    /// Until when the thread may sleep; `Int64.max` if no timer has a date.
     mutating func nextWake() -> Int64 {
         if isEmpty { return .max }
         settle(upTo: .max)
@@ -108,9 +108,9 @@ struct TimerQueue: ~Copyable {
     /// Never later than the earliest date.
     private var earliestEntry: Int64 { min(strict.top?.deadline ?? .max, soft.top?.deadline ?? .max) }
 
-    /// Files the tops anew whose dates have moved later, until each top that is not after `limit` tells the truth.
+    /// Refiles top entries whose dates have moved later, until each top entry that is not after `limit` has its timer's date.
     private mutating func settle(upTo limit: Int64) {
-        // Ends: an entry is mended at each turn.
+        // Ends: each turn refiles an entry under its date.
         while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {
             refile(top.slot)
         }

@@ -1,10 +1,10 @@
-// Objects in no order, for what the loop's lock guards.
+// A bag of objects, for data that the loop's lock guards.
 //
-// Lifecycle of the storage: see `PlainList`. The bag retains its objects.
+// Lifecycle of the storage: see PlainList.swift. The bag retains its objects.
 
-/// Holds objects, in no order; each knows its index, which changes when another one leaves.
+/// Retains objects, in no order. Each object stores its index in the bag; the index changes if another object is removed.
 struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
-    // SAFETY: guarded by whoever owns the list: the loop's lock, or its thread.
+    // SAFETY: the owner of the bag guards it: the loop's lock or its thread.
     private var list = PlainList<Unmanaged<Object>>()
 
     deinit { for index in 0..<list.count { list[index].release() } }
@@ -12,18 +12,19 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     var count: Int { list.count }
     var isEmpty: Bool { list.count == 0 }
 
-    /// For as long as the list has it.
+    /// Valid until the object is removed.
     @inline(__always)
     func reference(_ index: Int) -> Unmanaged<Object> { list[index] }
 
-    /// Holds one more object, at the index that `count` was.
+    /// Adds an object. Its index is the former `count`.
     @inline(__always)
     mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
-    /// Takes an object out; the last one comes to its place. The caller gets the list's hold on it, and releases it outside the lock.
+    /// Removes an object, and calls `moved` with the object that takes its index, if there is one. The caller gets the bag's reference and releases
+    /// it outside the lock.
     @inline(__always)
     mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
-        let last = list.popLast()!  // the object is in the list
+        let last = list.popLast()!  // the object is in the bag
         if index < list.count {
             list[index] = last
             last._withUnsafeGuaranteedRef(moved)
@@ -31,16 +32,16 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         return .passUnretained(object)
     }
 
-    /// Gives all away.
+    /// Removes all objects.
     mutating func takeAll() -> [Object] {
         var all: [Object] = []
-        while let last = list.popLast() {  // ends: one goes a turn
+        while let last = list.popLast() {  // ends: each turn removes an object
             all.append(last.takeRetainedValue())
         }
         return all.reversed()
     }
 
-    /// Lends each.
+    /// Calls `body` with each object, unretained.
     func forEach(_ body: (Object) -> Void) {
         for index in 0..<list.count { list[index]._withUnsafeGuaranteedRef(body) }
     }
@@ -49,7 +50,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         index < list.count && list[index].toOpaque() == Unmanaged.passUnretained(object).toOpaque()
     }
 
-    /// Holds on those that `isWanted` says.
+    /// The objects for which `isWanted` is true, retained.
     func filter(_ isWanted: (Object) -> Bool) -> [Object] {
         var found: [Object] = []
         forEach { if isWanted($0) { found.append($0) } }

@@ -1,7 +1,7 @@
-// Walking a list of objects without counting references.
+// Iteration over objects without reference counting.
 
 extension Collection where Element: AnyObject {
-    /// Calls `body` with each object, lent: whoever holds the list keeps it as it is meanwhile.
+    /// Calls `body` with each object, unretained. The caller must keep the collection unchanged during the calls.
     @inline(__always)
     func forEachUnretained(_ body: (Element) -> Void) {
         for index in indices { Unmanaged.passUnretained(self[index])._withUnsafeGuaranteedRef(body) }

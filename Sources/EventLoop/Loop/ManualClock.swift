@@ -130,14 +130,14 @@ extension RunLoop {
     }
 
     /// A wait in manual time: it asks the kernel, and sleeps only while neither the kernel nor the clock has anything.
-    func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.Outcome {
+    func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.WaitResult {
         defer { clock.endWaiting(self) }
         var turn = clock.comeToWait()
         while true {  // ends: with an event, a wake-up or the deadline; a turn without any is for another loop that would advance the clock
             let outcome = poller.poll()
             if hasEnded(outcome, poller) { return outcome }
             switch clock.beginWaiting(self, until: limit, since: turn) {
-            case .due: return Poller.Outcome()
+            case .due: return Poller.WaitResult()
             case .askAgain(let newer): turn = newer
             case .sleep:
                 let outcome = poller.wait(until: .max)
@@ -149,7 +149,7 @@ extension RunLoop {
 
     /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
     /// still tells.
-    private func hasEnded(_ outcome: Poller.Outcome, _ poller: Poller) -> Bool {
+    private func hasEnded(_ outcome: Poller.WaitResult, _ poller: Poller) -> Bool {
         !poller.ready.isEmpty || !outcome.isEmpty
             || sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken
     }

@@ -62,7 +62,7 @@ extension RunLoop {
         var isHandled = false
         // Ends: each turn takes one off the ready list, and nothing is put there but by a nested run.
         while !run.lostItsBatch, let entry = poller.takeNext(in: &batch) {
-            // Its owner is alive while the registration is: the poller buries them together.
+            // Its owner is alive while the registration is: the poller retires them together.
             let served = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)._withUnsafeGuaranteedRef {
                 guard removals.load(ordering: .acquiring) == generation || isMember($0, of: mode) else { return false }
                 return serve($0, entry.readiness)

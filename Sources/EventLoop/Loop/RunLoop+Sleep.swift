@@ -6,18 +6,18 @@ extension RunLoop {
     /// What step 9 can choose from. One byte: it is handed from step to step.
     struct Ready: OptionSet {
         let rawValue: UInt8
-        static let mainQueue = Ready(Poller.Outcome.mainQueue)
+        static let mainQueue = Ready(Poller.WaitResult.mainQueue)
         /// A C library's callback ran inside the wait.
-        static let foreign = Ready(Poller.Outcome.foreign)
+        static let foreign = Ready(Poller.WaitResult.foreign)
         /// Sources were collected, or there are some to be failed by whoever serves them.
-        static let ports = Ready(Poller.Outcome.stale)
+        static let ports = Ready(Poller.WaitResult.stale)
         /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.owed` does.
         static let messages = Ready(rawValue: 1 << 3)
         /// The ports are in `owned.polled`, because the mode has no base.
         static let polled = Ready(rawValue: 1 << 4)
 
         init(rawValue: UInt8) { self.rawValue = rawValue }
-        init(_ outcome: Poller.Outcome) { rawValue = outcome.rawValue }
+        init(_ outcome: Poller.WaitResult) { rawValue = outcome.rawValue }
     }
 
     /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
@@ -91,7 +91,7 @@ extension RunLoop {
     }
 
     @inline(__always)
-    private func wait(_ poller: Poller, until limit: Int64) -> Poller.Outcome {
+    private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
         counters.waits.increment()
         if let clock = owned.manualClock { return wait(poller, until: limit, on: clock) }
         counters.beginWaiting()
@@ -100,7 +100,7 @@ extension RunLoop {
     }
 
     @inline(__always)
-    private func ready(after outcome: Poller.Outcome, _ poller: Poller) -> Ready {
+    private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
         poller.ready.isEmpty ? Ready(outcome) : Ready(outcome).union(.ports)
     }
 

@@ -37,14 +37,14 @@ struct DeadlineTimer: ~Copyable {
         record = EventRecord.allocate(Record())
         let event = EventRecord.event(record)
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], Self.noteFired, record)
+            event.assign(base, -1, [.timeout], Self.deadlineFired, record)
             if refusal != 0 {
                 EventRecord.free(record)
                 throw .system(operation: "making a timer descriptor", errno: refusal)
             }
             return
         }
-        event.assign(base, descriptor, flags, Self.noteFired, record)
+        event.assign(base, descriptor, flags, Self.deadlineFired, record)
         let code = event.add()
         if code != 0 {
             // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
@@ -62,19 +62,19 @@ struct DeadlineTimer: ~Copyable {
         let event = EventRecord.event(record)
         event.delete()
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], Self.noteFired, record)
+            event.assign(base, -1, [.timeout], Self.deadlineFired, record)
             armed = .max
             return
         }
-        event.assign(base, descriptor, flags, Self.noteFired, record)
+        event.assign(base, descriptor, flags, Self.deadlineFired, record)
         let code = event.add()
         precondition(code == 0, "a timer descriptor that one base takes another one takes too; errno \(code)")
     }
 
-    private static let noteFired: EventCallback = { _, _, context in
+    private static let deadlineFired: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: Record.self)
         record.pointee.hasFired = true
-        record.pointee.host?._withUnsafeGuaranteedRef { $0.noteCollected() }
+        record.pointee.host?._withUnsafeGuaranteedRef { $0.countCollected() }
     }
 
     /// The base gets events of C libraries.

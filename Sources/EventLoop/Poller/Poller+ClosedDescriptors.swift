@@ -42,7 +42,7 @@ struct ClosedDescriptors {
 
 extension Poller {
     /// Notes whose descriptor it was. A base with guests cannot be made anew, so the library warns at once.
-    func noteClosedEarly(_ descriptor: Int32, _ owner: String) {
+    func recordClosedEarly(_ descriptor: Int32, _ owner: String) {
         closedEarly.owners[descriptor] = owner
         if guests != nil { warnOfPauses(descriptor, owner) }
     }
@@ -73,7 +73,7 @@ extension Poller {
     /// Whether libevent has reported, for this registration, a file that was left behind under the same number.
     func isReportOfClosedFile(_ registration: RegistrationPointer) -> Bool {
         let watch = registration.pointee.watch
-        if registration.pointee.gate >= 0 || closedEarly.owners[watch.descriptor] == nil { return false }
+        if registration.pointee.nestedPoller >= 0 || closedEarly.owners[watch.descriptor] == nil { return false }
         return Readiness.now(of: watch.descriptor, wanted: watch.wanted).isEmpty
     }
 

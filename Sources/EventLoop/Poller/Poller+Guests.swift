@@ -45,8 +45,8 @@ extension Poller {
         let ownEvents = base.addedEvents
         for record in internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
-        let roundEnd = makeGuestRecord(level: EventBase.levels - 1, Self.noteRoundEnd)
-        let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.noteRoundStart)
+        let roundEnd = makeGuestRecord(level: EventBase.levels - 1, Self.roundDidEnd)
+        let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
         guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
         makeDeadlineInternal()
         Internal.event(roundStart).add(afterMicroseconds: 1_000_000)
@@ -118,12 +118,12 @@ extension Poller {
         Internal.event(guests!.roundStart).add(afterMicroseconds: 0)
     }
 
-    private static let noteRoundEnd: EventCallback = { _, _, context in
+    private static let roundDidEnd: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
         record.pointee.poller._withUnsafeGuaranteedRef { $0.endLibevent(.roundEnd) }
     }
 
-    private static let noteRoundStart: EventCallback = { _, _, context in
+    private static let roundDidStart: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
         record.pointee.poller._withUnsafeGuaranteedRef { poller in
             if !poller.guests!.isOpening { return poller.endLibevent(.roundStart) }

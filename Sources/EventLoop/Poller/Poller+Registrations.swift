@@ -51,11 +51,11 @@ extension Poller {
         var wasOpen = disconnect(registration)
         // The kernel may have said so before, when nobody knew whose descriptor it was.
         if needsCare && closedEarly.lacksOwner(of: number) && !isStillItself(registration) { wasOpen = false }
-        if !wasOpen { noteClosedEarly(number, description()) }
+        if !wasOpen { recordClosedEarly(number, description()) }
         registrations.remove(registration)
         if registration.pointee.watch.priority != .default { unusualPriorities -= 1 }
         if batchesInProgress > 0 {
-            buried.append((registration, owner))
+            retired.append((registration, owner))
         } else {
             // Whoever was to be failed after the wait is not kept alive by a batch.
             if !stale.isEmpty { stale.removeAll { $0 == registration.pointee.owner } }
@@ -69,12 +69,12 @@ extension Poller {
     @inline(__always)
     func endBatch() {
         batchesInProgress -= 1
-        if batchesInProgress == 0 && !buried.isEmpty { freeBuried() }
+        if batchesInProgress == 0 && !retired.isEmpty { freeRetired() }
     }
 
-    func freeBuried() {
-        let dead = buried
-        buried = []
+    func freeRetired() {
+        let dead = retired
+        retired = []
         for (registration, _) in dead { EventRecord.free(registration) }
     }
 
@@ -101,10 +101,10 @@ extension Poller {
     /// Adds the event of a registration that had one to a new base, as it was.
     func reconnect(_ registration: RegistrationPointer) {
         let watch = registration.pointee.watch
-        let gate = registration.pointee.gate
+        let nestedPoller = registration.pointee.nestedPoller
         let event = EventRecord.event(registration)
-        let flags: EventFlags = gate >= 0 ? [.read, .persist] : watch.eventFlags
-        event.assign(base, gate >= 0 ? gate : watch.descriptor, flags, Poller.collect, registration)
+        let flags: EventFlags = nestedPoller >= 0 ? [.read, .persist] : watch.eventFlags
+        event.assign(base, nestedPoller >= 0 ? nestedPoller : watch.descriptor, flags, Poller.collect, registration)
         if event.add() != 0 {
             // Its number has become another file's too, and nobody has looked yet: whoever watches it anew will.
             registration.pointee.isAdded = false
@@ -118,11 +118,12 @@ extension Poller {
         var flags = watch.eventFlags
         var watched = watch.descriptor
         if needsGate(registration) {
-            let gate = cplatform_make_gate(watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
-            if gate < 0 { return refusal(watch, errno) }
-            registration.pointee.gate = gate
+            let nestedPoller = cplatform_make_nested_poller(
+                watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
+            if nestedPoller < 0 { return refusal(watch, errno) }
+            registration.pointee.nestedPoller = nestedPoller
             flags = [.read, .persist]
-            watched = gate
+            watched = nestedPoller
         }
         let event = EventRecord.event(registration)
         event.assign(base, watched, flags, isInternal: guests != nil, Poller.collect, registration)
@@ -132,11 +133,11 @@ extension Poller {
             return refusal(watch, code)
         }
         registration.pointee.isAdded = true
-        registration.pointee.isPlain = registration.pointee.gate < 0 && watch.trigger != .oneShot
+        registration.pointee.isPlain = registration.pointee.nestedPoller < 0 && watch.trigger != .oneShot
         return nil
     }
 
-    /// Deletes the event and closes the gate. What was collected is forgotten. False when the kernel did not know the descriptor any more.
+    /// Deletes the event and closes the nested poller. What was collected is forgotten. False when the kernel did not know the descriptor any more.
     @discardableResult
     func disconnect(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.isSpent = false
@@ -151,16 +152,16 @@ extension Poller {
     func takeOff(_ registration: RegistrationPointer) -> Bool {
         let code = EventRecord.event(registration).delete()
         registration.pointee.isAdded = false
-        if code == 0 || registration.pointee.gate >= 0 || !base.reportsEdges { return true }
+        if code == 0 || registration.pointee.nestedPoller >= 0 || !base.reportsEdges { return true }
         closedEarly.insert(registration.pointee.watch.descriptor, among: registrations.count)
         needsCare = true
         return false
     }
 
     private func closeGate(_ registration: RegistrationPointer) {
-        if registration.pointee.gate < 0 { return }
-        close(registration.pointee.gate)
-        registration.pointee.gate = -1
+        if registration.pointee.nestedPoller < 0 { return }
+        close(registration.pointee.nestedPoller)
+        registration.pointee.nestedPoller = -1
     }
 
     /// libevent 2.1 cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
@@ -176,7 +177,8 @@ extension Poller {
         var next = registrations.first(of: watch.descriptor)
         while let other = next {  // ends: the chain has an end
             next = other.pointee.nextOnDescriptor
-            if other != registration && other.pointee.isAdded && other.pointee.gate < 0 && (isEdge || other.pointee.watch.trigger == .edge)
+            if other != registration && other.pointee.isAdded && other.pointee.nestedPoller < 0
+                && (isEdge || other.pointee.watch.trigger == .edge)
             {
                 return true
             }

@@ -35,7 +35,7 @@ final class Poller {
     /// The thread is inside libevent.
     @exclusivity(unchecked) private(set) var isInside = false
     /// What the wait in progress has brought.
-    @exclusivity(unchecked) var outcome = Outcome()
+    @exclusivity(unchecked) var outcome = WaitResult()
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
     /// Every event needs no more than a note in the ready list: no guests, nothing stale.
     @exclusivity(unchecked) private var isPlainWait = true
@@ -45,7 +45,7 @@ final class Poller {
     /// The owners of registrations whose number turned out to be another file's. They must be failed by whoever serves the batch.
     @exclusivity(unchecked) var stale: [UnsafeRawPointer] = []
     /// Unregistered while a batch is being served; freed after it.
-    @exclusivity(unchecked) var buried: [(registration: RegistrationPointer, owner: AnyObject)] = []
+    @exclusivity(unchecked) var retired: [(registration: RegistrationPointer, owner: AnyObject)] = []
 
     /// How many of our own callbacks ran in the wait in progress, if it needs care.
     @exclusivity(unchecked) var collected = 0
@@ -64,13 +64,13 @@ final class Poller {
     typealias Internal = EventRecord<InternalRecord>
 
     /// What a wait brought, beside the ready list.
-    struct Outcome: OptionSet {
+    struct WaitResult: OptionSet {
         let rawValue: UInt8
-        static let mainQueue = Outcome(rawValue: 1 << 0)
+        static let mainQueue = WaitResult(rawValue: 1 << 0)
         /// A callback of a C library ran, as far as libevent's counts tell.
-        static let foreign = Outcome(rawValue: 1 << 1)
+        static let foreign = WaitResult(rawValue: 1 << 1)
         /// There are owners in `stale`.
-        static let stale = Outcome(rawValue: 1 << 2)
+        static let stale = WaitResult(rawValue: 1 << 2)
     }
 
     /// Nothing wakes its wait before `watch(_:)`.
@@ -106,14 +106,14 @@ final class Poller {
             disconnect(registration)
             EventRecord.free(registration)
         }
-        freeBuried()
+        freeRetired()
     }
 
     // MARK: Waiting
 
     /// Collects what is ready, without waiting.
     @inline(__always)
-    func poll() -> Outcome {
+    func poll() -> WaitResult {
         if !ready.isEmpty { dropLevelTriggered() }
         return inside(waiting: false)
     }
@@ -121,7 +121,7 @@ final class Poller {
     /// Waits until something is ready, the channel is written, or `deadline` (nanoseconds of the monotonic clock; `Int64.max` for
     /// none) comes. It may return without any of these.
     @inline(__always)
-    func wait(until deadline: Int64) -> Outcome {
+    func wait(until deadline: Int64) -> WaitResult {
         self.deadline.arm(deadline)
         if !ready.isEmpty { dropLevelTriggered() }
         return inside(waiting: true)
@@ -130,7 +130,7 @@ final class Poller {
     /// Inlined into the pass: on the way back from the kernel every return costs as much as a dozen instructions, because the processor
     /// has forgotten where it leads.
     @inline(__always)
-    private func inside(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
+    private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         precondition(!isInside, Self.nestedUnderForeign)
         if needsCare { return insideWithCare(waiting: waiting) }
         outcome = []
@@ -150,7 +150,7 @@ final class Poller {
     }
 
     @inline(never)
-    private func insideWithCare(waiting: Bool) -> Outcome { /* DOES CALLOUT, of C libraries only */
+    private func insideWithCare(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         outcome = []
         collected = 0
         ignored = 0
@@ -184,7 +184,7 @@ final class Poller {
     // MARK: Our own events
 
     private func watchInternally(
-        _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.noteInternal
+        _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.internalEventFired
     ) -> Int32 {
         let record = Internal.allocate(
             InternalRecord(poller: .passUnretained(self), descriptor: descriptor, flags: flags, callback: callback, drains: drains))
@@ -203,9 +203,9 @@ final class Poller {
         return event.add()
     }
 
-    private static let noteInternal: EventCallback = { descriptor, _, context in
+    private static let internalEventFired: EventCallback = { descriptor, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller._withUnsafeGuaranteedRef { $0.noteCollected() }
+        record.pointee.poller._withUnsafeGuaranteedRef { $0.countCollected() }
         guard record.pointee.drains else { return }
         var count: UInt64 = 0
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
@@ -216,7 +216,7 @@ final class Poller {
         let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
             let record = context!.assumingMemoryBound(to: InternalRecord.self)
             record.pointee.poller._withUnsafeGuaranteedRef {
-                $0.noteCollected()
+                $0.countCollected()
                 $0.outcome.insert(.mainQueue)
             }
         }
@@ -280,9 +280,9 @@ final class Poller {
             ignored += 1
             return
         }
-        noteCollected()
+        countCollected()
         if registration.pointee.watch.trigger == .oneShot {
-            if registration.pointee.gate >= 0 { registration.pointee.isSpent = true } else { takeOff(registration) }
+            if registration.pointee.nestedPoller >= 0 { registration.pointee.isSpent = true } else { takeOff(registration) }
         }
         let seen = readiness(of: registration, what)
         if !seen.isEmpty { note(registration, seen) }
@@ -290,7 +290,9 @@ final class Poller {
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
-        if registration.pointee.gate >= 0 { return Readiness(rawValue: cplatform_take_gate(registration.pointee.gate)) }
+        if registration.pointee.nestedPoller >= 0 {
+            return Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
+        }
         if guests?.mayHoldStaleEvents == true && watch.trigger == .level {
             return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
         }
@@ -300,7 +302,7 @@ final class Poller {
     func makeDeadlineInternal() { deadline.makeInternal(host: self) }
 
     /// A callback of the poller's own ran. Beside guests libevent would go on, so the wait must be ended.
-    func noteCollected() {
+    func countCollected() {
         collected += 1
         if guests != nil { endWaitBesideGuests() }
     }

@@ -1,7 +1,7 @@
 // A source's place in one base.
 //
 // Lifecycle: allocated by `Poller.register`, freed by `Poller.unregister`; while a batch of ready sources is being served the memory
-// stays, marked dead, because its source may be the one that is being served (`Poller.buried`).
+// stays, marked dead, because its source may be the one that is being served (`Poller.retired`).
 
 /// Behind each lies libevent's own record of 128 bytes, and there may be a hundred thousand of them: the fields stand in an order that leaves
 /// no gaps.
@@ -20,7 +20,7 @@ struct Registration {
     /// What the owner knows the base by.
     let tag: Int32
     /// The descriptor of the registration's own small poller, or -1.
-    var gate: Int32 = -1
+    var nestedPoller: Int32 = -1
     /// How often it was served.
     var servings: UInt32 = 0
     /// When the registration was served last, in the poller's count of servings, which begins anew at its end.
@@ -29,9 +29,9 @@ struct Registration {
     var pending: Readiness = []
     /// libevent holds the event.
     var isAdded = false
-    /// The only shot of a one-shot behind a gate has been fired.
+    /// The only shot of a one-shot behind a nested poller has been fired.
     var isSpent = false
-    /// What libevent reports needs no second thought: no gate, and the event stays added.
+    /// What libevent reports needs no second thought: no nested poller, and the event stays added.
     var isPlain = false
 }
 

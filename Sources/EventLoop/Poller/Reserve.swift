@@ -34,17 +34,17 @@ enum Reserve {
 
     /// Nothing wakes it before `watch(_:)`.
     static func takePoller() -> Poller? {
-        defer { noteTaken() }
+        defer { scheduleCompletion() }
         return poller.take()
     }
 
     static func takeChannel() -> WakeChannel? {
-        defer { noteTaken() }
+        defer { scheduleCompletion() }
         return channel.take()?.take()
     }
 
     /// After the part was taken: whoever has looked before it was taken, and found it, has not yet seen this note.
-    private static func noteTaken() {
+    private static func scheduleCompletion() {
         _ = nextTry.compareExchange(expected: .max, desired: .min, ordering: .acquiringAndReleasing)
     }
 
