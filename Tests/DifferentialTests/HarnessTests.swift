@@ -12,6 +12,17 @@ internal import Testing
         #expect(try #require(complaint(cf: wrong, ours: wrong, because: nil)).contains("E T X"))
     }
 
+    @Test func `a complaint counts if it is there however slowly the scenario is played`() {
+        #expect(complaintOfSlowest { $0 == 1 ? "too fast" : nil } == nil)
+        #expect(complaintOfSlowest { "wrong at \($0)" } == "wrong at 400.0")
+    }
+
+    @Test func `a stretched scenario reads its own time`() {
+        let stage = Stage(OurEngine(), stretch: 50)
+        stage.timer("t", in: 1_000)
+        #expect((1_000...2_000).contains(stage.nextFire("t")))
+    }
+
     @Test func `what is called in no order is recorded in alphabetical order, after what was there`() throws {
         try both("z a b c") { s in
             s.note("z")

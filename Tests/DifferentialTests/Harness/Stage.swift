@@ -26,6 +26,8 @@ final class Stage: Sendable {
 
     private let engine: any Engine
     private let shared: Shared
+    /// How many milliseconds of real time a millisecond of the scenario lasts.
+    private let stretch: Double
 
     private final class Shared: Sendable {
         let trace = Trace()
@@ -35,14 +37,14 @@ final class Stage: Sendable {
         let helpers = Locked<[JoinableThread<Void>]>([])
     }
 
-    init(_ engine: any Engine) {
-        self.engine = engine
-        shared = Shared()
+    convenience init(_ engine: any Engine, stretch: Double = 1) {
+        self.init(engine, shared: Shared(), stretch: stretch)
     }
 
-    private init(_ engine: any Engine, shared: Shared) {
+    private init(_ engine: any Engine, shared: Shared, stretch: Double) {
         self.engine = engine
         self.shared = shared
+        self.stretch = stretch
     }
 
     /// All that was recorded until now.
@@ -145,7 +147,7 @@ final class Stage: Sendable {
         handler: (@Sendable (_ call: Int) -> Void)? = nil
     ) {
         engine.makeTimer(
-            name, fireAtMilliseconds: elapsed + milliseconds, intervalMilliseconds: interval, order: order,
+            name, fireAtMilliseconds: (elapsed + milliseconds) * stretch, intervalMilliseconds: interval.map { $0 * stretch }, order: order,
             handler: { [self] in
                 note(name)
                 handler?(count(name))
@@ -205,16 +207,19 @@ final class Stage: Sendable {
 
     // MARK: Time
 
-    var elapsed: Double { engine.elapsedMilliseconds }
+    /// In milliseconds of the scenario.
+    var elapsed: Double { engine.elapsedMilliseconds / stretch }
     /// Blocks the thread, as work of a callout does, until the clock says so.
     func waitUntil(_ milliseconds: Double) {
         while elapsed < milliseconds { usleep(UInt32(max(1, min(milliseconds - elapsed, 5) * 1000))) }  // ends: the clock goes on
     }
     func work(_ milliseconds: Double) { waitUntil(elapsed + milliseconds) }
     /// Gives the timer the date that is `milliseconds` from now.
-    func setNextFire(_ timer: String, in milliseconds: Double) { engine.setNextFire(timer, atMilliseconds: elapsed + milliseconds) }
+    func setNextFire(_ timer: String, in milliseconds: Double) {
+        engine.setNextFire(timer, atMilliseconds: (elapsed + milliseconds) * stretch)
+    }
     /// When the timer fires next, in milliseconds since the scenario began.
-    func nextFire(_ timer: String) -> Double { engine.nextFireMilliseconds(timer) }
+    func nextFire(_ timer: String) -> Double { engine.nextFireMilliseconds(timer) / stretch }
     /// Remembers the time for `noteGrid`.
     func mark() { shared.marked.withLock { $0 = elapsed } }
     /// Whether the timer's next date is later than the mark, and on the grid that has a slot at `first`. CF rounds dates
@@ -225,7 +230,7 @@ final class Stage: Sendable {
         note("after-mark", next > shared.marked.withLock { $0 })
         note("on-grid", slots > 0.5 && abs(slots - slots.rounded()) * interval < 0.5)
     }
-    func nextTimerFire(in mode: String = "default") -> Double? { engine.nextTimerFireMilliseconds(in: mode) }
+    func nextTimerFire(in mode: String = "default") -> Double? { engine.nextTimerFireMilliseconds(in: mode).map { $0 / stretch } }
 
     // MARK: Blocks and runs
 
@@ -239,7 +244,7 @@ final class Stage: Sendable {
     /// `limit` is in milliseconds. Without one the run is expected to end by itself; five minutes keep a mistake from hanging.
     /// With `hidesStops` the trace does not tell a stop from a passed limit.
     func run(_ mode: String = "default", limit: Double = 300_000, returnAfterSource: Bool = false, hidesStops: Bool = false) {
-        let outcome = engine.run(in: mode, limitSeconds: limit / 1000, returnAfterSource: returnAfterSource)
+        let outcome = engine.run(in: mode, limitSeconds: limit * stretch / 1000, returnAfterSource: returnAfterSource)
         note("\(prefix(mode))=\(hidesStops && outcome == .stopped ? .timedOut : outcome)")
     }
 
@@ -258,7 +263,9 @@ final class Stage: Sendable {
 
     /// Runs `body` on a new thread, with that thread's loop and the same items, and waits for the thread's end.
     func onAnotherThread(_ body: @escaping @Sendable (Stage) -> Void) {
-        let helper = plainThread { [engine, shared] in body(Stage(engine.onCallingThread(), shared: shared)) }
+        let helper = plainThread { [engine, shared, stretch] in
+            body(Stage(engine.onCallingThread(), shared: shared, stretch: stretch))
+        }
         try! helper.join()  // the body throws nothing
     }
 
