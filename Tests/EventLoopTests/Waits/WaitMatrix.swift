@@ -122,8 +122,8 @@ final class WaitRun: @unchecked Sendable {
         switch test.aim {
         case .limit: loop.run(until: limit)
         case .poll: loop.run(for: .zero)
-        case .handledSource: loop.run(for: generously, returnAfterSourceHandled: true)
-        default: loop.run(for: generously)
+        case .handledSource: loop.run(for: patience, returnAfterSourceHandled: true)
+        default: loop.run(for: patience)
         }
     }
 

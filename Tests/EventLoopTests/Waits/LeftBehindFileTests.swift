@@ -17,7 +17,7 @@ import Darwin
 #endif
 
 #if os(Linux)
-@Suite struct LeftBehindTests {
+@Suite struct LeftBehindFileTests {
     @Test func `a file left behind before a C library comes to the base does not spin the wait`() throws {
         let (result, processorTime) = try onFreshThread { loop in
             let alive = loop.keepAlive()
