@@ -7,8 +7,8 @@
 
 static void refuse_inherited(void) {
     static const char sentence[] =
-        "Fatal error: this object belongs to the parent process, one of whose threads was changing it at the fork; in a child of fork, "
-        "invalidate or release inherited objects, and make new ones\n";
+        "Fatal error: this object is the parent process's, and one of its threads was changing it when it forked; in a child of fork, "
+        "invalidate or release what was made before, and make anew what the child needs\n";
     // A failed write cannot be reported anywhere.
     if (write(STDERR_FILENO, sentence, sizeof(sentence) - 1) < 0) abort();
     __builtin_trap();

@@ -26,7 +26,7 @@ final class Conductor {
     private var answeredByHost: [Int: UInt64] = [:]
     private var batchesThisSecond = 0
     private var batches = 0
-    private var deliveryDelay = Latency()
+    private var handOver = Latency()
 
     private static let clientsPerLoop = 4
 
@@ -155,7 +155,7 @@ final class Conductor {
         let now = RunLoop.Instant.now
         for batch in batches {
             answeredByHost[batch.host, default: 0] += batch.requests
-            deliveryDelay.record(Format.nanoseconds(of: batch.sentAt.duration(to: now)))
+            handOver.record(Format.nanoseconds(of: batch.handedOverAt.duration(to: now)))
         }
         self.batches += batches.count
         batchesThisSecond += batches.count
@@ -176,10 +176,10 @@ final class Conductor {
         // ends one run. There are at most two (SA_RESETHAND), so this ends.
         while main.run(for: .zero) == .stopped {}
         inbox?.close()
-        let way = "median delay \(Format.duration(nanoseconds: deliveryDelay.median))"
+        let way = "median \(Format.duration(nanoseconds: handOver.median)) on the way"
         narrator.stopped("inbox", "\(Format.count(batches, "batch", plural: "batches")) from other threads, \(way)")
         tickTimer?.invalidate()
-        narrator.stopped("main", "timer, observer and sources removed")
+        narrator.stopped("main", "timer, observer and sources gone")
         narrator.settle(answeredByHost: answeredByHost, received: load?.answers, visitors: visitors)
         if let load, load.failures > 0 {
             let reason = load.firstFailure ?? ""

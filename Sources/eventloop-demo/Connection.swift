@@ -56,7 +56,7 @@ final class Connection {
             self.source = source
         } catch {
             Sockets.release(descriptor)
-            throw DemoError(sentence: "cannot watch client \(number): \(Sockets.describe(error))")
+            throw DemoError(sentence: "client \(number) cannot be watched: \(Sockets.describe(error))")
         }
     }
 
@@ -107,7 +107,7 @@ final class Connection {
         }
         switch response.examine() {
         case .incomplete: break  // level-triggered: called again if there is more
-        case .malformed: throw failure("received an invalid answer", "\(response.count) bytes")
+        case .malformed: throw failure("got no proper answer", "\(response.count) bytes")
         case .complete:
             let latency = Format.nanoseconds(of: sentAt.duration(to: .now))
             answered += 1

@@ -19,8 +19,8 @@ final class HTTPHost {
     /// Empty between requests: evhttp_send_reply takes its contents.
     private let body: OpaquePointer
     private var answered: UInt64 = 0
-    private var undelivered: UInt64 = 0
-    private var deliveryTimer: RunLoop.Timer?
+    private var notHandedOver: UInt64 = 0
+    private var handOverTimer: RunLoop.Timer?
 
     private static let batchSize: UInt64 = 256
 
@@ -31,7 +31,7 @@ final class HTTPHost {
         // The base on which the loop waits in its default mode. The loop serves evhttp's events there whenever it
         // runs in that mode.
         guard let http = loop.withEventBase({ evhttp_new($0) }), let body = evbuffer_new() else {
-            throw DemoError(sentence: "libevent cannot allocate an HTTP server")
+            throw DemoError(sentence: "libevent has no memory for an HTTP server")
         }
         evhttp_set_allowed_methods(http, UInt16(EVHTTP_REQ_GET.rawValue | EVHTTP_REQ_HEAD.rawValue))
         evhttp_set_max_headers_size(http, 16 * 1024)
@@ -42,7 +42,7 @@ final class HTTPHost {
         guard evhttp_accept_socket(http, descriptor) == 0 else {
             evbuffer_free(body)
             evhttp_free(http)
-            throw DemoError(sentence: "libevent cannot use the listening socket")
+            throw DemoError(sentence: "libevent does not accept the listening socket")
         }
         return HTTPHost(number: number, loop: loop, http: http, body: body, inbox: inbox, report: report)
     }
@@ -55,18 +55,18 @@ final class HTTPHost {
         evhttp_set_gencb(http, answerRequest, Unmanaged.passUnretained(self).toOpaque())
         // A timer without a date, so that an idle server does not wake up.
         let here = LoopBound(self)
-        let timer = RunLoop.Timer.onDemand(label: "deliver") { _ in here.value.deliverBatch() }
+        let timer = RunLoop.Timer.onDemand(label: "hand over") { _ in here.value.handOver() }
         timer.tolerance = .milliseconds(5)
         loop.add(timer)
-        deliveryTimer = timer
+        handOverTimer = timer
     }
 
     /// Called last, on the loop's thread. Closes the listener and the connections, and delivers the rest.
     func close() {
         evhttp_free(http)
         evbuffer_free(body)
-        deliveryTimer?.invalidate()
-        deliverBatch()
+        handOverTimer?.invalidate()
+        handOver()
     }
 
     fileprivate func answer(_ request: OpaquePointer) {
@@ -74,14 +74,14 @@ final class HTTPHost {
         switch path(of: request) {
         case "/": reply(request, HTTP_OK, "OK", "Hello from http-\(number), request \(answered) on this run loop.\n")
         case "/statistics": reply(request, HTTP_OK, "OK", report())
-        default: reply(request, HTTP_NOTFOUND, "Not Found", "Try / or /statistics.\n")
+        default: reply(request, HTTP_NOTFOUND, "Not Found", "There is / and there is /statistics.\n")
         }
-        undelivered += 1
-        if undelivered == HTTPHost.batchSize {
-            deliverBatch()
-        } else if undelivered == 1 {
+        notHandedOver += 1
+        if notHandedOver == HTTPHost.batchSize {
+            handOver()
+        } else if notHandedOver == 1 {
             // An incomplete batch must not wait forever.
-            deliveryTimer?.nextFire = .now + .milliseconds(20)
+            handOverTimer?.nextFire = .now + .milliseconds(20)
         }
     }
 
@@ -97,10 +97,10 @@ final class HTTPHost {
         evhttp_send_reply(request, code, reason, body)
     }
 
-    private func deliverBatch() {
-        guard undelivered > 0 else { return }
-        inbox.send(Inbox.Batch(host: number, requests: undelivered, sentAt: .now))
-        undelivered = 0
+    private func handOver() {
+        guard notHandedOver > 0 else { return }
+        inbox.hand(Inbox.Batch(host: number, requests: notHandedOver, handedOverAt: .now))
+        notHandedOver = 0
     }
 }
 

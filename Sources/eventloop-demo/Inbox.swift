@@ -11,7 +11,7 @@ final class Inbox: Sendable {
         /// The number of the server loop that sends it.
         var host: Int
         var requests: UInt64
-        var sentAt: RunLoop.Instant
+        var handedOverAt: RunLoop.Instant
     }
 
     private let contents = Contents()
@@ -40,7 +40,7 @@ final class Inbox: Sendable {
 
     /// Listing 3-9, fireCommandsOnRunLoop. Thread-safe. Signaling a source does not wake the loop, so both calls
     /// are needed, in this order. Several batches before the next pass are one perform.
-    func send(_ batch: Batch) {
+    func hand(_ batch: Batch) {
         let loops = contents.state.withLock { state in
             state.batches.append(batch)
             return state.loops

@@ -43,10 +43,10 @@ struct Narrator {
         for line in Timeline(pass: pass, palette: palette).lines { terminal.line(line) }
         terminal.line()
         if case .response(let connection) = pass.cause {
-            terminal.line(palette.dim("  Step 9 was the answer to client \(connection), which then sent the next request."))
+            terminal.line(palette.dim("  Step 9 was the answer to client \(connection), which then asked again."))
         }
         let (all, slept) = (Format.grouped(recorder.passes), Format.grouped(recorder.passesThatSlept))
-        terminal.line(palette.dim("  Of \(all) passes \(slept) slept; the others had work to do."))
+        terminal.line(palette.dim("  Of \(all) passes \(slept) slept; the others had work at hand."))
         terminal.flush()
     }
 

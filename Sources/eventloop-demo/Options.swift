@@ -17,13 +17,13 @@ struct Options {
         usage: eventloop-demo [--forever] [--port N] [--loops N] [--seconds N]
 
         Runs libevent's own HTTP server on a few run loops, drives it with requests
-        from the main loop, and shows what the loops did: one line each second, one
-        whole pass step by step, and the statistics of every loop.
+        from the main loop, and shows what the loops did: a line each second, one
+        whole pass step by step, and every loop's statistics.
 
           --forever    keep serving afterwards, until Ctrl-C
           --port N     listen on 127.0.0.1 port N      (default: any free port)
           --loops N    server loops, 1 to 64           (default: 2)
-          --seconds N  send requests for N seconds     (default: 3; 0 with --forever)
+          --seconds N  drive it for N seconds          (default: 3; 0 with --forever)
           --help       this text
         """
 
@@ -41,7 +41,7 @@ struct Options {
                     throw .usage("\(name) needs a number from \(range.lowerBound) to \(range.upperBound)")
                 }
                 guard let value = Int(text), range.contains(value) else {
-                    throw .usage("\(name) needs a number from \(range.lowerBound) to \(range.upperBound), not '\(text)'")
+                    throw .usage("\(name) takes a number from \(range.lowerBound) to \(range.upperBound), not '\(text)'")
                 }
                 return value
             }
@@ -52,11 +52,11 @@ struct Options {
             case "--seconds": options.seconds = try number(0...3600)
             case "--forever" where attached == nil: options.isForever = true
             case "--help" where attached == nil, "-h" where attached == nil: return .help
-            default: throw .usage("unknown option '\(argument)'; --help lists the options")
+            default: throw .usage("there is no option '\(argument)'; --help lists them")
             }
         }
         guard options.seconds > 0 || options.isForever else {
-            throw .usage("--seconds 0 requires --forever")
+            throw .usage("--seconds 0 leaves nothing to do without --forever")
         }
         return .run(options)
     }

@@ -87,9 +87,9 @@ enum Sockets {
     private static func refusal(port: UInt16, code: Int32) -> DemoError {
         switch code {
         case EADDRINUSE:
-            DemoError(sentence: "port \(port) is in use; choose another with --port, or omit --port for a free one")
+            DemoError(sentence: "port \(port) is in use; pick another with --port, or leave it out for a free one")
         case EACCES:
-            DemoError(sentence: "port \(port) requires a privilege, like all ports below 1024; choose a higher one with --port")
+            DemoError(sentence: "port \(port) needs a privilege (ports below 1024 do); pick a higher one with --port")
         default:
             DemoError(sentence: "cannot listen on 127.0.0.1 port \(port): \(String(cString: strerror(code)))")
         }

@@ -56,7 +56,7 @@ struct Timeline {
     private func absence(of step: Step) -> String {
         switch step {
         case .customSources: "none was signaled"
-        case .readyPort: pass.slept ? "none was ready: continue and sleep" : "one was ready: jump to step 9"
+        case .readyPort: pass.slept ? "none was ready: go on and sleep" : "one was ready: jump to step 9"
         case .beforeWaiting, .sleep, .afterWaiting: "skipped by step 5"
         default: "nothing to do"
         }

@@ -64,8 +64,8 @@ import Testing
     @Test func `12-13: an invalidated timer lets go of its block`() throws {
         try inManualTime { _, _, trace in
             let timer = { () -> Timer in
-                let witness = Witness { trace.add("let go") }
-                return Timer.scheduledTimer(withTimeInterval: 60, repeats: true) { _ in witness.testify() }
+                let canary = Canary { trace.add("let go") }
+                return Timer.scheduledTimer(withTimeInterval: 60, repeats: true) { _ in canary.touch() }
             }()
             timer.invalidate()
             #expect(trace.description == "let go")

@@ -14,7 +14,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
 
 @Suite struct OverloadTests {
     @Test func `a run until an unqualified distant future is the core's, and ends with a stop`() throws {
-        let results = try onSimulatedTime { loop, _ in
+        let results = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             loop.perform { loop.stop() }
@@ -25,7 +25,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
     }
 
     @Test func `runs until an unqualified now, with and without a mode, are the core's`() throws {
-        let results = try onSimulatedTime { loop, _ in
+        let results = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let (first, second, third) = (
@@ -37,7 +37,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
     }
 
     @Test func `a run until a Date is the overlay's, however the Date is written`() throws {
-        try onSimulatedTime { loop, clock in
+        try inManualTime { loop, clock, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let date = Date(timeIntervalSinceNow: 3600)
@@ -51,7 +51,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
     }
 
     @Test func `before is a label of the overlay's: its distant future is a Date's`() throws {
-        let isRun = try onSimulatedTime { loop, _ in
+        let isRun = try inManualTime { loop, _, _ in
             loop.perform {}
             return isExactly(Bool.self, loop.run(mode: .default, before: .distantFuture))
         }
@@ -59,7 +59,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
     }
 
     @Test func `the loop's run without arguments is the core's`() throws {
-        let result = try onSimulatedTime { loop, _ in
+        let result = try inManualTime { loop, _, _ in
             let result = loop.run()
             return isExactly(RunLoop.RunResult.self, result)
         }
@@ -67,8 +67,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
     }
 
     @Test func `a perform with a trailing closure is the core's, with Foundation's label the overlay's, and they do the same`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             isExactly(Bool.self, loop.perform(inModes: [.default]) { trace.add("core") })
             isExactly(Bool.self, loop.perform(inModes: [.default], block: { trace.add("overlay") }))
             isExactly(Bool.self, loop.perform { trace.add("plain") })

@@ -9,8 +9,6 @@ import XCTest
 // XCTest brings Foundation, which has a RunLoop of its own.
 private typealias RunLoop = EventLoop.RunLoop
 
-private let patience: Duration = .seconds(1_200)
-
 private actor MainLoopActor {
     private let loop = RunLoop.main
     nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }

@@ -103,7 +103,7 @@ private final class MainQueueWait: @unchecked Sendable {
         // What is still queued must not run in the next case.
         if !isBlockPerformed {
             DispatchQueue.main.async { [loop] in loop.stop() }
-            _ = loop.run(mode: mode, for: generously)
+            _ = loop.run(mode: mode, for: patience)
         }
         XCTAssertTrue(isBlockPerformed, "\(test)")
     }
@@ -118,7 +118,7 @@ private final class MainQueueWait: @unchecked Sendable {
             try add(pipes[3], .level, .high) { [self] in finish() }
         case .mainQueue: break
         }
-        return loop.run(mode: mode, for: generously)
+        return loop.run(mode: mode, for: patience)
     }
 
     private func finish() {

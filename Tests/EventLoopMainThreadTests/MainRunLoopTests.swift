@@ -23,9 +23,6 @@ import Darwin
 private typealias RunLoop = EventLoop.RunLoop
 private typealias Pipe = EventLoopTestSupport.Pipe
 
-/// Long enough never to matter, short enough that a lost event is a failed test and not a hung one.
-private let patience: Duration = .seconds(1_200)
-
 final class MainRunLoopTests: XCTestCase {
     private let loop = RunLoop.main
 

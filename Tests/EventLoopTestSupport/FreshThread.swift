@@ -36,6 +36,15 @@ public func plainThread<R: Sendable>(
     JoinableThread(location, body)
 }
 
+/// Which thread this is, as a value to compare with another: `pthread_t` is opaque, and not Sendable everywhere.
+public func currentThreadID() -> UInt {
+    #if canImport(Glibc)
+    UInt(pthread_self())
+    #else
+    UInt(bitPattern: pthread_self())
+    #endif
+}
+
 public final class JoinableThread<R: Sendable>: Sendable {
     private let result = Locked<Result<R, any Error>?>(nil)
     private let thread = Locked<UInt?>(nil)

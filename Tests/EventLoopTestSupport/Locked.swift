@@ -40,7 +40,7 @@ public final class Box<Value: Sendable>: Sendable {
     public var value: Value {
         get { storage.withLock { $0 } }
         set {
-            // The old value is let go of after the lock: its deinit may be a test's.
+            // The old value is released after the lock: its deinit may be a test's.
             let old = storage.withLock { value in
                 defer { value = newValue }
                 return value

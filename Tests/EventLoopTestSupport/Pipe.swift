@@ -1,4 +1,4 @@
-// A pipe or a socket pair for tests, closed when it is let go of.
+// A pipe or a socket pair for tests, closed when it is released.
 
 #if canImport(Glibc)
 import Glibc

@@ -11,14 +11,12 @@ import Glibc
 import Darwin
 #endif
 
-/// The bound of every wait for another thread, task or process, and of every run that one of those ends.
+/// The bound of every wait for another thread, task or process, and of every run that one of those ends: a test whose wait or run reaches it
+/// has failed.
 ///
 /// It is longer than the whole suite takes under a sanitizer on a busy machine, because a test that awaits shares the two threads of the pool
 /// with all the others.
 public let patience: Duration = .seconds(1_200)
-
-/// The same, for the limit of a run: a test between threads whose run reaches it has failed.
-public let generously = patience
 
 /// The bound of a wait for a thread whose own waits have `patience`: they fail first, and say more.
 public let patienceForThreads: Duration = patience + .seconds(300)
@@ -65,23 +63,9 @@ public func suspendUntil(
     }
 }
 
-/// Blocks the calling thread until `condition` holds; records an issue with `complaint` if it does not in time, and goes on.
-public func spin(_ complaint: Comment, _ location: SourceLocation = #_sourceLocation, until condition: () -> Bool) {
-    do {
-        try waitUntil("", location, condition)
-    } catch {
-        Issue.record(complaint, sourceLocation: location)
-    }
-}
-
 /// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
 public func waitUntilAsleep(_ loop: RunLoop, _ location: SourceLocation = #_sourceLocation) throws {
     try waitUntil("the loop sleeps", location) { loop.isWaiting }
-}
-
-/// Returns when the owner of `loop` waits for an event; records an issue if it never does.
-public func waitForSleep(of loop: RunLoop, _ location: SourceLocation = #_sourceLocation) {
-    spin("the loop never went to sleep", location) { loop.isWaiting }
 }
 
 /// Lets other threads run. For a fixed number of times: to wait for something, use `waitUntil`.

@@ -152,8 +152,8 @@ import Darwin
         let released = Counter()
         try await scope(.runLoop) {
             loop.value = .ofTest
-            let witness = Witness { released.increment() }
-            RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in witness.testify() })
+            let canary = Canary { released.increment() }
+            RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in canary.touch() })
         }
         #expect(loop.value?.isValid == false)
         #expect(released.value == 1)

@@ -341,10 +341,12 @@ private final class FreeSignals: Sendable {
     /// A worker takes two at most. If all are taken, waits for another worker's.
     func take() -> Int32 {
         var taken: Int32?
-        spin("no signal is free") {
-            taken = free.withLock { $0.isEmpty ? nil : $0.removeFirst() }
-            return taken != nil
-        }
+        do {
+            try waitUntil("a free signal") {
+                taken = free.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+                return taken != nil
+            }
+        } catch { Issue.record(error) }
         return taken!  // or an issue, and nothing to go on with
     }
 

@@ -46,7 +46,7 @@ final class Book: Sendable {
 }
 
 /// Counts in an account when it is released: for handlers, which the library must release with their items.
-final class Witness: Sendable {
+final class Canary: Sendable {
     private let account: Account
 
     init(_ account: Account) {
@@ -56,6 +56,6 @@ final class Witness: Sendable {
 
     deinit { account.finish() }
 
-    /// Says that a closure needs the witness.
-    func testify() {}
+    /// Says that a closure needs the canary.
+    func touch() {}
 }

@@ -119,20 +119,20 @@ final class Changes: Part, @unchecked Sendable {
 
     /// Added, moved in time and invalidated while the loop may fire them.
     private func timers(_ loop: RunLoop, _ loops: [RunLoop]) {
-        let witness = Witness(releases)
-        let timer = RunLoop.Timer(after: .milliseconds(.random(in: 0...20))) { _ in witness.testify() }
+        let canary = Canary(releases)
+        let timer = RunLoop.Timer(after: .milliseconds(.random(in: 0...20))) { _ in canary.touch() }
         loop.add(timer)
         timer.nextFire = .now + .milliseconds(.random(in: 0...20))
         if Bool.random() { timer.invalidate() }
-        let second = Witness(releases)
-        let repeating = RunLoop.Timer(every: .milliseconds(2)) { _ in second.testify() }
+        let second = Canary(releases)
+        let repeating = RunLoop.Timer(every: .milliseconds(2)) { _ in second.touch() }
         loop.add(repeating)
         loop.perform(after: .milliseconds(10)) { repeating.invalidate() }
     }
 
     private func observer(_ loop: RunLoop) {
-        let witness = Witness(releases)
-        let observer = RunLoop.Observer(activities: .all, repeats: Bool.random()) { _, _ in witness.testify() }
+        let canary = Canary(releases)
+        let observer = RunLoop.Observer(activities: .all, repeats: Bool.random()) { _, _ in canary.touch() }
         loop.add(observer)
         loop.perform { observer.invalidate() }
     }

@@ -8,7 +8,7 @@ enum FurtherPeers {
         // The programs of W8.start are products of the library's package.
         let cases = Catalog.all.filter { $0.id != "W8.start" }
         let unknown = Set(joining.keys).subtracting(cases.map(\.id))
-        precondition(unknown.isEmpty, "unknown cases: \(unknown.sorted())")
+        precondition(unknown.isEmpty, "no case is called \(unknown.sorted())")
         return cases.map { measured in
             var measured = measured
             measured.contenders += joining[measured.id] ?? []

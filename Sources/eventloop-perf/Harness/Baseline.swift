@@ -62,20 +62,20 @@ struct Baseline: Equatable {
         for entry in entries {
             let now = Format.fixed(entry.value, digits: 2)
             guard let before = old[entry.key] else {
-                comparison.failures.append("\(entry.key): \(now), which the baseline lacks")
+                comparison.failures.append("\(entry.key): \(now), and the baseline does not know it")
                 continue
             }
             let change = "\(entry.key): \(now), was \(Format.fixed(before, digits: 2))"
             if entry.value > before + Self.tolerance(for: before) {
                 comparison.failures.append(change)
             } else if entry.value < before - Self.tolerance(for: before) {
-                comparison.hints.append("better: \(change); `make perf-baseline` records it")
+                comparison.hints.append("better: \(change); `make perf-baseline` keeps it")
             }
         }
         let new = Set(entries.map(\.key))
         if !mayLack {
             comparison.failures += committed.entries.filter { !new.contains($0.key) }.map {
-                "\($0.key): in the baseline, but no longer counted"
+                "\($0.key): in the baseline, but not counted any more"
             }
         }
         return comparison

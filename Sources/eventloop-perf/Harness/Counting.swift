@@ -11,7 +11,7 @@ struct Counting {
 
     func run(_ cases: [Case]) throws(PerfError) {
         guard perf_can_count_allocations() else {
-            throw PerfError("cannot count allocations: this requires glibc's allocator")
+            throw PerfError("allocations are counted in front of glibc's allocator, which is not there")
         }
         let isCheck = options.checkPath != nil || options.writePath != nil
         var counted: [Baseline.Entry] = []
@@ -30,7 +30,7 @@ struct Counting {
         }
         if let path = options.writePath {
             guard options.filters.isEmpty, !options.mayLackTracing else {
-                throw .usage("a baseline contains every count, so --filter and --without-system-calls cannot be combined with it")
+                throw .usage("a baseline holds every count: no --filter, no --without-system-calls")
             }
             try Terminal.write(Baseline(counted).text, to: path)
         }
@@ -46,7 +46,7 @@ struct Counting {
         for sentence in comparison.failures { Terminal.line("FAILED \(sentence)") }
         guard comparison.failures.isEmpty else {
             throw PerfError(
-                "\(comparison.failures.count) counts differ from \(path); if that is intended, run `make perf-baseline` and say why in the commit"
+                "\(comparison.failures.count) counts differ from \(path); if that is meant, run `make perf-baseline` and say why in the commit"
             )
         }
         Terminal.line("\(counted.entries.count) counts, none above \(path).")
@@ -65,7 +65,7 @@ struct CountedRun {
         let name = "\(measured.id)/\(contender.name)"
         let plain = try Child(arguments: ["--only", name, "--ops", String(ops), "--count-allocations"], isTraced: false)
         let fields = plain.fields
-        guard let done = fields["ops"], done > 0 else { throw PerfError("\(name) printed no result: \(plain.output)") }
+        guard let done = fields["ops"], done > 0 else { throw PerfError("\(name) did not say what it did: \(plain.output)") }
         counts[.allocations] = Self.rounded((fields["allocations"] ?? 0) / done)
         counts[.bytes] = Self.rounded((fields["allocated_bytes"] ?? 0) / done)
         counts[.heap] = Self.rounded((fields["live_bytes"] ?? 0) / done)
@@ -136,7 +136,7 @@ private struct Child {
             let reason = String(cString: strerror(-code))
             throw PerfError(
                 isTraced
-                    ? "cannot count system calls: tracing is not permitted here (ptrace: \(reason)); use --without-system-calls to skip them"
+                    ? "system calls cannot be counted, because tracing is refused here (ptrace: \(reason)); --without-system-calls leaves them out"
                     : "cannot start \(Terminal.ownPath): \(reason)")
         }
         guard status == 0 else { throw PerfError("\(arguments.joined(separator: " ")) ended with \(status)") }

@@ -31,20 +31,20 @@ struct Options {
                eventloop-perf --only CASE[/PEER] --ops N
                eventloop-perf --list
 
-        Compares run loops: the same work in the handlers, in interleaved rounds.
+        Measures run loops against each other: the same work in the handlers, in interleaved rounds.
 
           --quick            under a minute: shorter runs, fewer rounds, no large cases
-          --filter TEXT      only cases whose name contains TEXT, or which are in the workload TEXT
-          --rounds N         the number of measurements of each (default: 7; 5 with --quick)
-          --json FILE        write all results, for programs
-          --chart FILE       write a page with a chart, for people
-          --markdown FILE    write the table as Markdown
-          --counts           count allocations, system calls and wake-ups for each operation instead of time
+          --filter TEXT      only cases whose name contains TEXT, or is in the workload TEXT
+          --rounds N         how often each is measured (default: 7; 5 with --quick)
+          --json FILE        everything measured, for programs
+          --chart FILE       a page with a chart, for people
+          --markdown FILE    the table as Markdown
+          --counts           allocations, system calls and wake-ups for each operation instead of time
           --check FILE       with --counts: fail if a count is above the one in FILE
           --write-baseline FILE   with --counts: write the counts to FILE
-          --without-system-calls  with --counts: skip system calls, where tracing is not permitted
+          --without-system-calls  with --counts: go on where tracing is not permitted
           --only CASE/PEER   run one implementation once, with --ops operations, and nothing else
-          --list             list the cases and their participants
+          --list             the cases and who takes part
         """
 
     static func parse(_ arguments: some Sequence<String>) throws(PerfError) -> Command {
@@ -64,7 +64,7 @@ struct Options {
             }
             func number() throws(PerfError) -> Int {
                 let text = try value()
-                guard let number = Int(text), number > 0 else { throw .usage("\(name) needs a positive number, not '\(text)'") }
+                guard let number = Int(text), number > 0 else { throw .usage("\(name) takes a positive number, not '\(text)'") }
                 return number
             }
 
@@ -85,7 +85,7 @@ struct Options {
             case "--mark-for-tracer" where attached == nil: options.marksForTracer = true
             case "--list" where attached == nil: return .list
             case "--help" where attached == nil, "-h" where attached == nil: return .help
-            default: throw .usage("unknown option '\(argument)'; --help lists the options")
+            default: throw .usage("there is no option '\(argument)'; --help lists them")
             }
         }
         if let only { return .only(only, options) }

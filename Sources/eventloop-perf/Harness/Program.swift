@@ -40,7 +40,7 @@ enum Program {
 
     private static func measure(_ options: Options, _ catalog: [Case], missing: [String]) throws(PerfError) {
         let cases = catalog.filter { options.selects($0) && !(options.isQuick && $0.isHeavy) }
-        guard !cases.isEmpty else { throw .usage("no case matches; --list lists the cases") }
+        guard !cases.isEmpty else { throw .usage("no case is called anything like that; --list names them") }
         for sentence in missing { Terminal.line("Left out: \(sentence)") }
         Terminal.line(Report.head)
         let rounds = Rounds(

@@ -10,7 +10,7 @@ struct SingleRun {
     init(_ name: String, in cases: [Case]) throws(PerfError) {
         let parts = name.split(separator: "/", maxSplits: 1).map(String.init)
         guard let measured = cases.first(where: { $0.id == parts[0] }) else {
-            throw .usage("unknown case '\(parts[0])'; --list lists the cases")
+            throw .usage("there is no case '\(parts[0])'; --list names them")
         }
         let wanted = parts.count > 1 ? parts[1] : Contender.ours
         guard let contender = measured.contenders.first(where: { $0.name == wanted }) else {

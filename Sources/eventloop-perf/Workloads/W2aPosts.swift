@@ -19,7 +19,7 @@ enum W2aPosts {
                     gated: producers == 1 ? [.allocations, .systemCalls] : []))
         }
         cases.append(
-            make("W2a.held-drain.p1", "perform the posted closures", .heldDrain, 1, goals: [], gated: [.allocations]))
+            make("W2a.held-drain.p1", "perform what was posted meanwhile", .heldDrain, 1, goals: [], gated: [.allocations]))
         cases.append(
             make(
                 "W2a.sleeping.p1", "post it to a sleeping loop", .sleeping, 1, maximum: 1_000,

@@ -12,7 +12,7 @@ enum W3Firing {
     static var cases: [Case] {
         [
             Case(
-                "W3b.fires", "processor time of a timer that fires, 10,000 a second, tolerance 1 ms", metric: .processorTime,
+                "W3b.fires", "processor time a timer that fires, 10,000 a second, tolerance 1 ms", metric: .processorTime,
                 amount: .fixed(full: 10_000, quick: 2_500), goals: [Goal("libevent", ratio: 1.0)], gated: [.allocations],
                 contenders: [
                     Contender("eventloop") { fires($0, tolerance: .milliseconds(1)) },

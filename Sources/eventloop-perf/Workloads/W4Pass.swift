@@ -19,7 +19,7 @@ enum W4Pass {
                     Contender("cfrunloop", measure: coreFoundation),
                 ]),
             Case(
-                "W4.turn", "the same inside one long run, the source signals itself",
+                "W4.turn", "the same inside one long run, the source signalling itself",
                 gated: [.allocations, .systemCalls],
                 contenders: [
                     Contender("eventloop", measure: eventLoopTurns),

@@ -12,7 +12,7 @@ enum W5Observers {
     static var cases: [Case] {
         [
             Case(
-                "W5.observer", "an observer, a pass that it observes (1 of \(observers))", metric: .value, amount: .upTo(200_000),
+                "W5.observer", "an observer, a pass that it hears (1 of \(observers))", metric: .value, amount: .upTo(200_000),
                 goals: [Goal("libuv", ratio: 2.0)], gated: [.allocations],
                 contenders: [
                     Contender("eventloop", measure: eventLoop),

@@ -10,7 +10,7 @@ enum W8Footprint {
     static var cases: [Case] {
         [
             Case(
-                "W8.descriptor", "heap of a descriptor source, including libevent's part", metric: .heapBytes,
+                "W8.descriptor", "heap of a descriptor source, with the C library's own", metric: .heapBytes,
                 amount: .fixed(full: 9_000, quick: 2_000), goals: [Goal("libevent", ratio: 1.5)], gated: [.allocations, .heap],
                 contenders: [
                     Contender("eventloop", measure: descriptorSources),
@@ -154,7 +154,7 @@ enum W8Footprint {
         for _ in 0..<count {
             let nanoseconds = perf_start_and_wait_ns(path)
             guard nanoseconds > 0 else {
-                Terminal.complain("cannot start \(path); build all products")
+                Terminal.complain("\(path) does not start; build all products")
                 return Measurement(ops: count)
             }
             times.append(Double(nanoseconds))

@@ -214,10 +214,10 @@ private final class Target: Sendable {}
             published.value = loop.perform(after: .seconds(1_000)) {}
             loopOf.value = loop
             ready.open()
-            return loop.run(for: generously)
+            return loop.run(for: patience)
         }
         ready.wait()
-        waitForSleep(of: loopOf.value!)
+        try waitUntilAsleep(loopOf.value!)
         published.value!.cancel()
         #expect(try thread.join() == .finished)
     }
@@ -282,8 +282,8 @@ private final class Target: Sendable {}
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let tokens = ["cancelled", "done"].map { name in
-                let witness = Witness { trace.add("\(name) released") }
-                return loop.perform(after: .milliseconds(1)) { witness.testify() }
+                let canary = Canary { trace.add("\(name) released") }
+                return loop.perform(after: .milliseconds(1)) { canary.touch() }
             }
             tokens[0].cancel()
             #expect(loop.run(for: .seconds(1)) == .timedOut)
@@ -297,7 +297,7 @@ private final class Target: Sendable {}
     @Test func `may be asked for by any thread, and reaches a loop that sleeps`() throws {
         let performed = Gate()
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         let token = try plainThread { running.loop.perform(after: .milliseconds(1)) { performed.open() } }.join()
         performed.wait()
         try running.end()
@@ -317,9 +317,9 @@ private final class Target: Sendable {}
     @Test func `is invalid once its loop has ended`() throws {
         let (performed, released) = (Counter(), Counter())
         let token = try onFreshThread { loop in
-            let witness = Witness { released.increment() }
+            let canary = Canary { released.increment() }
             return loop.perform(after: .zero) {
-                witness.testify()
+                canary.touch()
                 performed.increment()
             }
         }

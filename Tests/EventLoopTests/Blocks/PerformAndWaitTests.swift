@@ -25,7 +25,7 @@ private func performInNoMode(of loop: RunLoop) {
     @Test func `brings back the value, computed on the loop's thread`() throws {
         let running = RunningLoop()
         for number in 1...200 {
-            let result = try running.loop.performAndWait { (number * 2, currentThread(), running.loop.isCurrent) }
+            let result = try running.loop.performAndWait { (number * 2, currentThreadID(), running.loop.isCurrent) }
             #expect(result == (number * 2, running.threadID, true))
         }
         try running.end()
@@ -85,10 +85,10 @@ private func performInNoMode(of loop: RunLoop) {
             loop.addIdleSource()
             published.value = loop
             ready.open()
-            return loop.run(for: generously, returnAfterSourceHandled: true)
+            return loop.run(for: patience, returnAfterSourceHandled: true)
         }
         ready.wait()
-        waitForSleep(of: published.value!)
+        try waitUntilAsleep(published.value!)
         #expect(try published.value!.performAndWait { 5 } == 5)
         #expect(try thread.join() == .handledSource)
     }
@@ -124,7 +124,7 @@ private func performInNoMode(of loop: RunLoop) {
             trace.add("wrong")
             #expect(loop.run(for: .zero) == .timedOut)
             trace.add("default")
-            #expect(loop.run(mode: "right", for: generously, returnAfterSourceHandled: true) == .handledSource)
+            #expect(loop.run(mode: "right", for: patience, returnAfterSourceHandled: true) == .handledSource)
         }
         ready.wait()
         let loop = published.value!
@@ -214,7 +214,7 @@ private func performInNoMode(of loop: RunLoop) {
             published.value = loop
             ready.open()
             asked.wait()
-            return loop.run(for: generously)
+            return loop.run(for: patience)
         }
         ready.wait()
         #expect(throws: PerformTimedOut.self) { try published.value!.performAndWait(timeout: .zero) {} }
@@ -232,7 +232,7 @@ private func performInNoMode(of loop: RunLoop) {
             do {
                 let value = try running.loop.performAndWait(timeout: .milliseconds(milliseconds)) {
                     begun.increment()
-                    spin("time stands still") { ContinuousClock.now - start > .milliseconds(milliseconds + 5) }
+                    try waitUntil("time to pass") { ContinuousClock.now - start > .milliseconds(milliseconds + 5) }
                     return 9
                 }
                 #expect(value == 9)
@@ -248,8 +248,8 @@ private func performInNoMode(of loop: RunLoop) {
 
     @Test func `with a timeout that does not pass is as without`() throws {
         let running = RunningLoop()
-        #expect(try running.loop.performAndWait(timeout: generously) { 1 } == 1)
-        #expect(throws: Failure(number: 2)) { try running.loop.performAndWait(timeout: generously) { throw Failure(number: 2) } }
+        #expect(try running.loop.performAndWait(timeout: patience) { 1 } == 1)
+        #expect(throws: Failure(number: 2)) { try running.loop.performAndWait(timeout: patience) { throw Failure(number: 2) } }
         try running.end()
     }
 
@@ -272,10 +272,10 @@ private func performInNoMode(of loop: RunLoop) {
     @Test func `on a loop that has ended throws at once`() throws {
         let loop = try onFreshThread { $0 }
         #expect(throws: RunLoopEnded.self) { try loop.performAndWait {} }
-        #expect(throws: RunLoopEnded.self) { try loop.performAndWait(inModes: ["any"], timeout: generously) {} }
+        #expect(throws: RunLoopEnded.self) { try loop.performAndWait(inModes: ["any"], timeout: patience) {} }
     }
 
-    @Test(arguments: [nil, generously])
+    @Test(arguments: [nil, patience])
     func `is released when the loop's thread ends first`(_ timeout: Duration?) throws {
         // Many times: the closure must be let go of before the waiter leaves, and both happen at once.
         for _ in 1...100 {

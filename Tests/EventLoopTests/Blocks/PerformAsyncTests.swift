@@ -45,7 +45,7 @@ private final class HeldLoop: Sendable {
     @Test func `brings back the value, computed on the loop's thread`() async throws {
         let running = RunningLoop()
         for number in 1...200 {
-            let result = try await running.loop.performAsync { (number * 2, currentThread()) }
+            let result = try await running.loop.performAsync { (number * 2, currentThreadID()) }
             #expect(result == (number * 2, running.threadID))
         }
         try running.end()
@@ -69,7 +69,7 @@ private final class HeldLoop: Sendable {
     @Test func `wakes a loop that sleeps`() async throws {
         let running = RunningLoop()
         for _ in 1...50 {
-            waitForSleep(of: running.loop)
+            try waitUntilAsleep(running.loop)
             try await running.loop.performAsync {}
         }
         try running.end()
@@ -81,7 +81,7 @@ private final class HeldLoop: Sendable {
             loop.addIdleSource(forMode: "right")
             return [
                 loop.run(for: .zero, returnAfterSourceHandled: true),
-                loop.run(mode: "right", for: generously, returnAfterSourceHandled: true),
+                loop.run(mode: "right", for: patience, returnAfterSourceHandled: true),
             ]
         }
         let task = Task { try await held.loop.performAsync(inModes: ["right"]) { held.loop.currentMode } }
@@ -104,7 +104,7 @@ private final class HeldLoop: Sendable {
         let running = RunningLoop()
         for _ in 1...50 {
             let released = Counter()
-            try await performWithWitness(running.loop, onRelease: { released.increment() })
+            try await performWithCanary(running.loop, onRelease: { released.increment() })
             #expect(released.value == 1)
         }
         try running.end()
@@ -191,7 +191,7 @@ private final class HeldLoop: Sendable {
                 Task {
                     let released = Counter()
                     do {
-                        try await performWithWitness(held.loop, onRelease: { released.increment() }, also: { performed.increment() })
+                        try await performWithCanary(held.loop, onRelease: { released.increment() }, also: { performed.increment() })
                         Issue.record("performed by a loop that never ran")
                     } catch {
                         #expect(error is RunLoopEnded)
@@ -206,12 +206,12 @@ private final class HeldLoop: Sendable {
     }
 }
 
-private func performWithWitness(
+private func performWithCanary(
     _ loop: RunLoop, onRelease: @escaping @Sendable () -> Void, also body: @escaping @Sendable () -> Void = {}
 ) async throws {
-    let witness = Witness(onRelease: onRelease)
+    let canary = Canary(onRelease)
     try await loop.performAsync {
-        witness.testify()
+        canary.touch()
         body()
     }
 }

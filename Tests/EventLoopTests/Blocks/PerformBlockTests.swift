@@ -270,7 +270,7 @@ import Testing
     @Test func `does not wake the loop, and runs when something else does`() throws {
         let ran = Counter()
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         #expect(running.loop.performBlock { ran.increment() })
         for _ in 1...2_000 {
             #expect(running.loop.isWaiting)
@@ -278,7 +278,7 @@ import Testing
         }
         #expect(ran.value == 0)
         running.loop.wakeUp()
-        spin("the block was lost") { ran.value == 1 }
+        try waitUntil("the block") { ran.value == 1 }
         try running.end()
     }
 
@@ -288,7 +288,7 @@ import Testing
         for number in 1...1_000 {
             running.loop.performBlock { ran.increment() }
             running.loop.wakeUp()
-            spin("block \(number) was slept over") { ran.value == number }
+            try waitUntil("block \(number)") { ran.value == number }
         }
         try running.end()
     }
@@ -319,9 +319,9 @@ import Testing
     @Test func `is released, not run, when the thread ends`() throws {
         let (ran, released) = (Counter(), Counter())
         try onFreshThread { loop in
-            let witness = Witness { released.increment() }
+            let canary = Canary { released.increment() }
             loop.performBlock {
-                witness.testify()
+                canary.touch()
                 ran.increment()
             }
         }
@@ -333,9 +333,9 @@ import Testing
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             do {
-                let witness = Witness { trace.add("released") }
+                let canary = Canary { trace.add("released") }
                 loop.performBlock {
-                    witness.testify()
+                    canary.touch()
                     trace.add("ran")
                 }
             }

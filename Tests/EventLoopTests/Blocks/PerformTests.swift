@@ -234,9 +234,9 @@ private final class Note {
         let performed = Counter()
         let running = RunningLoop()
         for number in 1...200 {
-            waitForSleep(of: running.loop)
+            try waitUntilAsleep(running.loop)
             #expect(running.loop.perform { performed.increment() })
-            spin("perform \(number) was slept over") { performed.value == number }
+            try waitUntil("perform \(number)") { performed.value == number }
         }
         try running.end()
     }
@@ -244,7 +244,7 @@ private final class Note {
     @Test func `with a value wakes the loop`() throws {
         let performed = Gate()
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         #expect(running.loop.perform(sending: Note("")) { _ in performed.open() })
         performed.wait()
         try running.end()
@@ -285,13 +285,13 @@ private final class Note {
     @Test func `that was queued is released, not performed, when a plain thread ends`() throws {
         let (performed, released) = (Counter(), Counter())
         try onFreshThread { loop in
-            let witness = Witness { released.increment() }
+            let canary = Canary { released.increment() }
             loop.perform {
-                witness.testify()
+                canary.touch()
                 performed.increment()
             }
             loop.perform(sending: Note("")) { _ in
-                witness.testify()
+                canary.touch()
                 performed.increment()
             }
         }
@@ -302,9 +302,9 @@ private final class Note {
     @Test func `is released once it is done`() throws {
         try inManualTime { loop, _, trace in
             do {
-                let witness = Witness { trace.add("released") }
+                let canary = Canary { trace.add("released") }
                 loop.perform {
-                    witness.testify()
+                    canary.touch()
                     trace.add("performed")
                 }
             }

@@ -66,8 +66,7 @@ import Testing
     // MARK: Limits at the ends
 
     @Test func `limits at the ends of time are limits`() throws {
-        let results = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let results = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in loop.stop() })
             trace.add("\(loop.run(until: .distantPast))@\(clock.ms)")
             trace.add("\(loop.run(for: .seconds(Int64.min / 2)))@\(clock.ms)")

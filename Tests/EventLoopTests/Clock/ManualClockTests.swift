@@ -132,8 +132,7 @@ import Testing
     // MARK: autoAdvance
 
     @Test func `with autoAdvance a loop jumps to the next timer, then to the limit`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop) { activity in
                 if activity == .afterWaiting { trace.add("@\(clock.ms)") }
             }
@@ -147,8 +146,7 @@ import Testing
     }
 
     @Test func `with autoAdvance what is ready goes before any jump`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
             let calls = Box(0)
@@ -165,8 +163,7 @@ import Testing
     }
 
     @Test func `with autoAdvance delayed performs and delays of the loop's clock go by simulated time`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.perform(after: .seconds(60)) { trace.add("delayed@\(clock.ms)") }
             RunLoop.Timer.scheduled(after: .seconds(30)) { _ in trace.add("timer@\(clock.ms)") }
             trace.add("-> \(loop.run(for: .seconds(90))) \(loop.clock.now == clock.now)")
@@ -176,8 +173,7 @@ import Testing
     }
 
     @Test func `with autoAdvance and no deadline a loop waits for real events`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             loop.add(
                 try readSource(pipe) { _ in
@@ -217,8 +213,7 @@ import Testing
 
     @Test func `the same program gives the same trace a hundred times`() throws {
         func program() throws -> String {
-            try onSimulatedTime { loop, clock in
-                let trace = Trace()
+            try inManualTime { loop, clock, trace in
                 trace.observe(loop)
                 let pipes = (0..<3).map { _ in Pipe() }
                 for (index, pipe) in pipes.enumerated() {
@@ -271,7 +266,7 @@ import Testing
             }
         }
 
-        let fired = try onSimulatedTime { [expected] loop, clock in
+        let fired = try inManualTime { [expected] loop, clock, _ in
             let trace = Box<[String]>([])
             let timers = Box<[RunLoop.Timer]>([])
             for (index, date) in dates.enumerated() {

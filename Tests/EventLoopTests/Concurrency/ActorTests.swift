@@ -78,7 +78,7 @@ import Testing
                 }
             }
             loop.performBlock { trace.add("block") }
-            let result = loop.run(for: generously)
+            let result = loop.run(for: patience)
             return (result, loop.statistics.jobsPerformed, loop.statistics.sourcesHandled)
         }
         #expect(trace.description == "E T S job1 job2 block W A next1 next2 X")
@@ -115,7 +115,7 @@ import Testing
         try await withLoopThread { thread in
             let ledger = Ledger(on: thread.runLoop)
             for _ in 1...100 / roundsDivisor {
-                waitForSleep(of: thread.runLoop)
+                try waitUntilAsleep(thread.runLoop)
                 #expect(await ledger.isOnLoop())
             }
         }
@@ -145,9 +145,9 @@ import Testing
                         })
                 })
             pipe.write()
-            trace.add("\(loop.run(for: generously))")
+            trace.add("\(loop.run(for: patience))")
             isOver.value = true
-            trace.add("\(loop.run(for: generously))")
+            trace.add("\(loop.run(for: patience))")
         }
         #expect(trace.description == "port timer stopped finished")
     }
@@ -174,7 +174,7 @@ import Testing
                             loop.stop()
                         })
                 })
-            _ = loop.run(for: generously)
+            _ = loop.run(for: patience)
             return ledger.assumeIsolated { $0.entriesNow }
         }
         #expect(entries == ["observer", "block", "perform", "source", "port", "timer"])

@@ -29,7 +29,7 @@ extension RunLoop {
                             trace.add("timer")
                             loop.stop()
                         })
-                    trace.add("\(loop.nest(for: generously))")
+                    trace.add("\(loop.nest(for: patience))")
                     trace.add("end")
                 }
             }
@@ -89,7 +89,7 @@ extension RunLoop {
                     await ledger.add("job")
                     loop.stop()
                 }
-                return loop.run(for: generously)
+                return loop.run(for: patience)
             }
             #expect(result == .stopped)
             #expect(await ledger.entries == ["job"])
@@ -105,7 +105,7 @@ extension RunLoop {
                     loop.stop()
                 }
             }
-            trace.add("\(loop.run(for: generously))")
+            trace.add("\(loop.run(for: patience))")
         }
         #expect(trace.description == "1 2 3 stopped")
     }

@@ -105,8 +105,8 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
     @Test func `are on the thread that adds and removes`() throws {
         let threads = Box<[UInt]>([])
         let source = RunLoop.CustomSource(
-            schedule: { _, _ in threads.value.append(currentThread()) },
-            cancel: { _, _ in threads.value.append(currentThread()) },
+            schedule: { _, _ in threads.value.append(currentThreadID()) },
+            cancel: { _, _ in threads.value.append(currentThreadID()) },
             perform: {})
         let running = RunningLoop()
         let caller = try plainThread {
@@ -114,7 +114,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
             running.loop.remove(source)
             running.loop.add(source)
             source.invalidate()
-            return currentThread()
+            return currentThreadID()
         }.join()
         #expect(threads.value == [caller, caller, caller, caller])
         try running.end()
@@ -273,7 +273,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         let source = RunLoop.CustomSource(
             cancel: { loop, mode in
                 trace.add("-\(mode)")
-                threads.value.insert(currentThread())
+                threads.value.insert(currentThreadID())
             }, perform: { trace.add("performed") })
         let thread = try onFreshThread { loop in
             loop.add(source)
@@ -281,7 +281,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
             loop.addCommonMode("b")
             loop.add(source, forMode: .common)
             source.signal()
-            return currentThread()
+            return currentThreadID()
         }
         #expect(trace.list.sorted() == ["-a", "-b", "-default"])
         #expect(threads.value == [thread])

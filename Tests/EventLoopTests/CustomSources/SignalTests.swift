@@ -231,7 +231,7 @@ import Testing
             source.signal()
             first.loop.wakeUp()
             second.loop.wakeUp()
-            spin("signal \(number) was lost") { performed.value >= number }
+            try waitUntil("signal \(number)") { performed.value >= number }
         }
         try first.end()
         try second.end()

@@ -149,7 +149,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         let performed = Counter()
         let source = RunLoop.CustomSource { performed.increment() }
         let running = RunningLoop { loop in loop.add(source) }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         source.signal()
         // Nothing else wakes the loop, so a correct one sleeps for as long as we care to look.
         for _ in 1...2_000 {
@@ -159,7 +159,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(performed.value == 0)
         #expect(source.isSignaled)
         running.loop.wakeUp()
-        spin("the signal was lost") { performed.value == 1 }
+        try waitUntil("the signal") { performed.value == 1 }
         try running.end()
     }
 
@@ -167,7 +167,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         let performed = Gate()
         let source = RunLoop.CustomSource { performed.open() }
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         source.signal()
         running.loop.add(source)
         performed.wait()
@@ -178,7 +178,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         let performed = Gate()
         let source = RunLoop.CustomSource { performed.open() }
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         source.signal()
         running.loop.add(source, forMode: .common)
         performed.wait()
@@ -235,7 +235,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
             let source = RunLoop.CustomSource { performed.increment() }
             let thread = joinableThread { loop in
                 loop.add(source)
-                return loop.run(for: generously)
+                return loop.run(for: patience)
             }
             source.signal()
             source.invalidate()

@@ -9,8 +9,7 @@ import Testing
 
 @Suite struct DescriptorEventsTests {
     @Test func `without events a source is silent, in its mode and keeps it alive; with events it is heard again`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }
@@ -26,8 +25,7 @@ import Testing
     }
 
     @Test func `a source made without events can be given some`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: []) { source, events in
                 withExtendedLifetime(pair) { trace.add(describe(events)) }
@@ -44,8 +42,7 @@ import Testing
     }
 
     @Test func `a handler that is done writing asks to read`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: pair.near, events: .write) { source, events in
@@ -86,7 +83,7 @@ import Testing
     }
 
     @Test func `events taken away by an earlier source of the pass keep a ready source from being called`() throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let calls = Box(0)
             let sources = Box<[RunLoop.DescriptorSource]>([])
             for _ in 0..<2 {
@@ -107,8 +104,7 @@ import Testing
     }
 
     @Test func `a change holds in every mode of the source`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in trace.add("\(loop.currentMode!)") }
             loop.add(source)
@@ -130,8 +126,7 @@ import Testing
     }
 
     @Test func `setting the events of an invalid source does nothing`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in trace.add("called") }
             loop.add(source)
@@ -145,8 +140,7 @@ import Testing
     }
 
     @Test func `setting the same events again does not repeat an edge`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe, trigger: .edge) { _ in trace.add("edge") }
             loop.add(source)

@@ -28,8 +28,7 @@ import Darwin
 
     @Test(arguments: [Events.read, .write, [.read, .write], .closed, [.read, .closed], [.write, .closed], [.read, .write, .closed]])
     func `a hang-up makes a source ready for all that it asked for`(asked: RunLoop.DescriptorSource.Events) throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(asked, on: pair, in: trace, loop)
             pair.closeFar()
@@ -40,8 +39,7 @@ import Darwin
     }
 
     @Test func `end of file of a pipe is readiness to read`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let ends = RawPipe()
             loop.add(
@@ -58,8 +56,7 @@ import Darwin
     }
 
     @Test func `the write end of a pipe that nobody reads any more is ready to write`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let ends = RawPipe()
             // Full, so that it is the error that makes it ready and not room.
             let block = [UInt8](repeating: 0, count: 65_536)
@@ -80,8 +77,7 @@ import Darwin
     // MARK: closed
 
     @Test func `closed alone: data neither calls the source nor spins the loop`() throws {
-        let (trace, passes) = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let (trace, passes) = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pair = SocketPair()
             try Self.record(.closed, on: pair, in: trace, loop)
@@ -115,8 +111,7 @@ import Darwin
     }
 
     @Test func `closed alone on a pipe`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let ends = RawPipe()
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: ends.readEnd, events: .closed) { source, events in
@@ -132,8 +127,7 @@ import Darwin
     }
 
     @Test func `a peer that will send no more has closed its end`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(.closed, on: pair, in: trace, loop)
             pair.shutDownFar()
@@ -144,8 +138,7 @@ import Darwin
     }
 
     @Test func `read and closed: data is read alone, the end is both`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record([.read, .closed], on: pair, in: trace, loop)
             pair.sendFromFar("data")
@@ -161,8 +154,7 @@ import Darwin
     }
 
     @Test func `a source that did not ask for closed is not told closed`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(.read, on: pair, in: trace, loop)
             pair.closeFar()
@@ -173,8 +165,7 @@ import Darwin
     }
 
     @Test func `a closed source beside a reader on the same descriptor: each hears its own`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed) { source, events in
@@ -197,8 +188,7 @@ import Darwin
     }
 
     @Test func `a one-shot closed source is called once`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed, trigger: .oneShot) { _, events in
@@ -233,8 +223,7 @@ import Darwin
     // MARK: No events
 
     @Test func `without events a source is silent though its peer has gone, keeps its mode alive, and the loop sleeps`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pair = SocketPair()
             try Self.record([], on: pair, in: trace, loop)

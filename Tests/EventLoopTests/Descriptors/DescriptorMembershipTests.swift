@@ -73,8 +73,7 @@ import Testing
     private func firstServed(
         does change: @escaping @Sendable (RunLoop, RunLoop.DescriptorSource) -> Void
     ) throws -> (trace: String, valid: Bool) {
-        try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        try inManualTime { loop, _, trace in
             let (one, two) = (Pipe(), Pipe())
             let sources = Box<[RunLoop.DescriptorSource]>([])
             @Sendable func serve(_ source: RunLoop.DescriptorSource, _ pipe: Pipe) {
@@ -116,8 +115,7 @@ import Testing
     }
 
     @Test func `a ready source that an earlier one removes and adds again is called once, in a later pass`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (one, two) = (Pipe(), Pipe())
             let sources = Box<[RunLoop.DescriptorSource]>([])
@@ -149,7 +147,7 @@ import Testing
     /// Two sources are ready in one pass; while the handler of whichever is served first is in progress, another thread does something to
     /// the other one.
     private func callsAfterOtherThread(does change: @escaping @Sendable (RunLoop, RunLoop.DescriptorSource) -> Void) throws -> Int {
-        try onSimulatedTime { loop, _ in
+        try inManualTime { loop, _, _ in
             let calls = Box(0)
             let sources = Box<[RunLoop.DescriptorSource]>([])
             for _ in 0..<2 {

@@ -20,8 +20,7 @@ import Testing
     }
 
     @Test func `a pass serves the most urgent level that is ready, and later passes the lower ones`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high), ("low", .low), ("high", .high)]
             {
@@ -40,8 +39,7 @@ import Testing
     }
 
     @Test func `an urgent descriptor that becomes ready meanwhile goes before a lower one that was ready earlier`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (high, middle, low) = (Pipe(), Pipe(), Pipe())
             loop.add(
                 try readSource(low, priority: .low) { _ in
@@ -68,8 +66,7 @@ import Testing
     }
 
     @Test func `a run that returns after a source serves the most urgent`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high)] {
                 let pipe = Pipe()
                 pipe.write()
@@ -86,8 +83,7 @@ import Testing
     }
 
     @Test func `a lower edge source that had to wait is called once, when the urgent one is quiet`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (high, low) = (Pipe(), Pipe())
             let calls = Box(0)
             loop.add(
@@ -105,8 +101,7 @@ import Testing
     }
 
     @Test func `leftovers of a lower level wait for an urgent descriptor that has become ready since`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let high = Pipe()
             loop.add(
                 try readSource(high, priority: .high) { _ in
@@ -128,8 +123,7 @@ import Testing
     }
 
     @Test func `an urgent descriptor that is always ready holds lower ones, which are served once it is drained`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (high, low) = (Pipe(), Pipe())
             let calls = Box(0)
@@ -157,8 +151,7 @@ import Testing
     }
 
     @Test func `beside an urgent descriptor that is always ready a poll is still one pass`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             try Self.addBusySource(loop) { trace.add("high") }
             trace.add("-> \(loop.run(for: .zero))")
@@ -168,7 +161,7 @@ import Testing
     }
 
     @Test func `beside an urgent descriptor that is always ready a run ends at its limit`() throws {
-        let (result, calls, end) = try onSimulatedTime { loop, clock in
+        let (result, calls, end) = try inManualTime { loop, clock, _ in
             let calls = Box(0)
             try Self.addBusySource(loop) {
                 calls.increment()
@@ -198,8 +191,7 @@ import Testing
     }
 
     @Test func `beside an urgent descriptor that is always ready timers, performs and custom sources have their turn`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             try Self.addBusySource(loop) { clock.advance(by: .milliseconds(1)) }
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
             loop.add(source)

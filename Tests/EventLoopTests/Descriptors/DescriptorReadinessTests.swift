@@ -14,8 +14,7 @@ import Testing
     // MARK: Step 5
 
     @Test func `a descriptor that is ready at step 5 is served without the waiting notifications`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             loop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
@@ -27,8 +26,7 @@ import Testing
     }
 
     @Test func `a descriptor that becomes ready during the wait is served after afterWaiting`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             // Written in beforeWaiting: after step 5 has looked, before the loop sleeps.
             let written = Box(false)
@@ -66,8 +64,7 @@ import Testing
     }
 
     @Test func `in a run with a limit of zero a ready descriptor is served and no other is waited for`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (ready, quiet) = (Pipe(), Pipe())
             loop.add(try readSource(ready) { _ in trace.add("read:\(ready.readAll())") })
@@ -81,7 +78,7 @@ import Testing
     }
 
     @Test func `a descriptor source keeps its mode from being empty`() throws {
-        let results = try onSimulatedTime { loop, _ in
+        let results = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in }
             loop.add(source)
@@ -93,8 +90,7 @@ import Testing
     }
 
     @Test func `the handler is told what is ready, on the loop's thread, while the loop is not waiting`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: [.read, .write]) { source, events in
                 trace.add("\(describe(events)) of \(source.descriptor == pair.near) current \(loop.isCurrent) waiting \(loop.isWaiting);")
@@ -113,8 +109,7 @@ import Testing
     // MARK: 4.1 and 1.5
 
     @Test func `a pass serves every descriptor that was found ready`() throws {
-        let passes = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let passes = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipes = (0..<5).map { _ in Pipe() }
             for pipe in pipes { loop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }) }
@@ -126,8 +121,7 @@ import Testing
     }
 
     @Test func `a run that returns after a source serves exactly one descriptor, and the others stay ready`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let served = Box<Set<Int>>([])
             for number in 0..<3 {
@@ -155,8 +149,7 @@ import Testing
     // MARK: 4.2
 
     @Test func `the loop reads nothing from the descriptor`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.add(
                 try readSource(pipe) { _ in
@@ -171,8 +164,7 @@ import Testing
     }
 
     @Test func `data left unread calls the handler again in the next pass`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             let calls = Box(0)
@@ -191,8 +183,7 @@ import Testing
     // MARK: 2.8
 
     @Test func `readiness is held while only other modes run`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
             let alive = loop.keepAlive(forMode: "other")
@@ -207,8 +198,7 @@ import Testing
     }
 
     @Test func `a source in several modes is served in each`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in trace.add("\(loop.currentMode!):\(pipe.readAll())") }
             loop.add(source)
@@ -223,8 +213,7 @@ import Testing
     }
 
     @Test func `a source added to the common modes is served in every one of them`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.addCommonMode("early")
             loop.add(try readSource(pipe) { _ in trace.add("\(loop.currentMode!):\(pipe.readAll())") }, forMode: .common)
@@ -241,8 +230,7 @@ import Testing
     // MARK: Nested runs
 
     @Test func `a nested run of the same mode serves the descriptors that the outer pass has found ready, once each`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let depth = Box(0)
             for _ in 0..<3 {
                 let pipe = Pipe()

@@ -82,8 +82,7 @@ import Darwin
     }
 
     @Test func `asking leaves no trace: a source that was refused or dropped is not heard of again`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             _ = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in trace.add("dropped") }

@@ -64,7 +64,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `a source on the reused number is heard, and the old source fails`(duplicateAlive: Bool) throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             stage.reuse()
             try stage.addNewSource()
@@ -77,7 +77,7 @@ import Darwin
     }
 
     @Test func `events of the old file, kept open by a duplicate, reach nobody and do not spin the loop`() throws {
-        let (outcome, passes) = try onSimulatedTime { loop, _ in
+        let (outcome, passes) = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.reuse()
             try stage.addNewSource()
@@ -96,7 +96,7 @@ import Darwin
     }
 
     @Test func `an event that arrives for a number that is another file now calls nobody: the source fails`() throws {
-        let (outcome, passes) = try onSimulatedTime { loop, _ in
+        let (outcome, passes) = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -113,7 +113,7 @@ import Darwin
     }
 
     @Test func `others on the same base are heard after such an event`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             let (bystander, edge) = (Pipe(), Pipe())
             loop.add(try readSource(bystander) { _ in stage.trace.add("bystander:\(bystander.readAll())") })
@@ -132,7 +132,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `setting events watches anew`(duplicateAlive: Bool) throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -149,7 +149,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `changing events watches anew`(duplicateAlive: Bool) throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -164,7 +164,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `rearming watches anew`(duplicateAlive: Bool) throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, trigger: .oneShot, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -181,7 +181,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `the first run of another mode watches anew`(duplicateAlive: Bool) throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive(forMode: "other")
             defer { alive.cancel() }
@@ -195,7 +195,7 @@ import Darwin
     }
 
     @Test func `the new file watched in another mode only is heard there`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.reuse()
             try stage.addNewSource(mode: "other")
@@ -207,7 +207,7 @@ import Darwin
     }
 
     @Test func `a source invalidated before its number is reused leaves nothing behind`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.oldSource.invalidate()
             stage.reuse()
@@ -222,8 +222,7 @@ import Darwin
     }
 
     @Test func `a descriptor closed under its source, and watched anew, fails it`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let outcome = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             // A high number, which no other test's files get.
             let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 700)
@@ -243,7 +242,7 @@ import Darwin
     }
 
     @Test func `the failure of the last source ends the run`() throws {
-        let result = try onSimulatedTime { loop, _ in
+        let result = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.reuse()
             stage.old.write("x")
@@ -254,7 +253,7 @@ import Darwin
     }
 
     @Test func `a number reused by its own file is the same file`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, trigger: .oneShot, keepingDuplicate: true)
             precondition(dup2(stage.duplicate, stage.old.readEnd) == stage.old.readEnd)
             stage.oldSource.rearm()

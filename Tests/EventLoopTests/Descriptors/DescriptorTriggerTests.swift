@@ -20,8 +20,7 @@ import Testing
     // MARK: Edge
 
     @Test func `an edge source is called once for each arrival, whether or not it reads`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.add(try readSource(pipe, trigger: .edge) { _ in trace.add("edge") })
             pipe.write()
@@ -41,8 +40,7 @@ import Testing
     }
 
     @Test func `an edge source that is ready when it is added is called`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             pipe.write()
@@ -56,8 +54,7 @@ import Testing
     // MARK: One-shot
 
     @Test func `a one-shot source is called once, stays valid, in its mode and silent, until rearm`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             let source = try readSource(pipe, trigger: .oneShot) { _ in trace.add("once") }
@@ -78,8 +75,7 @@ import Testing
     }
 
     @Test func `a one-shot source rearmed in its handler is called again while there is data`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             let calls = Box(0)
@@ -121,8 +117,7 @@ import Testing
     }
 
     @Test func `rearming a source that is armed, or not one-shot, changes nothing`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (level, edge, once) = (Pipe(), Pipe(), Pipe())
             let sources = [
                 try readSource(level) { _ in trace.add("level:\(level.readAll())") },
@@ -149,7 +144,7 @@ import Testing
     // MARK: Several on one descriptor
 
     @Test func `several sources on one descriptor are all called`() throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let calls = (0..<3).map { _ in Box(0) }
             for count in calls { loop.add(try readSource(pipe) { _ in count.increment() }) }
@@ -161,8 +156,7 @@ import Testing
     }
 
     @Test func `one of several sources on a descriptor can go without the others hearing less`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let first = try readSource(pipe) { _ in trace.add("first") }
             let second = try readSource(pipe) { _ in trace.add("second") }
@@ -182,8 +176,7 @@ import Testing
     }
 
     @Test func `one source reads and another writes on one socket`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let reader = try RunLoop.DescriptorSource(descriptor: pair.near, events: .read) { _, events in
                 trace.add("reader:\(describe(events)):\(drain(pair.near))")
@@ -203,8 +196,7 @@ import Testing
     }
 
     @Test func `sources of different priorities on one descriptor are served in the order of their priority`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
             loop.add(
@@ -232,8 +224,7 @@ import Testing
 
     @Test(arguments: orders)
     func `sources of different triggers on one descriptor each keep their own kind`(order: [RunLoop.DescriptorSource.Trigger]) throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let counts = Box<[RunLoop.DescriptorSource.Trigger: Int]>([:])
             for trigger in order {
@@ -266,7 +257,7 @@ import Testing
 
     @Test(arguments: orders)
     func `the removal of one of several triggers leaves the others their kind`(order: [RunLoop.DescriptorSource.Trigger]) throws {
-        let counts = try onSimulatedTime { loop, _ in
+        let counts = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let counts = Box<[Int]>([0, 0, 0])
             var sources: [RunLoop.DescriptorSource] = []
@@ -286,8 +277,7 @@ import Testing
     }
 
     @Test func `an edge source is not called for the level source's unread data, however long the loop runs`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let calls = Box(0)
             loop.add(
@@ -305,8 +295,7 @@ import Testing
 
     @Test func `the quiet half of a mixed pair makes no passes of its own`() throws {
         // The one-shot's data stays unread: a set of its own that is always readable must not spin the loop.
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let once = try RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .oneShot) { _, _ in trace.add("once") }
             let writer = try RunLoop.DescriptorSource(descriptor: pair.near, events: .write, trigger: .edge) { _, _ in trace.add("edge") }
@@ -326,8 +315,7 @@ import Testing
 
     /// Three ready sources; one run that returns after a source; then everything is read, and the passes that follow call what is left.
     private func leftovers(_ trigger: RunLoop.DescriptorSource.Trigger) throws -> String {
-        try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        try inManualTime { loop, _, trace in
             let pipes = (0..<3).map { _ in Pipe() }
             for pipe in pipes {
                 loop.add(try readSource(pipe, trigger: trigger) { _ in trace.add("called") })
@@ -353,8 +341,7 @@ import Testing
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
     func `leftovers count as handled sources one run at a time`(trigger: RunLoop.DescriptorSource.Trigger) throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             for _ in 0..<3 {
                 let pipe = Pipe()
@@ -373,7 +360,7 @@ import Testing
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
     func `a leftover that is removed before the next run is not called`(trigger: RunLoop.DescriptorSource.Trigger) throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let called = Box<[Int]>([])
             var sources: [RunLoop.DescriptorSource] = []
             for index in 0..<2 {

@@ -111,7 +111,7 @@ import Darwin
     }
 
     @Test func `a one-shot in several modes of a loop fires once in all`() throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let calls = Box(0)
             let pipe = Pipe()
             let source = try readSource(pipe, trigger: .oneShot) { _ in calls.increment() }

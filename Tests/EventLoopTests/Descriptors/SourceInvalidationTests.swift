@@ -28,8 +28,7 @@ import Darwin
     }
 
     @Test func `invalidated in its own handler, a source is told when the handler has returned`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let here = currentThreadID()
             let source = try readSource(pipe) { source in
@@ -47,8 +46,7 @@ import Darwin
     }
 
     @Test func `invalidated in a nested run's callout, a source is told when its outer call has returned`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { source in
                 trace.add("begin")
@@ -130,8 +128,7 @@ import Darwin
     }
 
     @Test func `several onInvalidations add up, each called once; a late one is called at once`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in }
             source.onInvalidation { trace.add("one") }
@@ -153,8 +150,7 @@ import Darwin
     }
 
     @Test func `a custom source is told as well`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource(
                 cancel: { _, mode in trace.add("cancel:\(mode)") },
                 perform: { trace.add("perform") })
@@ -170,7 +166,7 @@ import Darwin
 
     #if os(Linux)
     @Test func `a source is told after the kernel has let go of its descriptor in every mode`() throws {
-        let (before, told) = try onSimulatedTime { loop, _ in
+        let (before, told) = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let told = Box(-1)
             let source = try readSource(pipe) { _ in }
@@ -214,8 +210,7 @@ import Darwin
     #endif
 
     @Test func `closed in onInvalidation, a descriptor's number can be watched anew at once`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (old, new) = (Pipe(), Pipe())
             let number = old.readEnd
             let source = try readSource(old) { source in source.invalidate() }

@@ -104,8 +104,7 @@ import Testing
     }
 
     @Test func `the last release of a source that was removed is its invalidation`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             func addAndRemove() throws {
                 let source = try readSource(pipe) { _ in trace.add("called") }
@@ -128,8 +127,7 @@ import Testing
     // MARK: What a handler holds
 
     @Test func `a handler is released when its source is invalidated, though somebody holds the source`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             func make() throws -> RunLoop.DescriptorSource {
                 let canary = Canary { trace.add("released") }
                 let pipe = Pipe()

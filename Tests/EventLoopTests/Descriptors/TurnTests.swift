@@ -23,8 +23,7 @@ import Testing
 
     /// A descriptor that is always ready and a timer that is always due; the run is stopped after `count` calls in all.
     private static func busyBoth(_ count: Int) throws -> Trace {
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let calls = Box(0)
             @Sendable func call(_ word: String) {
@@ -63,8 +62,7 @@ import Testing
     }
 
     @Test func `all due timers are one turn, and so are all ready descriptors`() throws {
-        let turns = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let turns = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             for _ in 0..<3 {
                 let pipe = Pipe()
@@ -84,8 +82,7 @@ import Testing
     }
 
     @Test func `a timer is not starved by a descriptor that is always ready`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
             loop.add(try readSource(pipe) { _ in clock.advance(by: .milliseconds(1)) })
@@ -98,8 +95,7 @@ import Testing
     }
 
     @Test func `a descriptor is not starved by a timer that is always due`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             loop.add(
                 try readSource(pipe) { _ in
@@ -120,7 +116,7 @@ import Testing
     }
 
     @Test func `a run that returns after a source returns though a timer is always due`() throws {
-        let result = try onSimulatedTime { loop, clock in
+        let result = try inManualTime { loop, clock, _ in
             let pipe = Pipe()
             pipe.write()
             loop.add(try readSource(pipe) { _ in })
@@ -136,8 +132,7 @@ import Testing
     }
 
     @Test func `in runs that make one pass each, both kinds have their turn`() throws {
-        let words = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let words = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
             loop.add(try readSource(pipe) { _ in trace.add("port") })
@@ -156,8 +151,7 @@ import Testing
     // MARK: Custom sources
 
     @Test func `a timer that comes due during a custom source's perform fires in the same pass`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: {
                 trace.add("custom")
@@ -173,8 +167,7 @@ import Testing
     }
 
     @Test func `a self-signaling source starves neither timers nor descriptors`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let itself = Box<RunLoop.CustomSource?>(nil)
             let source = RunLoop.CustomSource(perform: {
@@ -204,8 +197,7 @@ import Testing
     }
 
     @Test func `with a custom source handled, a run that returns after a source still serves what is ready once`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
             loop.add(source)
@@ -219,8 +211,7 @@ import Testing
     }
 
     @Test func `with a custom source handled, a run that returns after a source still serves one descriptor`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
             loop.add(source)

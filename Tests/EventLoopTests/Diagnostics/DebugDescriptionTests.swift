@@ -7,7 +7,7 @@ import Testing
 
 @Suite struct DebugDescriptionTests {
     @Test func `it names the modes`() throws {
-        let text = try onSimulatedTime { loop, _ in
+        let text = try inManualTime { loop, _, _ in
             loop.add(RunLoop.CustomSource(perform: {}), forMode: "a mode of mine")
             return loop.debugDescription
         }
@@ -16,7 +16,7 @@ import Testing
     }
 
     @Test func `it shows the label of every item`() throws {
-        let text = try onSimulatedTime { loop, _ in
+        let text = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             loop.add(RunLoop.CustomSource(label: "my custom source", perform: {}))
             loop.add(try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read, label: "my descriptor source") { _, _ in })
@@ -30,7 +30,7 @@ import Testing
     }
 
     @Test func `it shows where every item was made`() throws {
-        let (text, lines) = try onSimulatedTime { loop, _ in
+        let (text, lines) = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let first: UInt = #line + 1
             loop.add(RunLoop.CustomSource(perform: {}))
@@ -45,7 +45,7 @@ import Testing
     }
 
     @Test func `it shows when a timer fires next`() throws {
-        let texts = try onSimulatedTime { loop, _ in
+        let texts = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10), label: "dated") { _ in }
             loop.add(timer)
             let texts = [loop.debugDescription, loop.debugDescription]
@@ -57,7 +57,7 @@ import Testing
     }
 
     @Test func `it shows what is queued`() throws {
-        let texts = try onSimulatedTime { loop, _ in
+        let texts = try inManualTime { loop, _, _ in
             let empty = loop.debugDescription
             loop.performBlock {}
             let one = loop.debugDescription
@@ -70,7 +70,7 @@ import Testing
     }
 
     @Test func `it forgets what has gone`() throws {
-        let text = try onSimulatedTime { loop, _ in
+        let text = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10), label: "short-lived") { _ in }
             loop.add(timer)
             let before = loop.debugDescription.contains("short-lived")

@@ -15,8 +15,7 @@ import Testing
     }
 
     @Test func `a known program has known counts`() throws {
-        let (trace, statistics) = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let (trace, statistics) = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
             loop.add(source)
@@ -49,7 +48,7 @@ import Testing
     }
 
     @Test func `performs and delayed performs count as what they are: sources, and timers`() throws {
-        let statistics = try onSimulatedTime { loop, _ in
+        let statistics = try inManualTime { loop, _, _ in
             loop.perform {}
             loop.perform {}
             loop.perform(after: .milliseconds(5)) {}
@@ -62,7 +61,7 @@ import Testing
     }
 
     @Test func `a pass that polls waits for nothing`() throws {
-        let statistics = try onSimulatedTime { loop, _ in
+        let statistics = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             for _ in 0..<5 { _ = loop.run(for: .zero) }
@@ -73,7 +72,7 @@ import Testing
     }
 
     @Test func `the passes and sources of nested runs count`() throws {
-        let statistics = try onSimulatedTime { loop, _ in
+        let statistics = try inManualTime { loop, _, _ in
             loop.perform {
                 loop.perform(inModes: ["nested"]) {}
                 _ = loop.run(mode: "nested", for: .zero)

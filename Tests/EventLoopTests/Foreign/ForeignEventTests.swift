@@ -61,8 +61,7 @@ import Testing
     // MARK: Being served
 
     @Test func `a foreign event is called inside the wait, before afterWaiting, and is not waiting`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let written = Box(false)
             trace.observe(loop) { activity in
@@ -99,8 +98,7 @@ import Testing
     }
 
     @Test func `a foreign event is called on the loop's thread, in its mode, whether it was added before or after the first run`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (early, late) = (Pipe(), Pipe())
             let first = Self.watch(early, on: loop) { _ in trace.add("early:\(early.readAll()):\(loop.isCurrent):\(loop.currentMode!)") }
             early.write()
@@ -116,8 +114,7 @@ import Testing
     }
 
     @Test func `a foreign event is held while other modes run`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign:\(pipe.readAll())") }
             pipe.write()
@@ -132,7 +129,7 @@ import Testing
     }
 
     @Test func `a foreign event keeps its mode from being empty until it is removed`() throws {
-        let results = try onSimulatedTime { loop, _ in
+        let results = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let event = Self.watch(pipe, on: loop) { _ in }
             let with = loop.run(until: .ms(10))
@@ -147,7 +144,7 @@ import Testing
     }
 
     @Test func `the last foreign event that removes itself finishes the run`() throws {
-        let result = try onSimulatedTime { loop, _ in
+        let result = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             pipe.write()
             let event = Self.watch(pipe, on: loop) { event in event.free() }
@@ -158,7 +155,7 @@ import Testing
     }
 
     @Test func `a foreign event counts as a handled source`() throws {
-        let (result, handled) = try onSimulatedTime { loop, _ in
+        let (result, handled) = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             pipe.write()
             let event = Self.watch(pipe, on: loop) { _ in pipe.readAll() }
@@ -184,8 +181,7 @@ import Testing
     }
 
     @Test func `a foreign event and the loop's own source on one descriptor are both called`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign") }
             loop.add(try readSource(pipe) { _ in trace.add("own") })
@@ -198,8 +194,7 @@ import Testing
     }
 
     @Test func `what a foreign callback does to the loop takes effect in the same run`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
             let event = Self.watch(pipe, on: loop) { _ in
@@ -220,8 +215,7 @@ import Testing
     }
 
     @Test func `a foreign callback that invalidates a ready source keeps it from being called`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let (foreign, own) = (Pipe(), Pipe())
             let source = try readSource(own) { _ in trace.add("own") }
             let event = Self.watch(foreign, on: loop) { _ in
@@ -242,8 +236,7 @@ import Testing
     // MARK: Nested
 
     @Test func `a nested run of another mode works from a foreign callback`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let (pipe, inner) = (Pipe(), Pipe())
             loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("timer@\(clock.ms)") }, forMode: "other")
             loop.add(try readSource(inner) { _ in trace.add("read:\(inner.readAll())") }, forMode: "other")

@@ -131,7 +131,7 @@ import Testing
         let performed = Gate()
         let source = RunLoop.CustomSource { performed.open() }
         let running = RunningLoop(mode: "joining") { loop in loop.add(source, forMode: .common) }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         source.signal()
         running.loop.addCommonMode("joining")
         performed.wait()

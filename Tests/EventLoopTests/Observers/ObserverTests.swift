@@ -331,7 +331,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         let (heard, invalid) = (Counter(), Gate())
         let observer = RunLoop.Observer(activities: .all) { _, _ in heard.increment() }
         let running = RunningLoop { loop in loop.add(observer) }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         observer.invalidate()
         let before = heard.value
         running.loop.perform { invalid.open() }
@@ -344,7 +344,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     @Test func `added by another thread hears the next activity`() throws {
         let heard = Gate()
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         #expect(running.loop.add(RunLoop.Observer(activities: .afterWaiting) { _, _ in heard.open() }))
         running.loop.wakeUp()
         heard.wait()
@@ -371,9 +371,9 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
 
     @Test func `releases its handler when it is invalidated`() throws {
         try inManualTime { loop, _, trace in
-            let witness = Box<Witness?>(Witness { trace.add("released") })
-            let observer = RunLoop.Observer(activities: .all) { [witness = witness.value!] _, _ in witness.testify() }
-            witness.value = nil
+            let canary = Box<Canary?>(Canary { trace.add("released") })
+            let observer = RunLoop.Observer(activities: .all) { [canary = canary.value!] _, _ in canary.touch() }
+            canary.value = nil
             loop.add(observer)
             #expect(trace.take() == "")
             observer.invalidate()

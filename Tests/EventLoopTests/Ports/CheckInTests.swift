@@ -26,7 +26,7 @@ private typealias Message = RunLoop.PortMessage
             loop.add(port)
             // A date that is now: one try. The message has no components.
             try main.send(Message(id: checkIn, replyPort: port), before: .now)
-            while !shouldExit.value { #expect(loop.run(until: .now + generously, returnAfterSourceHandled: true) == .handledSource) }
+            while !shouldExit.value { #expect(loop.run(until: .now + patience, returnAfterSourceHandled: true) == .handledSource) }
             return turns.value
         }
     }
@@ -55,7 +55,7 @@ private typealias Message = RunLoop.PortMessage
             }
             loop.add(port)
             let worker = Self.launchThread(with: port, trace)
-            while !isOver.value { #expect(loop.run(for: generously, returnAfterSourceHandled: true) == .handledSource) }
+            while !isOver.value { #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource) }
             let turns = try worker.join()
             #expect(turns == rounds + 1)
             // The worker's port went with its thread's loop, but for the one who still holds it.

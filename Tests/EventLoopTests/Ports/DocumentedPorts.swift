@@ -58,7 +58,7 @@ private func checkIn() -> UInt8 {
     let total = Box<UInt8>(0)
     let office = Office(on: RunLoop.current, numbers: [20, 15, 7]) { total.value = $0 }
     let worker = plainThread { work(for: office.port) }
-    _ = RunLoop.current.run(for: generously)
+    _ = RunLoop.current.run(for: patience)
     try? worker.join()
     return total.value
 }

@@ -112,7 +112,7 @@ import Testing
             published.value = loop.addPort(trace) { _, _ in loop.stop() }
             trace.observe(loop)
         }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         try published.value!.send(1)
         #expect(try running.join() == .stopped)
         #expect(trace.description == "E T S W A 1 X")
@@ -139,7 +139,7 @@ import Testing
             running.loop.stop()
         }
         try port.send(1)
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         running.loop.add(port)
         #expect(try running.join() == .stopped)
         #expect(trace.description == "1")

@@ -27,7 +27,7 @@ extension RunLoop {
                 }
                 return ids
             }
-            let sender = plainThread { for id in 0...count { try port.send(Message(id: id), before: .now + generously) } }
+            let sender = plainThread { for id in 0...count { try port.send(Message(id: id), before: .now + patience) } }
             #expect(await reader.value == Array(0..<count))
             try sender.join()
             try await thread.runLoop.performAsync {}
@@ -91,7 +91,7 @@ extension RunLoop {
         let count = 600 / UInt32(roundsDivisor)
         let port = RunLoop.Port(capacity: 8)
         let sender = plainThread {
-            for id in 1...count { try port.send(Message(id: id), before: .now + generously) }
+            for id in 1...count { try port.send(Message(id: id), before: .now + patience) }
         }
         let seen = await withTaskGroup(of: [UInt32].self) { tasks in
             let total = Counter()
@@ -127,7 +127,7 @@ extension RunLoop {
             for id in 1...count {
                 try port.send(Message(id: id))
                 // One at a time: both loops are woken for it.
-                spin("a message was left") { seen.value == Int(id) }
+                try waitUntil("the message") { seen.value == Int(id) }
             }
             port.invalidate()
         }
@@ -140,7 +140,7 @@ extension RunLoop {
         try await withLoopThread { thread in
             let port = RunLoop.Port(capacity: 4)
             let count = 400 / UInt32(roundsDivisor)
-            let sender = plainThread { for id in 1...count { try port.send(Message(id: id), before: .now + generously) } }
+            let sender = plainThread { for id in 1...count { try port.send(Message(id: id), before: .now + patience) } }
             let seen = Box<[UInt32]>([])
             var round = 0
             while seen.value.count < Int(count) {  // ends: in every few rounds a message is taken; or with the suite's limit

@@ -31,7 +31,7 @@ private final class Book: Sendable {
 }
 
 private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) throws {
-    for number in 0..<count { try port.send(Message(id: Book.id(sender, number)), before: .now + generously) }
+    for number in 0..<count { try port.send(Message(id: Book.id(sender, number)), before: .now + patience) }
 }
 
 @Suite struct PortRaceTests {
@@ -89,13 +89,13 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
             if inside.increment() > 1 { overlaps.increment() }
             book.enter(message)
             if message.id % 16 == 0 { breathe() }
-            served.change { _ = $0.insert(UInt64(currentThread())) }
+            served.change { _ = $0.insert(UInt64(currentThreadID())) }
             inside.change { $0 -= 1 }
         }
         for running in loops { running.loop.add(port) }
         let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
         for thread in threads { try thread.join() }
-        spin("messages were left") { book.total.value == senders * each }
+        try waitUntil("all messages") { book.total.value == senders * each }
         #expect(book.disorder.value == 0)
         #expect(overlaps.value == 0)
         port.invalidate()
@@ -121,15 +121,15 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         entered.wait()
         second.loop.add(port)
         try port.send(2)
-        waitForSleep(of: second.loop)
+        try waitUntilAsleep(second.loop)
         // It stays asleep: a loop that looks again and again is on its way to sleep each time.
         let passes = second.loop.statistics.passes
         for _ in 0..<1_000 { breathe() }
-        waitForSleep(of: second.loop)
+        try waitUntilAsleep(second.loop)
         #expect(second.loop.statistics.passes - passes <= 2)
         #expect(trace.description == "1 on first")
         leave.open()
-        spin("the second loop was not told") { trace.list.count == 2 }
+        try waitUntil("the second loop's turn") { trace.list.count == 2 }
         #expect(trace.description == "1 on first 2 on second")
         port.invalidate()
         try first.end()
@@ -150,7 +150,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
                     var id: UInt32 = 0
                     while true {  // ends: the port does
                         do {
-                            try port.send(Message(id: id, replyPort: port), before: .now + generously)
+                            try port.send(Message(id: id, replyPort: port), before: .now + patience)
                             id += 1
                         } catch { return error as? RunLoop.PortError }
                     }
@@ -192,7 +192,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         try onFreshThread { loop in
             loop.add(port)
             for _ in 0..<senders * each {
-                #expect(loop.run(for: generously, returnAfterSourceHandled: true) == .handledSource)
+                #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
                 // So that some of them fall asleep.
                 for _ in 0..<20 { breathe() }
             }
@@ -220,14 +220,14 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
             published.value = port
         }
         let port = published.value!
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         try port.send(0)
         entered.wait()
         let before = running.loop.statistics
         for id in 1...500 as ClosedRange<UInt32> { try port.send(id) }
         leave.open()
-        spin("messages were left") { count.value == 501 }
-        waitForSleep(of: running.loop)
+        try waitUntil("all messages") { count.value == 501 }
+        try waitUntilAsleep(running.loop)
         let after = running.loop.statistics
         #expect(after.wakeUps == before.wakeUps)
         // One pass for what came meanwhile, and one that goes to sleep.
@@ -248,7 +248,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         let askers = (0..<2).map { _ in
             plainThread { while !isOver.value { _ = running.loop.debugDescription } }
         }
-        for _ in 0..<rounds { try port.send(Message(id: 1), before: .now + generously) }
+        for _ in 0..<rounds { try port.send(Message(id: 1), before: .now + patience) }
         isOver.value = true
         for asker in askers { try asker.join() }
         try running.end()

@@ -10,7 +10,7 @@ import Testing
 private typealias Message = RunLoop.PortMessage
 
 /// A date that no correct send reaches.
-private var farOff: RunLoop.Instant { .now + generously }
+private var farOff: RunLoop.Instant { .now + patience }
 
 @Suite(.bounded) struct PortSendTests {
     @Test(arguments: [1, 2, 7, 300])
@@ -58,7 +58,7 @@ private var farOff: RunLoop.Instant { .now + generously }
         let sender = plainThread { try port.send(Message(id: 2), before: .distantFuture) }
         try onFreshThread { loop in
             loop.add(port)
-            while trace.list.count < 2 { _ = loop.run(for: generously, returnAfterSourceHandled: true) }
+            while trace.list.count < 2 { _ = loop.run(for: patience, returnAfterSourceHandled: true) }
         }
         try sender.join()
         #expect(trace.description == "1 2")
@@ -80,12 +80,12 @@ private var farOff: RunLoop.Instant { .now + generously }
                 if message.id < 4 { #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(9) } }
             }
             try port.send(0)
-            let senders = (1...5 as ClosedRange<UInt32>).map { id in
+            let senders = try (1...5 as ClosedRange<UInt32>).map { id in
                 let sender = plainThread { try port.send(Message(id: id), before: farOff) }
-                spin("nobody waits") { loop.debugDescription.contains("waiting senders: \(id)") }
+                try waitUntil("the senders to wait") { loop.debugDescription.contains("waiting senders: \(id)") }
                 return sender
             }
-            for _ in 0...5 { #expect(loop.run(for: generously, returnAfterSourceHandled: true) == .handledSource) }
+            for _ in 0...5 { #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource) }
             for sender in senders { try sender.join() }
         }
         #expect(trace.description == "0 1 2 3 4 5")
@@ -189,7 +189,7 @@ private var farOff: RunLoop.Instant { .now + generously }
             loop.add(port)
             try port.send(1)
             let senders = (0..<3).map { _ in plainThread { try port.send(Message(id: 2), before: .distantFuture) } }
-            spin("nobody waits") { loop.debugDescription.contains("waiting senders: 3") }
+            try waitUntil("the senders to wait") { loop.debugDescription.contains("waiting senders: 3") }
             port.invalidate()
             for sender in senders { #expect(throws: RunLoop.PortError.invalidPort) { try sender.join() } }
         }
@@ -257,9 +257,9 @@ private var farOff: RunLoop.Instant { .now + generously }
             let port = RunLoop.Port { _, _ in }
             loop.add(port)
             published.value = port
-            return loop.run(for: generously)
+            return loop.run(for: patience)
         }
-        spin("no port") { published.value != nil }
+        try waitUntil("the port") { published.value != nil }
         published.value!.invalidate()
         #expect(try thread.join() == .finished)
     }

@@ -28,8 +28,7 @@ import Darwin
     }
 
     @Test func `a source in two modes fails once when its events are set after its descriptor was closed`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let outcome = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let number = Self.highNumber(for: pipe, area: 800)
             let source = try Source(descriptor: number, events: .read) { _, _ in trace.add("called") }
@@ -50,7 +49,7 @@ import Darwin
     }
 
     @Test func `a one-shot source for closed alone can be rearmed`() throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let sockets = SocketPair()
             let calls = Box(0)
             let source = try Source(descriptor: sockets.near, events: .closed, trigger: .oneShot) { _, _ in
@@ -68,7 +67,7 @@ import Darwin
     }
 
     @Test func `a one-shot source beside an edge source of its descriptor can be rearmed`() throws {
-        let calls = try onSimulatedTime { loop, _ in
+        let calls = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let calls = Box(0)
             let source = try readSource(pipe, trigger: .oneShot) { _ in calls.increment() }
@@ -86,8 +85,7 @@ import Darwin
 
     @Test(arguments: [false, true])
     func `a one-shot source whose readiness a neighbour took is heard at the next`(leftOver: Bool) throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let sockets = SocketPair()
             let neighbours = Pipe()
             loop.add(
@@ -114,8 +112,7 @@ import Darwin
     @Test(arguments: ["level", "edge", "oneShot"])
     func `a source of the outer run's batch is heard by a nested run of the same mode`(kind: String) throws {
         let trigger: Source.Trigger = kind == "level" ? .level : kind == "edge" ? .edge : .oneShot
-        let (trace, result) = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let (trace, result) = try inManualTime { loop, _, trace in
             let (first, second) = (Pipe(), Pipe())
             let result = Box<RunLoop.RunResult?>(nil)
             let nested = Once()
@@ -196,8 +193,7 @@ import Darwin
     }
 
     @Test func `a source that fails as the base is made may take others out of the mode`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let outcome = try inManualTime { loop, _, trace in
             let pipes = (0..<4).map { _ in Pipe() }
             let number = Self.highNumber(for: pipes[0], area: 830)
             let bad = try Source(descriptor: number, events: .read) { _, _ in trace.add("bad") }

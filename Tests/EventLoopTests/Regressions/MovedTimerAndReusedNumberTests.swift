@@ -16,8 +16,7 @@ import Darwin
 
 @Suite struct MovedTimerAndReusedNumberTests {
     @Test func `sources of one number that end each other when it is reused end once each`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let outcome = try inManualTime { loop, _, trace in
             let (old, new) = (Pipe(), Pipe())
             let first = try readSource(old) { _ in trace.add("first called") }
             let second = try readSource(old) { _ in trace.add("second called") }

@@ -40,8 +40,7 @@ import Testing
     }
 
     @Test func `a perform for several modes is performed by a nested run in another of them`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             loop.perform(inModes: [.default, "modal"]) {
@@ -58,7 +57,7 @@ import Testing
     }
 
     @Test func `a wake-up is not used up by a nested run in a beforeWaiting observer`() throws {
-        let waits = try onSimulatedTime { loop, _ in
+        let waits = try inManualTime { loop, _, _ in
             let waits = Box(0)
             let once = Once()
             let alive = [loop.keepAlive(), loop.keepAlive(forMode: "nested")]
@@ -77,7 +76,7 @@ import Testing
     }
 
     @Test func `a sticky stop in the exit observer of a nested run stops the outer run`() throws {
-        let results = try onSimulatedTime { loop, _ in
+        let results = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             loop.add(RunLoop.Observer(activities: .exit) { _, _ in if loop.runDepth == 2 { loop.stop(sticky: true) } })
@@ -88,7 +87,7 @@ import Testing
     }
 
     @Test func `the handler for libevent's messages gets its warnings`() throws {
-        let warnings = try onSimulatedTime { loop, _ in
+        let warnings = try inManualTime { loop, _, _ in
             let warnings = Box(0)
             /// libevent refuses an event for a signal and a descriptor at once, and says so.
             func provoke() {

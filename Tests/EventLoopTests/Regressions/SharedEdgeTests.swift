@@ -28,7 +28,7 @@ import Testing
     func `an edge source that begins to watch beside another one is told of what is readable already, and tells nobody else anew`(
         other: RunLoop.DescriptorSource.Trigger, beginning: Beginning
     ) throws {
-        let (first, second) = try onSimulatedTime { loop, _ in
+        let (first, second) = try inManualTime { loop, _, _ in
             let (first, second) = (Box(0), Box(0))
             let pipe = Pipe()
             let firstSource = try readSource(pipe, trigger: other) { _ in first.increment() }
@@ -57,7 +57,7 @@ import Testing
     }
 
     @Test func `the end of one edge source is no edge for the other`() throws {
-        let counts = try onSimulatedTime { loop, _ in
+        let counts = try inManualTime { loop, _, _ in
             let counts = Box([0, 0])
             let pipe = Pipe()
             let sources = try [0, 1].map { index in
@@ -77,8 +77,7 @@ import Testing
 
     @Test(arguments: [0, 1])
     func `an edge is not lost because the other source's handler changes the source's events`(order: Int) throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let sources = Box<[RunLoop.DescriptorSource]>([])
             for index in 0..<2 {
@@ -104,8 +103,7 @@ import Testing
     }
 
     @Test func `a reader and a writer with edges on one socket hear each its own, once`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
                 try RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .edge) { _, events in

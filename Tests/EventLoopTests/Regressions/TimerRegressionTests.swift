@@ -32,8 +32,7 @@ import Darwin
     }
 
     @Test func `timers that the last callout of a failed source takes out and puts back fire`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             _ = loop.run(for: .zero)
@@ -52,8 +51,7 @@ import Darwin
     }
 
     @Test func `such a timer leaves nothing behind when it is invalidated and let go of`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             _ = loop.run(for: .zero)
@@ -76,8 +74,7 @@ import Darwin
     // MARK: A mode that the owner has not seen
 
     @Test func `the owner sets the tolerance of a timer in a mode that it has not seen`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(50)) { _ in trace.add("fired@\(clock.ms)") }
             loop.add(timer)
             try plainThread { loop.add(timer, forMode: "new") }.join()
@@ -90,8 +87,7 @@ import Darwin
     }
 
     @Test func `the owner runs nested beside a timer in a mode that it has not seen`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("fired@\(clock.ms)")
                 guard loop.runDepth == 1 else { return }
@@ -112,7 +108,7 @@ import Darwin
     // MARK: Clocks
 
     @Test func `a clock that advances by itself goes on when one of its loops ends`() throws {
-        let result = try onSimulatedTime { loop, clock in
+        let result = try inManualTime { loop, clock, _ in
             let joined = Gate()
             let done = Box(false)
             let other = joinableThread { other in

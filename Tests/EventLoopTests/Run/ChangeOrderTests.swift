@@ -64,7 +64,7 @@ enum Request: CaseIterable, Sendable {
                 #expect(throws: Never.self) { try other.join() }
             }
             loop.add(observer)
-            #expect(loop.run(for: generously) == .stopped)
+            #expect(loop.run(for: patience) == .stopped)
             withExtendedLifetime(pipe) {}
             return wasWatched.value
         }
@@ -96,7 +96,7 @@ enum Request: CaseIterable, Sendable {
             loop.add(second)
             try first.send(RunLoop.PortMessage(id: 1))
             try second.send(RunLoop.PortMessage(id: 1))
-            #expect(loop.run(for: generously) == .stopped)
+            #expect(loop.run(for: patience) == .stopped)
             withExtendedLifetime(pipe) {}
             return wasWatched.value
         }

@@ -228,11 +228,11 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
             // The way out is the only reference to a token that is to be released.
             published.value = (loop, way.prepare(loop, far: .now + .seconds(1_000)))
             asleep.open()
-            return loop.run(for: generously)
+            return loop.run(for: patience)
         }
         asleep.wait()
         let (loop, empty) = published.value!
-        waitForSleep(of: loop)
+        try waitUntilAsleep(loop)
         empty()
         #expect(try thread.join() == .finished)
     }

@@ -84,7 +84,7 @@ import Testing
         let thread = joinableThread { loop in
             tokens.value = [loop.keepAlive(), loop.keepAlive()]
             ready.open()
-            return loop.run(for: generously)
+            return loop.run(for: patience)
         }
         ready.wait()
         let (first, second) = (tokens.value[0], tokens.value[1])

@@ -43,7 +43,7 @@ private func useALoop() throws {
         let other = try onFreshThread { other in
             other.addIdleSource()
             other.perform { other.stop() }
-            precondition(other.run(for: generously) == .stopped)
+            precondition(other.run(for: patience) == .stopped)
             return other
         }
         loop.atFirst(.beforeTimers) { precondition(loop.run(mode: "a", for: .milliseconds(1)) == .timedOut) }

@@ -71,7 +71,7 @@ import Testing
             loop.add(source, forMode: "running")
             loop.addCommonMode("running")
         }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         let loop = running.loop
         #expect(loop.currentMode == "running")
         #expect(loop.runDepth == 1)
@@ -206,9 +206,9 @@ import Testing
     @Test(arguments: ["source", "timer", "observer"], ["remove", "invalidate"])
     func `a loop holds an item until it is taken away:`(_ kind: String, _ way: String) throws {
         try inManualTime { loop, clock, trace in
-            let witness = Box<Witness?>(Witness { trace.add("released") })
-            let taken = makeItem(kind, in: loop, witness.value!)
-            witness.value = nil
+            let canary = Box<Canary?>(Canary { trace.add("released") })
+            let taken = makeItem(kind, in: loop, canary.value!)
+            canary.value = nil
             #expect(trace.take() == "")
             taken(way)
             #expect(trace.take() == "released")
@@ -218,11 +218,11 @@ import Testing
     @Test(arguments: ["source", "timer", "observer"])
     func `an item that is invalidated releases its handler, though somebody holds the item:`(_ kind: String) throws {
         try inManualTime { loop, clock, trace in
-            let witness = Box<Witness?>(Witness { trace.add("released") })
-            let source = RunLoop.CustomSource { [witness = witness.value!] in witness.testify() }
-            let timer = RunLoop.Timer(fireAt: .distantFuture) { [witness = witness.value!] _ in witness.testify() }
-            let observer = RunLoop.Observer(activities: .all) { [witness = witness.value!] _, _ in witness.testify() }
-            witness.value = nil
+            let canary = Box<Canary?>(Canary { trace.add("released") })
+            let source = RunLoop.CustomSource { [canary = canary.value!] in canary.touch() }
+            let timer = RunLoop.Timer(fireAt: .distantFuture) { [canary = canary.value!] _ in canary.touch() }
+            let observer = RunLoop.Observer(activities: .all) { [canary = canary.value!] _, _ in canary.touch() }
+            canary.value = nil
             loop.add(source)
             loop.add(timer)
             loop.add(observer)
@@ -242,13 +242,13 @@ import Testing
 
     @Test func `an item that invalidates itself keeps its handler until the callout has returned`() throws {
         try inManualTime { loop, clock, trace in
-            let witness = Box<Witness?>(Witness { trace.add("released") })
-            loop.addSource(signaled: true) { [witness = witness.value!] source in
+            let canary = Box<Canary?>(Canary { trace.add("released") })
+            loop.addSource(signaled: true) { [canary = canary.value!] source in
                 source.invalidate()
                 trace.add("still here")
-                witness.testify()
+                canary.touch()
             }
-            witness.value = nil
+            canary.value = nil
             #expect(loop.run() == .finished)
             #expect(trace.take() == "still here released")
         }
@@ -259,17 +259,17 @@ import Testing
     func `the handler of an item that another thread invalidates is released on the loop's:`(_ kind: String) throws {
         let threads = Box<[UInt]>([])
         let released = Gate()
-        let witness = Box<Witness?>(
-            Witness {
-                threads.value.append(currentThread())
+        let canary = Box<Canary?>(
+            Canary {
+                threads.value.append(currentThreadID())
                 released.open()
             })
         let running = RunningLoop()
-        let taken = makeItem(kind, in: running.loop, witness.value!)
-        witness.value = nil
+        let taken = makeItem(kind, in: running.loop, canary.value!)
+        canary.value = nil
         // The loop has carried out the addition: one that is still queued would be cancelled, and the handler released here.
         try running.loop.performAndWait {}
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         taken("invalidate")
         running.loop.wakeUp()
         released.wait()
@@ -278,19 +278,19 @@ import Testing
     }
 }
 
-/// Adds an item whose handler holds `witness`, and returns what takes it away; nothing but the loop holds the item.
-private func makeItem(_ kind: String, in loop: RunLoop, _ witness: Witness) -> @Sendable (String) -> Void {
+/// Adds an item whose handler holds `canary`, and returns what takes it away; nothing but the loop holds the item.
+private func makeItem(_ kind: String, in loop: RunLoop, _ canary: Canary) -> @Sendable (String) -> Void {
     switch kind {
     case "source":
-        let source = RunLoop.CustomSource { witness.testify() }
+        let source = RunLoop.CustomSource { canary.touch() }
         loop.add(source)
         return { [weak source] way in way == "remove" ? loop.remove(source!) : source!.invalidate() }
     case "timer":
-        let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in witness.testify() }
+        let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in canary.touch() }
         loop.add(timer)
         return { [weak timer] way in way == "remove" ? loop.remove(timer!) : timer!.invalidate() }
     default:
-        let observer = RunLoop.Observer(activities: .afterWaiting) { _, _ in witness.testify() }
+        let observer = RunLoop.Observer(activities: .afterWaiting) { _, _ in canary.touch() }
         loop.add(observer)
         return { [weak observer] way in way == "remove" ? loop.remove(observer!) : observer!.invalidate() }
     }

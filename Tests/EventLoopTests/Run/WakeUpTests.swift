@@ -74,12 +74,12 @@ import Testing
         let running = RunningLoop { loop in
             loop.add(RunLoop.Observer(activities: .beforeTimers) { _, _ in passes.increment() })
         }
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         for _ in 1...100 {
             let before = passes.value
             running.loop.wakeUp()
-            spin("the wake-up was lost") { passes.value > before }
-            waitForSleep(of: running.loop)
+            try waitUntil("the wake-up") { passes.value > before }
+            try waitUntilAsleep(running.loop)
         }
         #expect(try running.end() == .stopped)
     }
@@ -91,7 +91,7 @@ import Testing
         for number in 1...2_000 {
             source.signal()
             running.loop.wakeUp()
-            spin("signal \(number) was slept over") { performed.value == number }
+            try waitUntil("signal \(number)") { performed.value == number }
         }
         #expect(try running.end() == .stopped)
         #expect(performed.value == 2_000)
@@ -114,7 +114,7 @@ import Testing
 
     @Test func `isWaiting is true while the thread sleeps and false while it works`() throws {
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         let (entered, leave) = (Gate(), Gate())
         running.loop.perform {
             entered.open()
@@ -123,7 +123,7 @@ import Testing
         entered.wait()
         #expect(!running.loop.isWaiting)
         leave.open()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         try running.end()
         #expect(!running.loop.isWaiting)
     }

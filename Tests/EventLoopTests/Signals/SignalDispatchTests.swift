@@ -42,7 +42,7 @@ import Darwin
                     for number in 1...sent {
                         precondition(kill(getpid(), signal) == 0)
                         // ThreadSanitizer keeps one of each kind for a thread that is busy, and the main one, which takes most, is.
-                        if roundsDivisor > 1 { spin("a signal was lost") { told.value == number } }
+                        if roundsDivisor > 1 { try waitUntil("the signal") { told.value == number } }
                     }
                 }
                 let result = loop.run(for: patience)

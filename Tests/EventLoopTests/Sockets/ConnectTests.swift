@@ -81,8 +81,7 @@ private func connection(
         let folder = SocketFolder()
         let server = DeafListener(kind.address(in: folder))
         server.fill()
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             clock.advance(by: .seconds(3))
             let source = try connection(to: server.address, timeout: .seconds(10), trace)
             // The time begins when it is added.
@@ -103,8 +102,7 @@ private func connection(
         let server = DeafListener(kind.address(in: folder))
         server.fill()
         for mode in [RunLoop.Mode.common, RunLoop.Mode("first"), RunLoop.Mode("second")] {
-            try onSimulatedTime { loop, clock in
-                let trace = Trace()
+            try inManualTime { loop, clock, trace in
                 loop.addCommonMode(RunLoop.Mode("second"))
                 let source = try connection(to: server.address, timeout: .seconds(1), trace)
                 loop.add(source, forMode: mode)
@@ -124,8 +122,7 @@ private func connection(
     @Test func `a connection that stands when the limit is looked at is a success`() throws {
         let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0), room: 5)
         for timeout in [Duration.zero, .seconds(-5), .milliseconds(1)] {
-            try onSimulatedTime { loop, clock in
-                let trace = Trace()
+            try inManualTime { loop, clock, trace in
                 let source = try connection(to: server.address, timeout: timeout, trace)
                 loop.add(source)
                 clock.advance(by: .seconds(1))
@@ -138,8 +135,7 @@ private func connection(
 
     @Test func `what the kernel knows when the limit passes is told, also when it is an error`() throws {
         // Looking took the error from the socket, and what was told was that it was not connected (ENOTCONN).
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             let source = try connection(to: .ipv4(host: "127.0.0.1", port: 1), timeout: .seconds(1), trace)
             loop.add(source)
             // Timers come first: the limit looks at the socket before the loop does.
@@ -153,8 +149,7 @@ private func connection(
         let folder = SocketFolder()
         let server = DeafListener(.unix(path: folder.file()))
         server.fill()
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             let source = try connection(to: server.address, trace)
             loop.add(source)
             let timer = RunLoop.Timer(fireAt: .ms(2_000)) { _ in
@@ -197,7 +192,7 @@ private func connection(
     }
 
     @Test func `an outcome that the kernel does not report goes with its source to another mode`() throws {
-        try onSimulatedTime { loop, _ in
+        try inManualTime { loop, _, _ in
             let (trace, other) = (Trace(), RunLoop.Mode("other"))
             let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
             loop.add(source)
@@ -218,7 +213,7 @@ private func connection(
             let alive = loop.keepAlive()
             #expect(loop.run(for: .zero) == .timedOut)
             loop.remove(source)
-            try onSimulatedTime { loop, _ in
+            try inManualTime { loop, _, _ in
                 loop.add(source)
                 #expect(loop.run(for: .seconds(60)) == .finished)
                 #expect(trace.description == "nobody")

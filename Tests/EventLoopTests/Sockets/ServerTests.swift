@@ -75,7 +75,7 @@ private func setDescriptorLimit(_ count: UInt) {
 
     @Test func `without descriptors accepting pauses, and goes on when there are some`() async {
         await #expect(processExitsWith: .success) {
-            try onSimulatedTime { loop, clock in
+            try inManualTime { loop, clock, _ in
                 let accepted = Box<[Int64]>([])
                 let folder = SocketFolder()
                 let source = try RunLoop.SocketSource(listeningOn: .unix(path: folder.file())) { _, descriptor, _ in
@@ -107,8 +107,7 @@ private func setDescriptorLimit(_ count: UInt) {
 
     @Test func `a pause ends at once when accepting is asked for anew, and with the source`() async {
         await #expect(processExitsWith: .success) {
-            try onSimulatedTime { loop, clock in
-                let trace = Trace()
+            try inManualTime { loop, clock, trace in
                 let folder = SocketFolder()
                 let source = try listener(on: .unix(path: folder.file()), trace)
                 loop.add(source)

@@ -71,7 +71,7 @@ private func send(to thread: UInt) {
     @Test func `ends the sleep of the thread it interrupts`() throws {
         let running = RunningLoop { _ in unblockTestSignal() }
         let result = try handling(running.loop, with: stopHandler) {
-            waitForSleep(of: running.loop)
+            try waitUntilAsleep(running.loop)
             send(to: running.threadID)
             return try running.join()
         }
@@ -83,10 +83,10 @@ private func send(to thread: UInt) {
         let result = try onFreshThread { loop in
             unblockTestSignal()
             loop.addSource(signaled: true) { _ in
-                send(to: currentThread())
-                spin("the signal did not come") { handled.load(ordering: .sequentiallyConsistent) == 1 }
+                send(to: currentThreadID())
+                #expect(throws: Never.self) { try waitUntil("the signal") { handled.load(ordering: .sequentiallyConsistent) == 1 } }
             }
-            return handling(loop, with: stopHandler) { loop.run(for: generously) }
+            return handling(loop, with: stopHandler) { loop.run(for: patience) }
         }
         #expect(result == .stopped)
         #expect(errnoWasKept)
@@ -110,7 +110,7 @@ private func send(to thread: UInt) {
         let result = try handling(running.loop, with: wakeHandler) {
             for number in 1...500 {
                 send(to: running.threadID)
-                spin("signal \(number) hangs") { handled.load(ordering: .sequentiallyConsistent) >= number }
+                try waitUntil("signal \(number)") { handled.load(ordering: .sequentiallyConsistent) >= number }
             }
             return try running.end()
         }

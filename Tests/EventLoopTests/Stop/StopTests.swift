@@ -295,7 +295,7 @@ import Testing
 
     @Test func `from another thread ends a sleep`() throws {
         let running = RunningLoop()
-        waitForSleep(of: running.loop)
+        try waitUntilAsleep(running.loop)
         running.loop.stop()
         #expect(try running.join() == .stopped)
     }
@@ -326,7 +326,7 @@ import Testing
             published.value = loop
             ready.open()
             asked.wait()
-            return [loop.run(for: generously), loop.run(for: .zero)]
+            return [loop.run(for: patience), loop.run(for: .zero)]
         }
         ready.wait()
         published.value!.stop(sticky: true)
@@ -344,7 +344,7 @@ import Testing
             published.value = loop
             ready.open()
             for _ in 1...rounds {
-                guard loop.run(for: generously) == .stopped else { return false }
+                guard loop.run(for: patience) == .stopped else { return false }
                 done.increment()
             }
             return true
@@ -354,7 +354,7 @@ import Testing
         // Each may come before its run, at its start or in its sleep.
         for number in 1...rounds {
             loop.stop(sticky: true)
-            spin("stop \(number) was lost") { done.value == number }
+            try waitUntil("stop \(number)") { done.value == number }
         }
         #expect(try thread.join())
     }

@@ -60,7 +60,7 @@ import Darwin
 
     @Test func `sources that come and go on one loop leave no descriptor behind`() async {
         await #expect(processExitsWith: .success) {
-            let (before, after) = try onSimulatedTime { loop, _ in
+            let (before, after) = try inManualTime { loop, _, _ in
                 let alive = loop.keepAlive()
                 defer { alive.cancel() }
                 func useSources() throws {

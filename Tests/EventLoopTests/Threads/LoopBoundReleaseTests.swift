@@ -17,7 +17,7 @@ import Testing
             mayGoOn.wait()
         }
         entered.wait()
-        var bound: LoopBound<Canary>? = LoopBound(Canary(loop, released), to: loop)
+        var bound: LoopBound<ThreadCanary>? = LoopBound(ThreadCanary(loop, released), to: loop)
         thread.stop()
         #expect(!loop.perform {}, "the loop accepts nothing more")
         withExtendedLifetime(bound) {}
@@ -37,7 +37,7 @@ import Testing
                 entered.open()
                 mayGoOn.wait()
             })
-        var bound: LoopBound<Canary>? = LoopBound(Canary(thread.runLoop, released), to: thread.runLoop)
+        var bound: LoopBound<ThreadCanary>? = LoopBound(ThreadCanary(thread.runLoop, released), to: thread.runLoop)
         thread.stop()
         entered.wait()
         withExtendedLifetime(bound) {}
@@ -59,7 +59,7 @@ import Testing
                 }, perform: {})
             loop.add(source)
         }
-        var bound: LoopBound<Canary>? = LoopBound(Canary(thread.runLoop, released), to: thread.runLoop)
+        var bound: LoopBound<ThreadCanary>? = LoopBound(ThreadCanary(thread.runLoop, released), to: thread.runLoop)
         thread.stop()
         entered.wait()
         withExtendedLifetime(bound) {}
@@ -76,7 +76,7 @@ import Testing
             let thread = try RunLoopThread(name: "many")
             let loop = thread.runLoop
             let droppers = (0..<2).map { _ in
-                plainThread { for _ in 0..<100 { _ = LoopBound(Canary(loop, released), to: loop) } }
+                plainThread { for _ in 0..<100 { _ = LoopBound(ThreadCanary(loop, released), to: loop) } }
             }
             for dropper in droppers { try dropper.join() }
             thread.stop()
@@ -95,7 +95,7 @@ import Testing
                 mayGoOn.wait()
             })
         let loop = thread.runLoop
-        var outer: LoopBound<Chain>? = LoopBound(Chain(loop, released, LoopBound(Canary(loop, released), to: loop)), to: loop)
+        var outer: LoopBound<Chain>? = LoopBound(Chain(loop, released, LoopBound(ThreadCanary(loop, released), to: loop)), to: loop)
         thread.stop()
         entered.wait()
         withExtendedLifetime(outer) {}
@@ -107,7 +107,7 @@ import Testing
 }
 
 /// Notes whether its loop's thread releases it.
-private final class Canary {
+private final class ThreadCanary {
     private let loop: RunLoop
     private let released: Box<[Bool]>
 
@@ -121,10 +121,10 @@ private final class Canary {
 
 /// The same, and holds another bound value.
 private final class Chain {
-    private let canary: Canary
-    private let inner: LoopBound<Canary>
+    private let canary: ThreadCanary
+    private let inner: LoopBound<ThreadCanary>
 
-    init(_ loop: RunLoop, _ released: Box<[Bool]>, _ inner: LoopBound<Canary>) {
-        (canary, self.inner) = (Canary(loop, released), inner)
+    init(_ loop: RunLoop, _ released: Box<[Bool]>, _ inner: LoopBound<ThreadCanary>) {
+        (canary, self.inner) = (ThreadCanary(loop, released), inner)
     }
 }

@@ -41,8 +41,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
     @Test func `stop in a handler that interrupts a callout ends the run after the pass`() async {
         await #expect(processExitsWith: .success) {
-            let trace = try onSimulatedTime { loop, _ in
-                let trace = Trace()
+            let trace = try inManualTime { loop, _, trace in
                 trace.observe(loop)
                 install(on: loop) { _ in signalledLoop?.stop() }
                 loop.add(
@@ -60,8 +59,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
     @Test func `a sticky stop in a handler before the run ends it at once`() async {
         await #expect(processExitsWith: .success) {
-            let trace = try onSimulatedTime { loop, _ in
-                let trace = Trace()
+            let trace = try inManualTime { loop, _, trace in
                 trace.observe(loop)
                 install(on: loop) { _ in signalledLoop?.stop(sticky: true) }
                 let alive = loop.keepAlive()

@@ -16,8 +16,7 @@ import Testing
     // MARK: 1
 
     @Test func `a one-shot timer fires once, when its date is reached`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -29,8 +28,7 @@ import Testing
     }
 
     @Test func `a mode that held only a one-shot is finished in the pass that fired it`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(50))) @\(clock.ms)")
@@ -56,8 +54,7 @@ import Testing
     }
 
     @Test func `a timer that is due already goes through the wait, which does not wait`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(0)) { _ in trace.add("fire@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(50)))")
@@ -67,8 +64,7 @@ import Testing
     }
 
     @Test func `a one-shot is valid during its callout, and afterwards invalid, in no mode and without a date`() throws {
-        let states = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let states = try inManualTime { loop, _, trace in
             let describe: @Sendable (RunLoop.Timer) -> Void = { timer in
                 let modes = [RunLoop.Mode.default, "other"].filter { loop.contains(timer, forMode: $0) }
                 let date = timer.nextFire == .distantFuture ? "none" : "\(timer.nextFire.nanoseconds)"
@@ -86,8 +82,7 @@ import Testing
 
     @Test(arguments: [Duration.zero, .milliseconds(-5), .seconds(-1_000_000)])
     func `a timer with an interval of zero or less fires once`(interval: Duration) throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: interval) { _ in trace.add("fire@\(clock.ms)") }
@@ -99,8 +94,7 @@ import Testing
     }
 
     @Test func `a one-shot that is being fired keeps its mode from being empty`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10)) { _ in
                     trace.add("nested \(loop.run(for: .milliseconds(5))) @\(clock.ms)")
@@ -114,8 +108,7 @@ import Testing
     // MARK: 7
 
     @Test func `a date in the past is reported as it is, fires in the first pass, and keeps its own grid`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             clock.advance(by: .milliseconds(100))
             let timer = RunLoop.Timer(fireAt: .ms(7), interval: .milliseconds(10)) { _ in trace.add("fire@\(clock.ms)") }
             trace.add("next \(timer.nextFire.nanoseconds)")
@@ -147,7 +140,7 @@ import Testing
 
     @Test(arguments: [Duration.zero, .milliseconds(-3), .nanoseconds(1), .microseconds(99)])
     func `every less than a tenth of a millisecond counts as a tenth of a millisecond`(interval: Duration) throws {
-        let (read, gaps) = try onSimulatedTime { loop, clock in
+        let (read, gaps) = try inManualTime { loop, clock, _ in
             let times = Box<[Int64]>([])
             let timer = RunLoop.Timer.scheduled(every: interval) { timer in
                 let count = times.change { list in
@@ -165,7 +158,7 @@ import Testing
     }
 
     @Test func `a tiny positive interval of fireAt is not taken literally either`() throws {
-        let count = try onSimulatedTime { loop, _ in
+        let count = try inManualTime { loop, _, _ in
             let count = Box(0)
             loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .nanoseconds(1)) { _ in count.increment() })
             _ = loop.run(until: Instant(nanoseconds: 950_000))
@@ -190,8 +183,7 @@ import Testing
     }
 
     @Test func `a scheduled timer counts from its loop's time and stands in the default mode`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             clock.advance(by: .milliseconds(100))
             let once = RunLoop.Timer.scheduled(after: .milliseconds(15)) { _ in trace.add("once@\(clock.ms)") }
             let often = RunLoop.Timer.scheduled(every: .milliseconds(10)) { _ in trace.add("often@\(clock.ms)") }
@@ -203,8 +195,7 @@ import Testing
     }
 
     @Test func `a timer made on a loop's thread counts from that loop's time`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             clock.advance(by: .milliseconds(100))
             loop.add(RunLoop.Timer(after: .milliseconds(15)) { _ in trace.add("once@\(clock.ms)") })
             loop.add(RunLoop.Timer(every: .milliseconds(10)) { _ in trace.add("often@\(clock.ms)") })
@@ -218,8 +209,7 @@ import Testing
 
     @Test func `a timer centuries ahead fires then, not after sixteen years`() throws {
         let century: Int64 = 100 * 365 * 86_400
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: Instant(nanoseconds: 0) + .seconds(century)) { _ in
                     trace.add("fire@\(clock.now.nanoseconds / 1_000_000_000)")
@@ -232,8 +222,7 @@ import Testing
 
     @Test func `the last representable instants are dates like others`() throws {
         let last = RunLoop.Instant(nanoseconds: .max - 1)
-        let (read, trace) = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let (read, trace) = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: last, interval: .seconds(1)) { _ in trace.add("fire") }
             loop.add(timer)
             trace.add("-> \(loop.run(until: .ms(10)))")
@@ -244,8 +233,7 @@ import Testing
     }
 
     @Test func `a timer of the distant future keeps its mode alive and never fires`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .distantFuture, interval: .milliseconds(1)) { _ in trace.add("fire") })
             trace.add("-> \(loop.run(until: .ms(10)))")
@@ -255,7 +243,7 @@ import Testing
     }
 
     @Test func `a repeating timer of the distant past fires once at once, then within an interval`() throws {
-        let (first, next) = try onSimulatedTime { loop, clock in
+        let (first, next) = try inManualTime { loop, clock, _ in
             let fired = Box<[Int64]>([])
             let timer = RunLoop.Timer(fireAt: .distantPast, interval: .milliseconds(10)) { _ in
                 fired.change { $0.append(clock.now.nanoseconds) }

@@ -14,8 +14,7 @@ import Testing
     // MARK: 18
 
     @Test func `fire calls a repeating timer's handler at once and leaves its schedule alone`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             loop.add(timer)
             clock.advance(by: .milliseconds(4))
@@ -28,8 +27,7 @@ import Testing
     }
 
     @Test func `fire invalidates a one-shot`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10)) { timer in trace.add("\(clock.ms) valid \(timer.isValid);") }
             loop.add(timer)
             timer.fire()
@@ -73,8 +71,7 @@ import Testing
     // MARK: 20
 
     @Test func `invalidating a timer frees its handler, though somebody holds the timer`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             func timer(_ name: String, interval: Duration?) -> RunLoop.Timer {
                 let canary = Canary { trace.add("\(name) freed") }
                 return RunLoop.Timer(fireAt: .ms(10), interval: interval) { _ in withExtendedLifetime(canary) {} }
@@ -94,8 +91,7 @@ import Testing
     }
 
     @Test func `invalidated in its own callout, a timer frees its handler when the callout has returned`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             func makeTimer() -> RunLoop.Timer {
                 let canary = Canary { trace.add("freed") }
                 return RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
@@ -128,8 +124,7 @@ import Testing
     // MARK: 16
 
     @Test func `nothing wakes at the date of a timer that has gone, on simulated time`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -177,8 +172,7 @@ import Testing
     // MARK: 22
 
     @Test func `an on-demand timer fires once for each setting of its date, and stays valid`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("fire@\(clock.ms)") }
             loop.add(timer)
@@ -196,8 +190,7 @@ import Testing
     }
 
     @Test func `an on-demand timer without a date keeps its mode alive, and is not a next fire`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("fire") }
             func note() { trace.add(loop.nextTimerFire().map { "next \($0.nanoseconds / 1_000_000)" } ?? "none") }
@@ -215,8 +208,7 @@ import Testing
     }
 
     @Test func `an on-demand timer that sets its date in its callout fires again then`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer.onDemand { timer in
                 trace.add("\(clock.ms)")
                 if clock.ms < 30 { timer.nextFire = clock.now + .milliseconds(10) }
@@ -230,8 +222,7 @@ import Testing
     }
 
     @Test func `an on-demand timer's date can be taken back`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("timeout") }
             loop.add(timer)

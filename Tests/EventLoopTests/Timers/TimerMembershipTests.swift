@@ -14,7 +14,7 @@ import Testing
     // MARK: 8
 
     @Test func `an invalid timer is refused`() throws {
-        let outcome = try onSimulatedTime { loop, _ in
+        let outcome = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in }
             timer.invalidate()
             return "added \(loop.add(timer)), in the mode \(loop.contains(timer)), \(loop.run(until: .ms(50)))"
@@ -23,8 +23,7 @@ import Testing
     }
 
     @Test func `a timer added twice to a mode fires once a slot, and one removal takes it out`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             trace.add("\(loop.add(timer)) \(loop.add(timer));")
             trace.add("-> \(loop.run(until: .ms(25)));")
@@ -36,8 +35,7 @@ import Testing
     }
 
     @Test func `a timer in several modes fires once a slot`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
                 trace.add("\(loop.currentMode!)@\(clock.ms)")
             }
@@ -54,8 +52,7 @@ import Testing
     }
 
     @Test func `membership goes by mode`() throws {
-        let outcome = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let outcome = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(loop.currentMode!)@\(clock.ms)") }
             func note() {
                 let modes: [RunLoop.Mode] = [.default, "a", "b", "c"]
@@ -126,8 +123,7 @@ import Testing
     // MARK: 10
 
     @Test func `a firing timer is skipped by nested runs in every mode, and others fire`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let nested = Box(false)
             let outer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
                 trace.add("outer@\(clock.ms)")
@@ -147,8 +143,7 @@ import Testing
     }
 
     @Test func `a nested run in another mode holds the timers of the outer mode`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10)) { _ in
                     trace.add("begin@\(clock.ms)")
@@ -164,8 +159,7 @@ import Testing
     }
 
     @Test func `a timer whose callout ran nested goes on with its grid after the callout's end`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in

@@ -13,8 +13,7 @@ import Testing
     // MARK: 2
 
     @Test func `a repeating timer fires on its grid, once a pass`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(35)))")
@@ -24,8 +23,7 @@ import Testing
     }
 
     @Test func `the first date and the grid need not be an interval apart from the start`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(3), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(35)))")
             return trace.description
@@ -34,8 +32,7 @@ import Testing
     }
 
     @Test func `callouts that take time make no drift`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
                     trace.add("tick@\(clock.ms)")
@@ -83,8 +80,7 @@ import Testing
     // MARK: 3
 
     @Test func `a callout that takes too long drops the slots that passed`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
@@ -98,8 +94,7 @@ import Testing
     }
 
     @Test func `a callout that ends on a slot drops that slot: the next is later than the end`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
                     trace.add("tick@\(clock.ms)")
@@ -112,8 +107,7 @@ import Testing
     }
 
     @Test func `slots missed behind another item's callout make one late fire, then the grid`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let source = RunLoop.CustomSource(perform: {
                 trace.add("busy@\(clock.ms)")
                 clock.advance(by: .milliseconds(35))
@@ -128,8 +122,7 @@ import Testing
     }
 
     @Test func `slots missed while the loop did not run make one late fire, then the grid`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
             clock.advance(by: .milliseconds(35))
             trace.add("-> \(loop.run(until: .ms(55)))")
@@ -141,8 +134,7 @@ import Testing
     // MARK: 12
 
     @Test func `slots missed while another mode ran make one late fire, then the grid`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive(forMode: "other")
             defer { alive.cancel() }
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })

@@ -16,8 +16,7 @@ import Testing
     // MARK: 4
 
     @Test func `all timers that are due fire in one pass, by date, ties by insertion, whatever their order`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             func timer(_ name: String, _ date: Int64, order: Int) -> RunLoop.Timer {
                 RunLoop.Timer(fireAt: .ms(date), order: order) { _ in trace.add(name) }
@@ -37,8 +36,7 @@ import Testing
     }
 
     @Test func `timers of different dates that are not due together fire in passes of their own`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("b@\(clock.ms)") })
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("a@\(clock.ms)") })
@@ -50,8 +48,7 @@ import Testing
 
     /// Two timers are due in one pass; the first does something to the second.
     private func firstDue(does change: @escaping @Sendable (RunLoop, RunLoop.Timer) -> Void) throws -> String {
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let second = RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("second@\(clock.ms)") }
             loop.add(
@@ -105,8 +102,7 @@ import Testing
     }
 
     @Test func `a timer that has left the running mode fires when another of its modes runs`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire@\(clock.ms)") }
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -123,8 +119,7 @@ import Testing
     // MARK: 5
 
     @Test func `a timer that a timer adds fires in the next pass, even with a past date`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10)) { _ in
@@ -138,8 +133,7 @@ import Testing
     }
 
     @Test func `a timer that adds another each time does not hold the pass`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             @Sendable func addAnother(_ number: Int) {
                 loop.add(
@@ -159,8 +153,7 @@ import Testing
 
     /// A timer every 10 ms sets its next date in its first callout, at 10.
     private func redated(in callout: @escaping @Sendable (RunLoop.Timer) -> Void, until limit: Int64) throws -> String {
-        try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
@@ -181,8 +174,7 @@ import Testing
     }
 
     @Test func `a past date set in the callout means now: the timer fires again in the next pass`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let calls = Box(0)
             loop.add(
@@ -197,8 +189,7 @@ import Testing
     }
 
     @Test func `a past date set in the callout starts the grid at the present`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
                 RunLoop.Timer(fireAt: .ms(40), interval: .milliseconds(60)) { timer in
@@ -218,8 +209,7 @@ import Testing
     /// Where the date is set: before the timer is in a loop, in its loop, and by another thread.
     @Test(arguments: ["before it is added", "in its loop", "in two modes", "by another thread"])
     func `a past date set outside the callout starts the grid at the present too:`(_ place: String) throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(500), interval: .milliseconds(60)) { _ in trace.add("\(clock.ms)") }
             clock.advance(by: .milliseconds(30))
             if place != "before it is added" { loop.add(timer) }
@@ -249,8 +239,7 @@ import Testing
     }
 
     @Test func `a one-shot cannot be rescued in its callout`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let timer = RunLoop.Timer(fireAt: .ms(10)) { timer in
@@ -266,8 +255,7 @@ import Testing
     }
 
     @Test func `a date set before the timer is added is just stored`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             timer.nextFire = .ms(33)
             trace.add("next \(timer.nextFire.nanoseconds / 1_000_000);")
@@ -279,8 +267,7 @@ import Testing
     }
 
     @Test func `a waiting timer moves sooner and later, its grid with it`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let moved = RunLoop.Timer(fireAt: .ms(40), interval: .milliseconds(40)) { _ in trace.add("\(clock.ms)") }
             loop.add(moved)
             loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in moved.nextFire = .ms(13) })  // sooner: 13, then 53
@@ -292,8 +279,7 @@ import Testing
     }
 
     @Test func `a timer moved later many times wakes nobody at the dates it gave up`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let idle = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("idle@\(clock.ms)") }
             loop.add(idle)
@@ -309,8 +295,7 @@ import Testing
     }
 
     @Test func `setting the date of an invalid timer does nothing`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("fire") }
             loop.add(timer)
             timer.invalidate()
@@ -324,8 +309,7 @@ import Testing
     // MARK: 11
 
     @Test func `a timer invalidated in its own callout fires no more`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("\(clock.ms)")
                 if clock.ms == 20 { timer.invalidate() }
@@ -338,8 +322,7 @@ import Testing
     }
 
     @Test func `a timer removed in its own callout fires no more but stays valid, and can be added again`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("\(clock.ms)")
                 if clock.ms == 20 { loop.remove(timer) }
@@ -357,7 +340,7 @@ import Testing
     // MARK: 13
 
     @Test func `the next fire of the common modes is that of the timers that were added for them`() throws {
-        try onSimulatedTime { loop, _ in
+        try inManualTime { loop, _, _ in
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in })
             #expect(loop.nextTimerFire(forMode: .common) == nil)
             for date in [30, 20, 40] { loop.add(RunLoop.Timer(fireAt: .ms(Int64(date))) { _ in }, forMode: .common) }
@@ -367,8 +350,7 @@ import Testing
     }
 
     @Test func `the next fire of a mode is its earliest timer's, and none without timers`() throws {
-        let trace = try onSimulatedTime { loop, _ in
-            let trace = Trace()
+        let trace = try inManualTime { loop, _, trace in
             func note(_ mode: RunLoop.Mode) {
                 trace.add(loop.nextTimerFire(forMode: mode).map { "\($0.nanoseconds / 1_000_000)" } ?? "none")
             }
@@ -396,8 +378,7 @@ import Testing
     }
 
     @Test func `asking for the next fire does not fire what is due`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire") })
             clock.advance(by: .milliseconds(20))
             trace.add("next \(loop.nextTimerFire()!.nanoseconds / 1_000_000)")

@@ -28,8 +28,7 @@ import Testing
     }
 
     @Test func `a wake-up for another timer within the tolerance serves the tolerant one as well`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(20)) { _ in trace.add("tolerant@\(clock.ms)") })
             loop.add(RunLoop.Timer(fireAt: .ms(15)) { _ in trace.add("exact@\(clock.ms)") })
@@ -40,8 +39,7 @@ import Testing
     }
 
     @Test func `without tolerance the same two timers need two wake-ups`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("a@\(clock.ms)") })
             loop.add(RunLoop.Timer(fireAt: .ms(15)) { _ in trace.add("b@\(clock.ms)") })
@@ -52,8 +50,7 @@ import Testing
     }
 
     @Test func `a tolerant timer is never early, though a wake-up comes just before its date`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(4)) { _ in
                     trace.add(clock.ms < 10 ? "early" : clock.ms > 14 ? "late" : "in time")
@@ -66,7 +63,7 @@ import Testing
     }
 
     @Test func `tolerance moves no slot of the grid`() throws {
-        let (lateness, nexts) = try onSimulatedTime { loop, clock in
+        let (lateness, nexts) = try inManualTime { loop, clock, _ in
             let lateness = Box<[Int64]>([])
             let nexts = Box<[Int64]>([])
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10), tolerance: .milliseconds(5)) { timer in
@@ -87,8 +84,7 @@ import Testing
     }
 
     @Test func `the wake-up for the run's limit serves a tolerant timer that is due`() throws {
-        let trace = try onSimulatedTime { loop, clock in
-            let trace = Trace()
+        let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), tolerance: .seconds(10)) { _ in trace.add("fire@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(50)))")

@@ -1,0 +1,37 @@
+// What a closure captures so that a test sees what becomes of it.
+
+import Synchronization
+
+public final class Once: Sendable {
+    private let used = Atomic(false)
+    public init() {}
+    public func isFirst() -> Bool { !used.exchange(true, ordering: .relaxed) }
+}
+
+public final class Counter: Sendable {
+    private let count = Atomic(0)
+    public init() {}
+    public var value: Int { count.load(ordering: .sequentiallyConsistent) }
+    @discardableResult
+    public func increment() -> Int { count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
+}
+
+/// A value that a closure needs and that is made after it.
+public final class WeakReference<Object: AnyObject & Sendable>: Sendable {
+    private struct Holder { weak var object: Object? }
+    private let holder = Locked(Holder())
+    public init(_ object: Object? = nil) { value = object }
+    public var value: Object? {
+        get { holder.withLock { $0.object } }
+        set { holder.withLock { $0.object = newValue } }
+    }
+}
+
+/// Reports when it is released, on the thread that releases it.
+public final class Canary: Sendable {
+    private let onRelease: @Sendable () -> Void
+    public init(_ onRelease: @escaping @Sendable () -> Void = {}) { self.onRelease = onRelease }
+    deinit { onRelease() }
+    /// A use, for a closure that has to capture the canary.
+    public func touch() {}
+}
