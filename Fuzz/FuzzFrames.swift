@@ -26,21 +26,21 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
             while true {
                 let promised = decoder.hasNext()
                 guard let (frame, isCancelled) = try decoder.next() else {
-                    precondition(!promised, "hasNext promised a frame that did not come")
+                    precondition(!promised, "hasNext was true, but next returned no frame")
                     break
                 }
-                precondition(promised, "a frame came that hasNext did not know of")
+                precondition(promised, "hasNext was false, but next returned a frame")
                 precondition(frame.body.count <= longest && frame.descriptorCount <= Frame.descriptorLimit)
                 reading.frames.append(frame)
                 reading.cancelled.append(isCancelled)
             }
         } catch let error as FrameError {
             reading.error = error
-            precondition(decoder.heldBytes == 0, "what is wrong is not kept")
+            precondition(decoder.heldBytes == 0, "the decoder holds bytes after an error")
         } catch {
-            preconditionFailure("another error")
+            preconditionFailure("unexpected error: \(error)")
         }
-        precondition(decoder.heldBytes <= Frame.headerSize + longest + Frame.sealSize, "more is kept than one frame")
+        precondition(decoder.heldBytes <= Frame.headerSize + longest + Frame.sealSize, "the decoder holds more than one frame")
     }
     reading.rest = decoder.heldBytes
     return reading
@@ -70,7 +70,7 @@ public func fuzzOne(_ start: UnsafeRawPointer, _ count: Int) -> CInt {
     var whole = read(bytes, inPiecesOf: max(bytes.count, 1))
     // A whole input may contain more than one frame at a time; the delivered frames are the same.
     if whole.error == nil { precondition(whole.rest == inPieces.rest) } else { whole.rest = inPieces.rest }
-    precondition(whole == inPieces, "frames depend on how their bytes come")
+    precondition(whole == inPieces, "the frames depend on how their bytes are split")
     check(whole, against: bytes)
     return 0
 }

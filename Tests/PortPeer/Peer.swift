@@ -1,5 +1,5 @@
-// The other process of the tests of named ports. What it is to do stands in its arguments; it says each thing on a line of its own, and ends
-// when its standard input does.
+// The second process of the tests of named ports. Its arguments are a command. It writes its results to standard output, one per line, and
+// exits when its standard input is closed.
 
 import EventLoop
 
@@ -32,14 +32,14 @@ struct Peer {
         }
     }
 
-    /// A port that answers by the id of the request.
+    /// Serves a port whose replies depend on the id of the request.
     private static func serve(_ name: String, descriptors: Int? = nil) throws {
         let loop = RunLoop.current
         let port = try RunLoop.LocalMessagePort(name: name, descriptorHandler: answer)
         let end = try RunLoop.DescriptorSource(descriptor: STDIN_FILENO, events: .read) { _, _ in loop.stop() }
         loop.add(port)
         loop.add(end)
-        // Its bases and all that is made once.
+        // Creates the bases and everything else that exists once.
         _ = loop.run(for: .zero)
         if let descriptors { lowerLimit(by: descriptors) }
         say("ready")
@@ -81,7 +81,7 @@ struct Peer {
         return Array(flags.utf8)
     }
 
-    /// How often the loop goes round in a time in which it has nothing to do but what the port makes it do.
+    /// Counts the passes of the loop during a time in which only the port needs any.
     private static func passesOfAQuietTime() -> UInt64 {
         let loop = RunLoop.current
         let before = loop.statistics.passes
@@ -92,11 +92,11 @@ struct Peer {
 
     private static func openDescriptors() -> Int { (0..<1_024).count { fcntl(Int32($0), F_GETFD) >= 0 } }
 
-    /// From now on the process can make so many descriptors more.
+    /// Limits the process to `count` further descriptors.
     private static func lowerLimit(by count: Int) {
         var highest = 0
         for number in 0..<1_024 where fcntl(Int32(number), F_GETFD) >= 0 { highest = number }
-        // What is free below counts too.
+        // Free numbers below the highest one count too.
         let free = (0...highest).count { fcntl(Int32($0), F_GETFD) < 0 }
         var limit = rlimit()
         limit.rlim_cur = rlim_t(highest + 1 + count - free)
@@ -108,7 +108,7 @@ struct Peer {
         #endif
     }
 
-    /// Tries to get the name, and keeps it until it is told to end.
+    /// Tries to take the name, and keeps it until the next line of input.
     private static func take(_ name: String) {
         say("here")
         _ = readLine()
@@ -128,14 +128,14 @@ struct Peer {
         say(reply.map { String(decoding: $0, as: UTF8.self) } ?? "nil")
     }
 
-    /// Asks, and waits to be killed.
+    /// Sends a request that gets no reply, and waits to be killed.
     private static func hang(_ name: String) throws {
         let remote = try RunLoop.RemoteMessagePort(name: name)
         say("asking")
         _ = try remote.request(id: 2, sendTimeout: .seconds(300), replyTimeout: .seconds(300))
     }
 
-    /// Connects many times, keeps as many as it can, and sends half a frame on each.
+    /// Connects many times, and keeps up to 700 connections.
     private static func crowd(_ name: String, _ count: Int) throws {
         var kept: [RunLoop.RemoteMessagePort] = []
         for number in 0..<count {
@@ -147,7 +147,7 @@ struct Peer {
         _ = readLine()
     }
 
-    /// Sends frames of 16 MiB that lack their last byte, each on a connection of its own, without the library's manners.
+    /// Sends frames of 16 MiB without their last byte, each on a connection of its own, through plain sockets.
     private static func hog(_ name: String, _ count: Int) {
         let path = String(cString: getenv("EVENTLOOP_PORT_DIRECTORY")) + "/" + name
         var address = sockaddr_un()
@@ -163,7 +163,7 @@ struct Peer {
             }
             if code != 0 { say("connect: errno \(errno)") }
             var sent = 0
-            while sent < bytes.count {  // ends: the port reads, or has closed
+            while sent < bytes.count {  // ends: the port reads everything, or closes the connection
                 let written = bytes[sent...].withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
                 if written < 0 { break }
                 sent += written

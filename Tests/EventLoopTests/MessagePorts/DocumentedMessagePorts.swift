@@ -16,7 +16,7 @@ import Darwin
 
 private let checkin: Int32 = 100
 
-/// What the main thread knows of its workers. Touched on its thread only.
+/// The main thread's connections to its workers. Touched only on its thread.
 private final class Workers {
     var ports: [RunLoop.RemoteMessagePort] = []
 }

@@ -1,5 +1,6 @@
 // Rules proved here (semantics 17.15):
-//  - The lock of the ports' directory goes with the process that took it, also while a child of fork that it made meanwhile lives on.
+//  - The lock of the ports' directory is released when its process ends, even if a child that it forked meanwhile lives on.
+//  - A forked child can have its own ports, and does not affect those of the parent.
 
 #if os(Linux)
 
@@ -10,13 +11,13 @@ import Testing
 @testable import EventLoop
 
 @Suite(.bounded) struct ForkedPortTests {
-    @Test func `the lock of a process that was killed is free, though a child that it forked then lives on`() async {
+    @Test func `the lock of a killed process is free, even if its forked child lives on`() async {
         await #expect(processExitsWith: .success) {
             let path = makeTemporaryDirectory()
             defer { removeFlatDirectory(path) }
             let directory = try PortDirectory(PortDirectory.Candidate(path: path, parentIsOurs: false), making: true)
-            let (life, news) = (Pipe(), Pipe())
-            for pipe in [life, news] { #expect(fcntl(pipe.readEnd, F_SETFL, 0) == 0) }
+            let (endOfTest, childIsReady) = (Pipe(), Pipe())
+            for pipe in [endOfTest, childIsReady] { #expect(fcntl(pipe.readEnd, F_SETFL, 0) == 0) }
             let process = systemFork()
             if process == 0 {
                 killLater(seconds: 600)
@@ -24,11 +25,11 @@ import Testing
                 let child = systemFork()
                 if child == 0 {
                     killLater(seconds: 600)
-                    news.write("+")
-                    // Until the test has ended.
-                    close(life.writeEnd)
+                    childIsReady.write("+")
+                    // Waits until the test has ended.
+                    close(endOfTest.writeEnd)
                     var byte: UInt8 = 0
-                    _exit(read(life.readEnd, &byte, 1) == 0 ? 0 : 1)
+                    _exit(read(endOfTest.readEnd, &byte, 1) == 0 ? 0 : 1)
                 }
                 withExtendedLifetime(lock) { _ = kill(getpid(), SIGKILL) }
                 _exit(1)
@@ -36,15 +37,14 @@ import Testing
             var status: Int32 = 0
             while waitpid(process, &status, 0) < 0 && errno == EINTR {}
             #expect(status & 0x7f == SIGKILL)
-            // The child is there.
             var byte: UInt8 = 0
-            #expect(read(news.readEnd, &byte, 1) == 1)
+            #expect(read(childIsReady.readEnd, &byte, 1) == 1)
             #expect(throws: Never.self) { try directory.lock() }
-            close(life.writeEnd)
+            close(endOfTest.writeEnd)
         }
     }
 
-    @Test func `a port in a child leaves the parent's alone, and has an engine of its own`() async {
+    @Test func `a port in a forked child does not affect the parent's, and has its own engine`() async {
         await #expect(processExitsWith: .success) {
             let served = try ServedPort { _, _, data in data }
             let remote = try RunLoop.RemoteMessagePort(name: served.name)

@@ -1,7 +1,7 @@
 // Rules proved here, of the pure decoder (docs/message-ports.md, the wire format):
-//  - Frames come out as they were put in, however their bytes were cut; nothing is handed out early, and nothing kept but a begun frame.
-//  - What is wrong is found as soon as it can be seen, and said again at every further call.
-//  - A length that is only announced takes no memory.
+//  - Frames are decoded however their bytes are split. None is returned early, and only an incomplete frame is kept.
+//  - An invalid byte is detected at once, and reported again by every further call.
+//  - A length that is only announced uses no memory.
 
 import EventLoopTestSupport
 import Testing
@@ -25,7 +25,7 @@ import Testing
     ]
 
     @Test(arguments: [1, 2, 3, 7, 19, 20, 21, 22, 100, 10_000])
-    func `frames come out as they went in, however they are cut`(size: Int) throws {
+    func `frames are decoded however their bytes are split`(size: Int) throws {
         let all = Self.frames.flatMap { bytes(of: $0) }
         var decoder = FrameDecoder(maximumLength: 1_000)
         var found: [Frame] = []
@@ -45,14 +45,14 @@ import Testing
         #expect(!decoder.isInsideFrame)
     }
 
-    @Test func `a frame that was given up has no body, and the next one is read`() throws {
+    @Test func `a cancelled frame has no body, and the next one is decoded`() throws {
         var decoder = FrameDecoder(maximumLength: 100)
         let first = Frame(kind: .request, descriptorCount: 2, conversation: 5, id: 1, body: [1, 2, 3])
         let second = Frame(kind: .request, conversation: 6, id: 2, body: [4])
         (bytes(of: first, seal: Frame.cancelled) + bytes(of: second)).withUnsafeBytes { decoder.append($0) }
         let found = try decoder.next()
-        let given = try #require(found)
-        #expect(given.isCancelled && given.frame.body.isEmpty && given.frame.descriptorCount == 2)
+        let cancelled = try #require(found)
+        #expect(cancelled.isCancelled && cancelled.frame.body.isEmpty && cancelled.frame.descriptorCount == 2)
         let afterwards = try decoder.next()
         let next = try #require(afterwards)
         #expect(next.frame == second && !next.isCancelled)
@@ -71,7 +71,7 @@ import Testing
         ([0xE7, 1, 5, 0, 7] + [UInt8](repeating: 0, count: 15), .badLength(7)),
         ([0xE7, 1, 1, 0] + [UInt8](repeating: 0, count: 16) + [2], .badSeal(2)),
     ])
-    func `what is wrong is found at its last byte and not forgotten`(bytes: [UInt8], error: FrameError) throws {
+    func `an error is detected at the first wrong byte and reported again`(bytes: [UInt8], error: FrameError) throws {
         var decoder = FrameDecoder(maximumLength: 100)
         if error != .badVersion(0) {
             bytes.dropLast().withUnsafeBytes { decoder.append($0) }
@@ -90,7 +90,7 @@ import Testing
         #expect(!error.sentence.isEmpty)
     }
 
-    @Test func `descriptors are announced by the header`() throws {
+    @Test func `the header announces descriptors`() throws {
         var decoder = FrameDecoder(maximumLength: 100)
         let all = bytes(of: Frame(kind: .message, descriptorCount: 3, conversation: 0, id: 0, body: [1]))
         all[..<19].withUnsafeBytes { decoder.append($0) }
@@ -101,7 +101,7 @@ import Testing
         #expect(announced == 3)
     }
 
-    @Test func `a header is twenty bytes, and says what the page says`() {
+    @Test func `a header has twenty bytes in the documented layout`() {
         let header = Frame.header(.reply, descriptors: 5, length: 0x0403_0201, conversation: 0x0807_0605_0403_0201, id: 0x0403_0201)
         #expect(header.withBytes { Array($0) } == [0xE7, 1, 3, 5, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4])
     }

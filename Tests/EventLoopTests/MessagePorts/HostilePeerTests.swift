@@ -1,8 +1,8 @@
-// Rules proved here: whatever a process of the same user sends, or does not, costs it its connection at most. Each test has a client that is
-// served before, during and after.
-//  - Garbage, another version, unknown kinds, lengths that are too long, frames that only a server sends.
-//  - Half a frame and then silence; a frame a byte at a time; ten thousand connections; replies that nobody reads.
-//  - Descriptors that no frame announced, and frames whose descriptors did not come: closed.
+// Rules proved here: a hostile process of the same user loses its connection at most, and costs others nothing. In each test an honest
+// client is served before, during and after the attack.
+//  - Garbage, another version, unknown kinds, lengths that are too long, and frames that only servers send.
+//  - Half a frame followed by silence, a frame sent byte by byte, ten thousand connections, and replies that nobody reads.
+//  - Descriptors that no frame announces are closed. A frame whose descriptors do not arrive ends the connection.
 
 #if os(Linux)
 
@@ -32,13 +32,13 @@ import Testing
         ("a length that is one too long", rawFrame(length: (16 << 20) + 1)),
         ("a reply", rawFrame(3, length: 0, body: [1])),
         ("an empty reply", rawFrame(4, length: 0, body: [1])),
-        ("an empty reply that is none", rawFrame(4, length: 1)),
+        ("an empty reply with a body", rawFrame(4, length: 1)),
         ("a bad seal", rawFrame(length: 1, body: [0, 7])),
         ("too many descriptors", rawFrame(descriptors: 65, length: 0, body: [1])),
-        ("descriptors that do not come", rawFrame(descriptors: 1, length: 0, body: [1])),
-        ("descriptors that do not come with half a frame", rawFrame(descriptors: 1, length: 100)),
+        ("descriptors that do not arrive", rawFrame(descriptors: 1, length: 0, body: [1])),
+        ("descriptors that do not arrive with half a frame", rawFrame(descriptors: 1, length: 100)),
     ])
-    func `bytes that are no frame cost the connection`(what: String, bytes: [UInt8]) throws {
+    func `a client that sends an invalid frame loses its connection`(what: String, bytes: [UInt8]) throws {
         try withPort { name in
             let hostile = try RawClient(name)
             hostile.send(bytes)
@@ -46,7 +46,7 @@ import Testing
         }
     }
 
-    @Test func `half a frame and silence keep nobody else waiting`() throws {
+    @Test func `half a frame followed by silence keeps nobody else waiting`() throws {
         try withPort { name in
             let silent = try (0..<50).map { _ in try RawClient(name) }
             for (index, client) in silent.enumerated() {
@@ -56,20 +56,20 @@ import Testing
         }
     }
 
-    @Test func `what one process makes the port keep costs no other process its connection`() throws {
+    @Test func `memory that one process uses costs no other process its connection`() throws {
         let served = try ServedPort { _, _, data in data }
-        // The longest of all half frames to stand still, and it is a small one.
+        // This incomplete frame is small, and stalls for longer than all others.
         let slow = try RawClient(served.name)
         slow.send(rawFrame(length: 3, body: [7]))
-        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "heard") == "heard")
-        // The first has all that one process may have, the second what is left.
+        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "small") == "small")
+        // The first process has all the memory that one may have, the second has the rest.
         let hogs = try ["3", "1"].map { count in
             let hog = try PeerProcess("hog", served.name, count)
             #expect(hog.line() == "full")
             return hog
         }
-        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "heard") == "heard")
-        // There is no room for this one until those have stood still for too long.
+        #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(1, "small") == "small")
+        // There is no memory for this one until the others have stalled for too long.
         let large = [UInt8](repeating: 1, count: 16 << 20)
         let honest = try RunLoop.RemoteMessagePort(name: served.name)
         #expect(try honest.request(id: 1, data: large, sendTimeout: patience, replyTimeout: patience)?.count == large.count)
@@ -81,14 +81,14 @@ import Testing
         try served.end()
     }
 
-    @Test(.enabled(if: geteuid() == 0, "only root can be somebody else"))
-    func `another user who gets as far as the socket is closed unread`() async {
+    @Test(.enabled(if: geteuid() == 0, "only root can act as another user"))
+    func `another user's connection is closed before it is read`() async {
         await #expect(processExitsWith: .success) {
-            // Somebody has opened the doors: what is left is whose process it is.
+            // With these rights anybody can connect, so only the check of the peer's user remains.
             let (name, directory) = (freshName(), portDirectory)
-            let heard = Box(0)
+            let handled = Box(0)
             let served = try ServedPort(name) { _, _, data in
-                heard.increment()
+                handled.increment()
                 return data
             }
             let path = "\(directory)/\(try PortName(name).fileName)"
@@ -110,14 +110,14 @@ import Testing
                 return recv(descriptor, &byte, 1, 0) > 0 ? 3 : 0
             }
             #expect(end.status == 0, "\(end)")
-            #expect(heard.value == 0)
+            #expect(handled.value == 0)
             #expect(chmod(directory, 0o700) == 0)
             try served.end()
-            exit(end.status == 0 && heard.value == 0 ? 0 : 1)
+            exit(end.status == 0 && handled.value == 0 ? 0 : 1)
         }
     }
 
-    @Test func `a frame that comes a byte at a time is a frame`() throws {
+    @Test func `a frame that is sent byte by byte arrives`() throws {
         try withPort { name in
             let slow = try RawClient(name)
             for byte in rawFrame(length: 3, body: [7, 8, 9, 1]) { slow.send([byte]) }
@@ -127,18 +127,18 @@ import Testing
         }
     }
 
-    @Test func `replies that nobody reads are kept back, and bounded`() throws {
+    @Test func `unread replies are bounded`() throws {
         try withPort { name in
-            let deaf = try RawClient(name)
-            // Each asks for a mebibyte: the port keeps one reply, and reads no more of this client.
+            let silent = try RawClient(name)
+            // Each request has a reply of one mebibyte. The port holds one reply and stops reading this client.
             var sent = 0
-            while sent < 100_000, deaf.send(rawFrame(length: 0, id: 2, body: [1])) { sent += 1 }  // ends: the port stops reading
+            while sent < 100_000, silent.send(rawFrame(length: 0, id: 2, body: [1])) { sent += 1 }  // ends: the port stops reading
             #expect(sent < 100_000)
             #expect(try RunLoop.RemoteMessagePort(name: name).ask(1, "meanwhile") == "meanwhile")
         }
     }
 
-    @Test func `ten thousand connections drive out their own`() throws {
+    @Test func `ten thousand connections of one process evict only each other`() throws {
         try withPort { name in
             let crowd = try PeerProcess("crowd", name, "10000")
             #expect(crowd.line() == "half")
@@ -148,7 +148,7 @@ import Testing
         }
     }
 
-    @Test func `descriptors that no frame announced are closed, with the connection`() throws {
+    @Test func `descriptors that no frame announces are closed, and so is the connection`() throws {
         try withPort { name in
             for bytes in [rawFrame(length: 0, body: [1]), rawFrame(length: 5), [0xE7]] {
                 let hostile = try RawClient(name)
@@ -156,14 +156,14 @@ import Testing
                 #expect(closeOnExecPipe(&ends))
                 sendRaw(hostile.descriptor, bytes, ends[1])
                 if bytes.count == 1 {
-                    // One byte of a frame that will never be whole, and the end.
+                    // The first byte of a frame, and then the end.
                     close(ends[1])
                     shutdown(hostile.descriptor, Int32(SHUT_RDWR))
                 } else {
                     close(ends[1])
                     #expect(hostile.isClosedByPort())
                 }
-                // At the end of file nobody has the other end of the pipe.
+                // The end of file shows that no copy of the other end is open.
                 var byte: UInt8 = 0
                 #expect(read(ends[0], &byte, 1) == 0)
                 close(ends[0])

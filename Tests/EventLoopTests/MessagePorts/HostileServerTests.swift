@@ -1,6 +1,6 @@
-// Rules proved here, of a client whose server does not play by the rules, for requests that block, run a loop or suspend a task:
-//  - What no port sends ends the connection, with an error that says so, and one call of `onInvalidation`.
-//  - Replies that nobody asked for, or asked for twice, are dropped, and what was asked for arrives.
+// Rules proved here, of a client with a hostile server, for requests that block, run a loop or suspend a task:
+//  - Bytes that no port sends end the connection, with a suitable error and one call of `onInvalidation`.
+//  - Unsolicited and duplicate replies are dropped, and the expected ones arrive.
 
 #if os(Linux)
 
@@ -11,7 +11,7 @@ import Testing
 @testable import EventLoop
 
 @Suite(.bounded) struct HostileServerTests {
-    private func ask(
+    private func request(
         _ remote: RunLoop.RemoteMessagePort, _ way: TwoProcessTests.Way, _ id: Int32 = 1
     ) async throws -> [UInt8]? {
         switch way {
@@ -22,8 +22,8 @@ import Testing
         }
     }
 
-    enum Wrong: String, CaseIterable, Sendable {
-        case garbage, request, message, otherVersion, tooLong, refusalOfNoKind, badSeal, half, nothing
+    enum Violation: String, CaseIterable, Sendable {
+        case garbage, request, message, otherVersion, tooLong, unknownRefusal, badSeal, half, nothing
 
         var bytes: [UInt8]? {
             switch self {
@@ -32,7 +32,7 @@ import Testing
             case .message: rawFrame(1, length: 0, body: [1])
             case .otherVersion: rawFrame(3, version: 2, length: 0, body: [1])
             case .tooLong: rawFrame(3, length: 101)
-            case .refusalOfNoKind: rawFrame(5, length: 8, id: 9, body: [UInt8](repeating: 255, count: 8) + [1])
+            case .unknownRefusal: rawFrame(5, length: 8, id: 9, body: [UInt8](repeating: 255, count: 8) + [1])
             case .badSeal: rawFrame(3, length: 0, body: [7])
             case .half: rawFrame(3, length: 50, body: [1, 2, 3])
             case .nothing: nil
@@ -40,20 +40,20 @@ import Testing
         }
     }
 
-    @Test(arguments: Wrong.allCases, TwoProcessTests.Way.allCases)
-    func `what no port sends ends the connection, once`(wrong: Wrong, way: TwoProcessTests.Way) async throws {
-        let server = try RawServer { frame in frame.id == 2 ? nil : wrong.bytes }
+    @Test(arguments: Violation.allCases, TwoProcessTests.Way.allCases)
+    func `bytes that no port sends end the connection once`(violation: Violation, way: TwoProcessTests.Way) async throws {
+        let server = try RawServer { frame in frame.id == 2 ? nil : violation.bytes }
         let remote = try RunLoop.RemoteMessagePort(name: server.name, maximumMessageSize: 100)
-        let (told, ended) = (Box(0), EventLoopTestSupport.Gate())
+        let (notifications, ended) = (Box(0), EventLoopTestSupport.Gate())
         remote.onInvalidation {
-            told.increment()
+            notifications.increment()
             ended.open()
         }
-        // Half a frame is not wrong until the connection ends.
-        if wrong == .half { try remote.send(id: 1, timeout: .zero) }
+        // Half a frame is no violation until the connection ends.
+        if violation == .half { try remote.send(id: 1, timeout: .zero) }
         var error: RunLoop.PortError?
-        do { _ = try await ask(remote, way, wrong == .half ? 2 : 1) } catch let found as RunLoop.PortError { error = found }
-        switch wrong {
+        do { _ = try await request(remote, way, violation == .half ? 2 : 1) } catch let found as RunLoop.PortError { error = found }
+        switch violation {
         case .half, .nothing: #expect(error == .becameInvalid)
         default:
             if case .protocolViolation = error {} else { Issue.record("\(String(describing: error))") }
@@ -62,22 +62,24 @@ import Testing
         #expect(!remote.isValid)
         #expect(throws: RunLoop.PortError.invalidPort) { try remote.send(id: 1, timeout: .zero) }
         remote.invalidate()
-        #expect(told.value == 1)
+        #expect(notifications.value == 1)
         try server.end()
     }
 
     @Test(arguments: TwoProcessTests.Way.allCases)
-    func `replies that nobody asked for are dropped, and what was asked for arrives`(way: TwoProcessTests.Way) async throws {
+    func `unsolicited replies are dropped, and the expected ones arrive`(way: TwoProcessTests.Way) async throws {
         let server = try RawServer { frame in
-            let right = rawFrame(3, length: 1, conversation: frame.conversation, body: [UInt8(frame.id), 1])
-            // To a message that wants none, to nobody; and the right one twice.
-            let wrong = [0, frame.conversation + 1_000, 1 << 63, .max].flatMap { rawFrame(3, length: 1, conversation: $0, body: [99, 1]) }
-            return frame.kind == .message ? wrong : wrong + right + right + wrong
+            let expected = rawFrame(3, length: 1, conversation: frame.conversation, body: [UInt8(frame.id), 1])
+            // Replies to a one-way message and to unknown conversations, and the expected one twice.
+            let unsolicited = [0, frame.conversation + 1_000, 1 << 63, .max].flatMap {
+                rawFrame(3, length: 1, conversation: $0, body: [99, 1])
+            }
+            return frame.kind == .message ? unsolicited : unsolicited + expected + expected + unsolicited
         }
         let remote = try RunLoop.RemoteMessagePort(name: server.name)
         for id in Int32(1)...20 {
             try remote.send(id: id, timeout: patience)
-            let reply = try await ask(remote, way, id)
+            let reply = try await request(remote, way, id)
             #expect(reply == [UInt8(id)])
         }
         #expect(remote.isValid)
@@ -86,22 +88,22 @@ import Testing
     }
 
     @Test(arguments: 0..<9, TwoProcessTests.Way.allCases)
-    func `a reply that is too large for any limit is refused in words`(limit: Int, way: TwoProcessTests.Way) async throws {
+    func `a reply above any limit is refused with its size`(limit: Int, way: TwoProcessTests.Way) async throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name, maximumMessageSize: limit) { _, _, _ in [UInt8](repeating: 1, count: 100) }
         let running = RunningLoop { $0.add(port) }
         let remote = try RunLoop.RemoteMessagePort(name: name, maximumMessageSize: limit)
         var error: RunLoop.PortError?
-        do { _ = try await ask(remote, way) } catch let found as RunLoop.PortError { error = found }
+        do { _ = try await request(remote, way) } catch let found as RunLoop.PortError { error = found }
         #expect(error == .messageTooLarge(100))
         #expect(remote.isValid)
         port.invalidate()
         _ = try await elsewhere { try running.end() }
     }
 
-    @Test func `late replies and false ones do not keep the engine from reading what is still to come`() async throws {
+    @Test func `late and unsolicited replies do not keep the engine from reading later ones`() async throws {
         let server = try RawServer { frame in
-            // The first is never answered; the second gets a false reply in front of its own.
+            // The first request gets no reply. The second gets an unsolicited reply before its own.
             frame.id == 1
                 ? []
                 : rawFrame(3, length: 0, conversation: 77, body: [1]) + rawFrame(4, length: 0, conversation: frame.conversation, body: [1])
@@ -109,7 +111,7 @@ import Testing
         let remote = try RunLoop.RemoteMessagePort(name: server.name)
         for way in TwoProcessTests.Way.allCases {
             #expect(throws: RunLoop.PortError.replyTimedOut) { try remote.request(id: 1, sendTimeout: patience, replyTimeout: .zero) }
-            let reply = try await ask(remote, way, 2)
+            let reply = try await request(remote, way, 2)
             #expect(reply == nil)
         }
         remote.invalidate()

@@ -1,9 +1,10 @@
 // Rules proved here (semantics 17), within one process:
-//  - A message arrives once, in the order of sending, one for each call of the handler; a request gets the handler's value, nil or empty as it was.
-//  - A port serves in its modes only; what comes meanwhile waits. A call counts as a handled source.
-//  - A request to a port of the same thread works if the port is in the reply mode, and else times out.
-//  - A late reply is dropped; requests of many threads on one connection get their own replies.
-//  - An invalid port of either kind says so at once, to both sides.
+//  - Each message arrives once, in the order of sending, in a handler call of its own. A request gets the handler's value as its reply, and
+//    nil and empty stay different.
+//  - A port serves only in its modes; messages that arrive meanwhile wait. Each handler call counts as a handled source.
+//  - A request to a port of the same thread gets its reply if the port is in the reply mode, and otherwise times out.
+//  - A late reply is dropped. Requests of several threads on one connection get their own replies.
+//  - When either end becomes invalid, both ends learn it at once.
 
 import EventLoop
 import EventLoopTestSupport
@@ -19,7 +20,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `no reply and an empty reply can be told apart`() throws {
+    @Test func `a reply of nil and an empty reply are different`() throws {
         let served = try ServedPort { _, id, _ in id == 0 ? nil : [] }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         #expect(try remote.ask(0) == nil)
@@ -27,21 +28,21 @@ import Testing
         try served.end()
     }
 
-    @Test func `one-way messages arrive in order, one for each call`() throws {
-        let heard = Box<[Int32]>([])
+    @Test func `one-way messages arrive in order, one per handler call`() throws {
+        let handled = Box<[Int32]>([])
         let served = try ServedPort { _, id, _ in
-            heard.change { $0.append(id) }
+            handled.change { $0.append(id) }
             return [1, 2, 3]
         }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         for id in 0..<1_000 { try remote.send(id: Int32(id), timeout: patience) }
         #expect(try remote.ask(1_000) != nil)
-        #expect(heard.value == Array(0...1_000))
+        #expect(handled.value == Array(0...1_000))
         try served.end()
     }
 
     @Test(arguments: [0, 1, 100, 65_514, 65_515, 65_516, 300_000, 16 << 20])
-    func `a message of any size arrives whole, both ways`(size: Int) throws {
+    func `messages and replies of any size arrive complete`(size: Int) throws {
         let served = try ServedPort { _, _, data in data.reversed() }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let data = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
@@ -50,7 +51,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `a port serves in its modes only, and what came meanwhile waits`() throws {
+    @Test func `a port serves only in its modes, and messages that arrive meanwhile wait`() throws {
         let trace = Trace()
         let name = freshName()
         try onFreshThread { loop in
@@ -64,7 +65,7 @@ import Testing
             for id in 1...3 { try remote.send(id: Int32(id), timeout: .zero) }
             #expect(loop.run(for: .zero) == .timedOut)
             trace.add("|")
-            // One for each run that returns after a source: each is a handled one.
+            // Each message ends one of these runs, because its handler call counts as a handled source.
             while loop.run(mode: "ports", for: .zero, returnAfterSourceHandled: true) == .handledSource { trace.add(";") }
             port.invalidate()
             #expect(loop.run(mode: "ports", for: .zero) == .finished)
@@ -72,12 +73,12 @@ import Testing
         #expect(trace.description == "| 1 ; 2 ; 3 ;")
     }
 
-    @Test func `a port in several modes hears each message once`() throws {
-        let heard = Counter()
+    @Test func `a port in several modes handles each message once`() throws {
+        let handled = Counter()
         let name = freshName()
         try onFreshThread { loop in
             let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in
-                heard.increment()
+                handled.increment()
                 return nil
             }
             loop.add(port)
@@ -89,10 +90,10 @@ import Testing
             }
             port.invalidate()
         }
-        #expect(heard.value == 3)
+        #expect(handled.value == 3)
     }
 
-    @Test func `a port of the same thread answers when it is in the reply mode`() throws {
+    @Test func `a port of the same thread replies if it is in the reply mode`() throws {
         let name = freshName()
         try onFreshThread { loop in
             let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
@@ -100,14 +101,14 @@ import Testing
             let remote = try RunLoop.RemoteMessagePort(name: name)
             #expect(
                 try remote.request(id: 1, data: [5], sendTimeout: .zero, replyTimeout: patience, replyMode: "replies") == [5])
-            // The reply source has left the mode; the port alone is in it.
+            // The source that waited for the reply has been removed, so the mode is empty without the port.
             loop.remove(port, forMode: "replies")
             #expect(loop.run(mode: "replies", for: .zero) == .finished)
             port.invalidate()
         }
     }
 
-    @Test func `a port of the same thread answers a message that the kernel has no room for`() throws {
+    @Test func `a port of the same thread replies to a message that is too large for the kernel's buffer`() throws {
         let name = freshName()
         try onFreshThread { loop in
             let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
@@ -120,7 +121,7 @@ import Testing
         }
     }
 
-    @Test func `two loops that ask each other for much at the same time both have their replies`() throws {
+    @Test func `two loops that send each other large requests at the same time both get their replies`() throws {
         let names = [freshName(), freshName()]
         let data = [UInt8](repeating: 5, count: 4 << 20)
         let ready = [Gate(), Gate()]
@@ -128,7 +129,7 @@ import Testing
         let ports = try names.map { try RunLoop.LocalMessagePort(name: $0) { _, _, data in data } }
         let threads = try (0..<2).map { index in
             try RunLoopThread(
-                name: "asks",
+                name: "requester",
                 setup: { loop in
                     loop.add(ports[index])
                     loop.add(ports[index], forMode: "replies")
@@ -150,12 +151,12 @@ import Testing
         }
     }
 
-    @Test func `a request that runs its loop is not sent when there is no room in time`() throws {
+    @Test func `a request that runs its loop is not sent if there is no room before its timeout`() throws {
         let name = freshName()
-        let heard = Box<[Int32]>([])
+        let handled = Box<[Int32]>([])
         try onFreshThread { loop in
             let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
-                heard.change { $0.append(id) }
+                handled.change { $0.append(id) }
                 return nil
             }
             let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -169,10 +170,10 @@ import Testing
             #expect(try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience, replyMode: "replies") == nil)
             port.invalidate()
         }
-        #expect(heard.value == [2])
+        #expect(handled.value == [2])
     }
 
-    @Test func `a port of the same thread in another mode does not answer in time, and its late reply is dropped`() throws {
+    @Test func `a port of the same thread in another mode does not reply in time, and its late reply is dropped`() throws {
         let name = freshName()
         try onFreshThread { loop in
             let port = try RunLoop.LocalMessagePort(name: name) { _, id, data in id == 1 ? [9] : data }
@@ -189,7 +190,7 @@ import Testing
         }
     }
 
-    @Test func `a stop in the reply mode ends an inner round only`() throws {
+    @Test func `a stop in the reply mode ends an inner run, but not the wait`() throws {
         let stopped = Gate()
         let served = try ServedPort { _, _, data in
             stopped.wait()
@@ -210,7 +211,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `requests of many threads on one connection get their own replies`() throws {
+    @Test func `requests of several threads on one connection get their own replies`() throws {
         let served = try ServedPort { _, id, data in Array("\(id):\(text(data))".utf8) }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let threads = (0..<8).map { number in
@@ -225,7 +226,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `tasks and threads and loops share one connection`() async throws {
+    @Test func `tasks, threads and loops share one connection`() async throws {
         let served = try ServedPort { _, id, data in Array("\(id):\(text(data))".utf8) }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let blocking = plainThread {
@@ -259,7 +260,7 @@ import Testing
         }
     }
 
-    @Test func `a name is one live port's, and free when that is invalid`() throws {
+    @Test func `a name belongs to one valid port, and is free when that port is invalid`() throws {
         let name = freshName()
         let first = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
@@ -269,13 +270,13 @@ import Testing
         second.invalidate()
     }
 
-    @Test func `a port that is let go of gives its name back`() throws {
+    @Test func `a port that is released gives its name back`() throws {
         let name = freshName()
         do { _ = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
         #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
     }
 
-    @Test func `a port that is invalidated in its own handler ends the request and frees its name`() throws {
+    @Test func `a port that its own handler invalidates ends the request and frees its name`() throws {
         let name = freshName()
         let ended = Gate()
         let served = try ServedPort(name) { port, _, _ in
@@ -294,25 +295,25 @@ import Testing
         try served.end()
     }
 
-    @Test func `a client hears of the port's end at once, without running a loop`() throws {
+    @Test func `a client is notified of the port's end at once, without running a loop`() throws {
         let served = try ServedPort { _, _, _ in nil }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
-        let (told, ended) = (Counter(), Gate())
+        let (notifications, ended) = (Counter(), Gate())
         remote.onInvalidation {
-            told.increment()
+            notifications.increment()
             ended.open()
         }
         served.port.invalidate()
         #expect(!remote.isValid)
         ended.wait()
-        remote.onInvalidation { told.increment() }
-        #expect(told.value == 2)
+        remote.onInvalidation { notifications.increment() }
+        #expect(notifications.value == 2)
         #expect(throws: RunLoop.PortError.invalidPort) { try remote.ask() }
         #expect(throws: RunLoop.PortError.invalidPort) { try remote.send(id: 1, timeout: .zero) }
         try served.end()
     }
 
-    @Test func `a client's own invalidation ends its requests`() throws {
+    @Test func `invalidating a client ends its requests`() throws {
         let (begun, release) = (Gate(), Gate())
         let served = try ServedPort { _, _, _ in
             begun.open()
@@ -320,18 +321,18 @@ import Testing
             return nil
         }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
-        let asking = plainThread {
+        let requester = plainThread {
             #expect(throws: RunLoop.PortError.becameInvalid) { try remote.ask() }
         }
         begun.wait()
         remote.invalidate()
-        try asking.join()
+        try requester.join()
         release.open()
         #expect(!remote.isValid)
         try served.end()
     }
 
-    @Test func `a cancelled task gives up its request, and the late reply is dropped`() async throws {
+    @Test func `a cancelled task abandons its request, and the late reply is dropped`() async throws {
         let (begun, release) = (Gate(), Gate())
         let served = try ServedPort { _, id, _ in
             if id == 1 {
@@ -359,15 +360,15 @@ import Testing
         port.invalidate()
     }
 
-    @Test func `a message for which there is no room is withdrawn, and the rest goes on`() throws {
+    @Test func `a message without room is cancelled, and later messages arrive`() throws {
         let name = freshName()
-        let heard = Box<[Int]>([])
+        let handled = Box<[Int]>([])
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in
-            heard.change { $0.append(data.count) }
+            handled.change { $0.append(data.count) }
             return nil
         }
         let remote = try RunLoop.RemoteMessagePort(name: name)
-        // The first fills the kernel's buffer and is left there in part; the second finds it so.
+        // A part of the first message fills the kernel's buffer, so there is no room for the second.
         for size in [4 << 20, 1] {
             #expect(throws: RunLoop.PortError.sendTimedOut) {
                 try remote.send(id: 1, data: [UInt8](repeating: 1, count: size), timeout: .milliseconds(1))
@@ -375,12 +376,12 @@ import Testing
         }
         let running = RunningLoop { $0.add(port) }
         #expect(try remote.ask(2, "abc") == nil)
-        #expect(heard.value == [3])
+        #expect(handled.value == [3])
         port.invalidate()
         try running.end()
     }
 
-    @Test func `what is too large is refused on either side, by its size`() throws {
+    @Test func `a message that is too large is refused by either end, with its size`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name, maximumMessageSize: 100) { _, id, _ in
             [UInt8](repeating: 0, count: Int(id))
@@ -392,10 +393,10 @@ import Testing
         }
         #expect(throws: RunLoop.PortError.messageTooLarge(101)) { try remote.ask(101) }
         #expect(try remote.ask(100)?.count == 100)
-        // A client that says otherwise loses its connection, and the others theirs not.
-        let liar = try RunLoop.RemoteMessagePort(name: name)
+        // A client with a higher limit loses its connection. Others keep theirs.
+        let other = try RunLoop.RemoteMessagePort(name: name)
         #expect(throws: RunLoop.PortError.becameInvalid) {
-            try liar.request(
+            try other.request(
                 id: 1, data: [UInt8](repeating: 0, count: 101), sendTimeout: patience, replyTimeout: patience)
         }
         #expect(try remote.ask(1)?.count == 1)
@@ -404,12 +405,12 @@ import Testing
     }
 
     @Test(arguments: ["", "a\0b", String(repeating: "x", count: 129), String(repeating: "ä", count: 65)])
-    func `a name that cannot be is refused`(name: String) {
+    func `an invalid name is refused`(name: String) {
         #expect(throws: RunLoop.PortError.badName(name)) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
         #expect(throws: RunLoop.PortError.badName(name)) { try RunLoop.RemoteMessagePort(name: name) }
     }
 
-    @Test func `names of every kind are told apart`() throws {
+    @Test func `different names lead to different ports`() throws {
         let base = freshName()
         let long = String(repeating: "long", count: 31)
         let names = [
@@ -423,7 +424,7 @@ import Testing
         try running.end()
     }
 
-    @Test func `every remote port of a name is a connection of its own`() throws {
+    @Test func `every remote port has its own connection`() throws {
         let served = try ServedPort { _, id, _ in [UInt8(id)] }
         let first = try RunLoop.RemoteMessagePort(name: served.name)
         let second = try RunLoop.RemoteMessagePort(name: served.name)
@@ -434,7 +435,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `the common modes as a reply mode trap with a sentence`() async throws {
+    @Test func `the common modes as a reply mode trap with a message`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { _ in
                 let local = try RunLoop.LocalMessagePort(name: freshName()) { _, _, _ in nil }
@@ -445,7 +446,7 @@ import Testing
         #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains("a loop runs in a single mode"))
     }
 
-    @Test func `a handler that runs its loop is entered again for the next request`() throws {
+    @Test func `a handler that runs its loop is called again for the next request`() throws {
         let begun = Gate()
         let served = try ServedPort { _, id, _ in
             if id == 0 { return [0] }

@@ -1,4 +1,4 @@
-// What the tests of named ports share: a directory of their own, names that nobody else has, and a port on a running loop.
+// Tools for the tests of named ports: a directory of their own, unique names, and a port on a running loop.
 
 import EventLoopTestSupport
 import Synchronization
@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-/// A directory for the sockets of this process's tests, which goes when the process ends.
+/// A directory for the sockets of the tests in this process, removed when the process ends.
 let portDirectory: String = {
     let path = makeTemporaryDirectory()
     PortDirectory.testsOnlyUse([PortDirectory.Candidate(path: path, parentIsOurs: false)])
@@ -21,12 +21,12 @@ let portDirectory: String = {
     return path
 }()
 
-// SAFETY: written once, before `atexit` is told; read when the process ends.
+// SAFETY: written once, before `atexit` is called; read when the process ends.
 nonisolated(unsafe) private var directoryToRemove = ""
 
 private let lastName = Atomic(0)
 
-/// A name that no other test has.
+/// A name that no other test uses.
 func freshName(_ what: String = "port") -> String {
     _ = portDirectory
     return "\(what).\(getpid()).\(lastName.wrappingAdd(1, ordering: .relaxed).newValue)"
@@ -34,7 +34,7 @@ func freshName(_ what: String = "port") -> String {
 
 typealias PortHandler = @Sendable (RunLoop.LocalMessagePort, Int32, [UInt8]) -> [UInt8]?
 
-/// A port on a thread of its own.
+/// A port that a thread of its own serves.
 final class ServedPort: Sendable {
     let name: String
     let port: RunLoop.LocalMessagePort
@@ -54,14 +54,14 @@ final class ServedPort: Sendable {
 }
 
 extension RunLoop.RemoteMessagePort {
-    /// A request that has all the time it needs.
+    /// Sends a request with generous timeouts and returns the reply.
     func ask(_ id: Int32 = 1, _ text: String = "") throws(RunLoop.PortError) -> String? {
         try request(id: id, data: Array(text.utf8), sendTimeout: patience, replyTimeout: patience)
             .map { String(decoding: $0, as: UTF8.self) }
     }
 }
 
-/// Has a thread of its own do what blocks: a test that waits on a thread of the pool for a task that needs one may wait for ever.
+/// Runs a blocking closure on a thread of its own. A test that blocks a thread of the pool may wait forever for a task that needs one.
 func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
     let handle = Box<JoinableThread<R>?>(nil)
     await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
@@ -75,7 +75,7 @@ func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async th
 
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 
-/// Runs `body` while the process has `free` unused descriptors, then releases the others. For a process of its own.
+/// Runs `body` while the process has only `free` unused descriptors. For a test in a separate process.
 func withoutFreeDescriptors<R>(but free: Int = 0, _ body: () -> R) -> R {
     var limit = rlimit()
     getrlimit(resourceOfDescriptors, &limit)

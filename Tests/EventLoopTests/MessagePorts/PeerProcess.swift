@@ -1,4 +1,4 @@
-// The program that stands beside the tests, as a process of its own, in the tests' directory of ports.
+// The second process of the tests, which uses the tests' directory of ports.
 
 #if os(Linux)
 
@@ -7,7 +7,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-/// Killed, if it still lives, and waited for when it is let go of.
+/// A running eventloop-port-peer. `deinit` kills and reaps it.
 final class PeerProcess: @unchecked Sendable {
     // SAFETY: used by the one thread of a test.
     private var process: pid_t = 0
@@ -48,14 +48,14 @@ final class PeerProcess: @unchecked Sendable {
         close(output)
     }
 
-    /// A port in a process of its own, ready to serve.
+    /// Starts a process that serves a port, and waits until it is ready.
     static func serving(_ name: String) throws -> PeerProcess {
         let peer = try PeerProcess("serve", name)
         try #require(peer.line() == "ready")
         return peer
     }
 
-    /// The next line that it says; nil when it has ended.
+    /// Reads the next line of its output; nil if it has ended.
     func line() -> String? {
         while true {  // ends: with a line, or with the process
             if let end = unread.firstIndex(of: "\n") {
@@ -63,7 +63,7 @@ final class PeerProcess: @unchecked Sendable {
                 return String(unread[..<end])
             }
             do {
-                guard let piece = try readPiece(output, "a line of the peer's") else { return nil }
+                guard let piece = try readPiece(output, "a line of the peer") else { return nil }
                 unread += String(decoding: piece, as: UTF8.self)
             } catch {
                 Issue.record(error)
@@ -77,20 +77,20 @@ final class PeerProcess: @unchecked Sendable {
         _ = bytes.withUnsafeBytes { write(input, $0.baseAddress, $0.count) }
     }
 
-    /// Kills it in the middle of whatever it does, and waits until it has gone.
+    /// Kills it and waits until it has ended.
     func killed() -> Int32 {
         kill(process, SIGKILL)
         return wait()
     }
 
-    /// Closes its standard input and waits for its end: the exit code, or 128 and the signal.
+    /// Closes its standard input, waits for its end, and returns the exit code, or 128 plus the signal.
     func ended() -> Int32 {
         close(input)
         input = -1
         return wait()
     }
 
-    /// The exit code, or 128 and the signal.
+    /// Waits for its end. Returns the exit code, or 128 plus the signal.
     func wait() -> Int32 {
         let status = waitForEnd(of: process) ?? 0
         process = 0
@@ -104,7 +104,7 @@ final class PeerProcess: @unchecked Sendable {
         return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
     }()
 
-    /// What the tests themselves are run with; no others of their variables, so that the directories are the test's.
+    /// The sanitizers' settings of the tests. It gets no other variables of theirs, so that only the test determines the directories.
     private static let sanitizerSettings = ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS"].compactMap { (name: String) -> String? in
         getenv(name).map { "\(name)=\(String(cString: $0))" }
     }

@@ -1,8 +1,8 @@
-// Rules proved here: a descriptor whose close blocks keeps nobody waiting, wherever it is when nobody wants it.
-//  - On the serving side: it was ignored, not taken, sent with half a message or with none, left unread or never accepted, or it came when the
-//    process had no descriptors left, or with an urgent byte.
+// Rules proved here (semantics 17.22, 17.25): an unwanted descriptor whose close blocks keeps nobody waiting.
+//  - At a port: the descriptor is ignored, not taken, sent with half a message or without one, unread, on a connection that is never
+//    accepted, sent when the process has no free descriptor, or sent with an urgent byte.
+//  - At a client: it comes with a reply, is unread, or comes from a server that has closed.
 //  - Closes that block for one process do not delay those for another.
-//  - On the asking side: it came with a reply, was left unread, or came from a server that has closed.
 
 #if os(Linux)
 
@@ -12,9 +12,9 @@ import Testing
 
 @testable import EventLoop
 
-/// A TCP connection whose close waits for a peer that reads nothing: SO_LINGER, with bytes that do not go.
+/// A TCP connection whose close blocks: it has SO_LINGER, unsent bytes, and a peer that reads nothing.
 private final class LingeringSocket {
-    /// Longer than any other wait here, so that whoever waits for it fails.
+    /// Longer than all other waits here, so that a test that waits for a close fails.
     static let seconds: Int32 = 300
     private(set) var descriptor: Int32
     private let peer: Int32
@@ -42,19 +42,19 @@ private final class LingeringSocket {
         while send(client, bytes, bytes.count, Int32(MSG_DONTWAIT) | Int32(MSG_NOSIGNAL)) > 0 {}  // ends: the peer reads nothing
     }
 
-    /// The other copies are the only ones from now on.
-    func letGo() {
-        // Without waiting: the message in which it went has a copy.
+    /// Closes this descriptor, so that only its copies are left.
+    func closeOwnDescriptor() {
+        // Does not block, because the sent message has a copy.
         if descriptor >= 0 { close(descriptor) }
         descriptor = -1
     }
 
     deinit {
-        // A reset ends all waits for it.
+        // A reset unblocks all closes.
         var option = linger(l_onoff: 1, l_linger: 0)
         setsockopt(peer, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
         close(peer)
-        letGo()
+        closeOwnDescriptor()
     }
 }
 
@@ -71,7 +71,7 @@ private final class LingeringSocket {
     }
 
     @Test(arguments: Case.allCases)
-    func `a port goes on while a descriptor that nobody wants is being closed`(what: Case) throws {
+    func `a port keeps serving while an unwanted descriptor is being closed`(what: Case) throws {
         let name = freshName()
         let port =
             what == .notTaken
@@ -79,14 +79,14 @@ private final class LingeringSocket {
             : try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
         let lingering = try LingeringSocket()
         do {
-            // Before the port is served, so that the port's copy is the last one.
+            // Sent before the port is served, so that the port's copy is the last one.
             let client = try RawClient(name)
             switch what {
             case .ignored, .notTaken: sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5, 1]), lingering.descriptor)
             case .unannounced: sendRaw(client.descriptor, rawFrame(length: 1, body: [5, 1]) + [0xE7], lingering.descriptor)
             case .half: sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5]), lingering.descriptor)
             case .unread:
-                // What is wrong is found in the first read; the descriptor is behind it.
+                // The first read finds invalid bytes. The descriptor is behind them.
                 client.send([UInt8](repeating: 0, count: 1 << 16))
                 sendRaw(client.descriptor, [0], lingering.descriptor)
             case .urgent:
@@ -94,7 +94,7 @@ private final class LingeringSocket {
                 sendRaw(client.descriptor, [1], [lingering.descriptor], flags: Int32(MSG_OOB))
                 client.send([1, 2])
             }
-            lingering.letGo()
+            lingering.closeOwnDescriptor()
         }
         let running = RunningLoop { $0.add(port) }
         for _ in 0..<3 { #expect(try isServed(name)) }
@@ -103,32 +103,32 @@ private final class LingeringSocket {
         try running.end()
     }
 
-    @Test func `a port ends while a client that it never accepted has sent a descriptor`() throws {
+    @Test func `a port ends without waiting for a descriptor from a client that it never accepted`() throws {
         let lingering = try LingeringSocket()
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
         let client = try RawClient(name)
         sendRaw(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5, 1]), lingering.descriptor)
-        lingering.letGo()
+        lingering.closeOwnDescriptor()
         let took = ContinuousClock().measure { port.invalidate() }
         #expect(took < Self.limit)
         #expect(client.isClosedByPort())
     }
 
-    @Test func `a port that has no descriptors left goes on while those of a message are being closed`() throws {
+    @Test func `a port without free descriptors keeps serving while those of a message are being closed`() throws {
         let name = freshName()
         let peer = try PeerProcess("starve", name)
         #expect(peer.line() == "ready")
         let lingering = try LingeringSocket()
         let process = try #require(try RunLoop.RemoteMessagePort(name: name).ask(4).flatMap { pid_t($0) })
         do {
-            // It reads nothing before its copies are the last ones.
+            // Stopped, so that it reads only when its copies are the last ones.
             kill(process, SIGSTOP)
             defer { kill(process, SIGCONT) }
             let client = try RawClient(name)
             sendRaw(
                 client.descriptor, rawFrame(descriptors: 64, length: 1, body: [5, 1]), [Int32](repeating: lingering.descriptor, count: 64))
-            lingering.letGo()
+            lingering.closeOwnDescriptor()
         }
         for _ in 0..<3 { #expect(try isServed(name)) }
         withExtendedLifetime(lingering) {}
@@ -136,7 +136,7 @@ private final class LingeringSocket {
     }
 
     @Test(arguments: [false, true])
-    func `a client goes on while a descriptor that came from its server is being closed`(isRead: Bool) throws {
+    func `a client does not wait while a descriptor from its server is being closed`(isRead: Bool) throws {
         let lingering = try LingeringSocket()
         var ends: [Int32] = [-1, -1]
         #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
@@ -148,13 +148,13 @@ private final class LingeringSocket {
             let waiter = ReplyWaiter(.thread)
             try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
             sendRaw(far, rawFrame(3, length: 1, body: [5, 1]), lingering.descriptor)
-            lingering.letGo()
+            lingering.closeOwnDescriptor()
             if isRead {
                 let reply = try connection.awaitReply(waiter, .now.advanced(by: Self.limit))
                 #expect(reply == [5])
             }
             connection.end(.becameInvalid)
-            // The last who has it closes it.
+            // The last reference closes the connection.
         }
         #expect(took < Self.limit)
     }
@@ -172,11 +172,11 @@ private final class LingeringSocket {
         var isReceived = false
         if case .received = receiver.receive(from: pair.near) { isReceived = true }
         #expect(isReceived)
-        // The close of a last copy blocks, so these keep all threads busy and the others have to wait.
+        // The close of a last copy blocks, so these occupy the closing threads and further descriptors wait.
         let others = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
         for other in others {
             sendRaw(pair.far, reply, other.descriptor)
-            other.letGo()
+            other.closeOwnDescriptor()
             _ = receiver.receive(from: pair.near)
         }
         var turns = 0
@@ -201,13 +201,14 @@ private final class LingeringSocket {
         }
     }
 
-    /// Has as many closes block as there are threads, all for one process, and `waiting` further descriptors of that process wait.
+    /// Makes as many closes block as there are closing threads, all for one process, and lets `waiting` further descriptors of that process
+    /// wait.
     private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: () throws -> Void) throws {
         let lingering = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
         for socket in lingering {
-            let last = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 0)
-            socket.letGo()
-            DescriptorCloser.close(last, from: process)
+            let lastCopy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 0)
+            socket.closeOwnDescriptor()
+            DescriptorCloser.close(lastCopy, from: process)
         }
         let pair = SocketPair()
         for _ in 0..<waiting { DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: process) }
@@ -248,7 +249,7 @@ private final class LingeringSocket {
         }
     }
 
-    @Test func `what is closed elsewhere is closed in the end, and in a child of fork too`() async {
+    @Test func `the closer closes all descriptors, also in a forked child`() async {
         await #expect(processExitsWith: .success) {
             func closesAll() -> Bool {
                 let pairs = (0..<100).map { _ in SocketPair() }

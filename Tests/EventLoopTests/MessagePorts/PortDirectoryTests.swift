@@ -1,8 +1,9 @@
 // Rules proved here (semantics 17.3, 17.17; docs/message-ports.md):
-//  - Ports are in a directory that is the user's own and nobody else's: of another mode or owner, or behind a symbolic link, it is not trusted.
-//  - XDG_RUNTIME_DIR first, then the directory it usually names, then one in /tmp; an environment variable names another. Programs that have
-//    XDG_RUNTIME_DIR and programs that have not find one another, and share one set of names.
-//  - File names are short, plain and different; a lock that somebody has lost with its file is nobody's.
+//  - Ports are in a directory that belongs to the user and that nobody else may enter. A directory with another owner or mode, or behind a
+//    symbolic link, is not trusted.
+//  - The directories are XDG_RUNTIME_DIR, its usual path and one in /tmp, in this order; an environment variable replaces them. Programs
+//    with and without XDG_RUNTIME_DIR find each other and share one set of names.
+//  - File names are short, plain and different. A lock whose file is removed no longer counts.
 
 #if os(Linux)
 
@@ -36,7 +37,7 @@ import Testing
         }
     }
 
-    @Test func `the places are looked at in their order`() {
+    @Test func `the directories are searched in order`() {
         typealias Candidate = PortDirectory.Candidate
         let usual = Candidate(path: "/run/user/7/eventloop-ports", parentIsOurs: true)
         let last = Candidate(path: "/tmp/eventloop-ports-7", parentIsOurs: false)
@@ -50,7 +51,7 @@ import Testing
         #expect(PortDirectory.candidates(named: "/y", runtimeDirectory: "/x", user: 7) == [Candidate(path: "/y", parentIsOurs: false)])
     }
 
-    @Test func `a directory is made for the owner only, when it may be made`() throws {
+    @Test func `a directory is created only on request, with rights only for its owner`() throws {
         inTemporaryDirectory { path in
             #expect(refusal(path + "/ports") == "missing")
             #expect(refusal(path + "/ports", making: true) == "none")
@@ -61,14 +62,14 @@ import Testing
     }
 
     @Test(arguments: ["", "./", "../"])
-    func `a directory that is not named from the root is refused, and not made`(start: String) {
+    func `a relative path is refused, and its directory is not created`(start: String) {
         let path = start + "eventloop-ports-of-\(getpid())"
         #expect(refusal(path, making: true) == "errno \(EINVAL)")
         #expect(access(path, F_OK) != 0)
     }
 
     @Test(arguments: [mode_t(0o701), 0o710, 0o770, 0o755, 0o777])
-    func `a directory that others may enter is not trusted`(mode: mode_t) throws {
+    func `a directory that other users may enter is not trusted`(mode: mode_t) throws {
         inTemporaryDirectory { path in
             #expect(mkdir(path + "/ports", 0o700) == 0 && chmod(path + "/ports", mode) == 0)
             #expect(refusal(path + "/ports", making: true) == "untrusted")
@@ -84,7 +85,7 @@ import Testing
         }
     }
 
-    @Test func `another user's directory is not trusted, nor one inside it`() throws {
+    @Test func `neither another user's directory nor one inside it is trusted`() throws {
         let isRoot = geteuid() == 0
         inTemporaryDirectory { path in
             #expect(mkdir(path + "/ports", 0o700) == 0)
@@ -103,25 +104,25 @@ import Testing
         }
     }
 
-    @Test func `a port in a directory that is not trusted is refused, in words of either end`() throws {
+    @Test func `both ends refuse a directory that is not trusted, with an error of their own`() throws {
         try inTemporaryDirectory { path in
             #expect(chmod(path, 0o755) == 0)
             let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)"]
             let server = try PeerProcess("serve", "name", environment: environment)
-            let said = server.line() ?? ""
-            #expect(said.contains("open to other users") && said.contains("errno: \(EPERM)"), "\(said)")
+            let message = server.line() ?? ""
+            #expect(message.contains("open to other users") && message.contains("errno: \(EPERM)"), "\(message)")
             #expect(try PeerProcess("ask", "name", "0", "", environment: environment).line() == "notPermitted")
         }
     }
 
-    @Test func `programs with and without XDG_RUNTIME_DIR find one another`() throws {
-        // The common places are everybody's, so what the test leaves there it takes away, unless it was there.
+    @Test func `programs with and without XDG_RUNTIME_DIR find each other`() throws {
+        // The common directories are shared with other programs. The test removes only those that it has created.
         let common = PortDirectory.candidates(named: nil, runtimeDirectory: nil, user: geteuid()).map(\.path)
         let missing = common.filter { access($0, F_OK) != 0 }
         defer { for path in missing where filesIn(path) == [".lock"] { removeFlatDirectory(path) } }
         try inTemporaryDirectory { path in
             let name = freshName("xdg")
-            // Without the variable, and with one that names nothing, the common places are used.
+            // Without the variable, or if it names no directory, the common directories are used.
             let without = try PeerProcess("serve", name, environment: [])
             try #require(without.line() == "ready")
             for environment in [["XDG_RUNTIME_DIR=\(path)"], ["XDG_RUNTIME_DIR=\(path)/none"], []] {
@@ -138,7 +139,7 @@ import Testing
         }
     }
 
-    @Test func `a directory with a long path will do`() throws {
+    @Test func `a directory may have a long path`() throws {
         let base = makeTemporaryDirectory()
         let path = base + "/" + String(repeating: "long", count: 40)
         defer {
@@ -162,7 +163,7 @@ import Testing
         #expect(Set(names).count == 3 && names.allSatisfy { $0.utf8.count == 49 && !$0.contains("/") })
     }
 
-    @Test func `the lock is one process's or thread's at a time, and goes with its file`() throws {
+    @Test func `one thread has the lock at a time, and a lock whose file is removed does not count`() throws {
         try inTemporaryDirectory { path in
             let directory = try PortDirectory(PortDirectory.Candidate(path: path + "/ports", parentIsOurs: false), making: true)
             let inside = Box(0)
@@ -177,7 +178,7 @@ import Testing
                 }
             }
             for thread in threads { try thread.join() }
-            // Somebody tidies up while the lock is held: the next one takes a new file's.
+            // The file is removed while its lock is held, so the next lock is that of a new file.
             let held = try directory.lock()
             unlink(path + "/ports/.lock")
             let next = try directory.lock()
@@ -185,13 +186,13 @@ import Testing
         }
     }
 
-    @Test func `a lock that is let go of is free, also while a child of fork has a copy of its descriptor`() throws {
+    @Test func `a released lock is free, even if a forked child has a copy of its descriptor`() throws {
         try inTemporaryDirectory { path in
             let directory = try PortDirectory(PortDirectory.Candidate(path: path + "/ports", parentIsOurs: false), making: true)
             var copy: Int32 = -1
             do {
                 let lock = try directory.lock()
-                // What fork does to it, dup does too: one open file for both.
+                // Like fork, dup makes a descriptor that shares the open file.
                 let identity = directory.identity(of: ".lock")
                 let descriptor = try #require((0..<10_000).first { FileIdentity(of: $0) == identity })
                 copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
@@ -203,7 +204,7 @@ import Testing
         }
     }
 
-    @Test func `one directory under two names is one directory`() throws {
+    @Test func `a directory with several paths is one directory`() throws {
         try inTemporaryDirectory { path in
             let candidates = [path + "/ports", path + "/./ports", path + "//ports"].map {
                 PortDirectory.Candidate(path: $0, parentIsOurs: true)
@@ -232,23 +233,23 @@ import Testing
         }
     }
 
-    @Test func `a directory that is not trusted is closed once`() async {
-        // In a process of its own: a second close would take a descriptor from whoever has got the number meanwhile.
+    @Test func `the descriptor of an untrusted directory is closed once`() async {
+        // In a separate process: a second close would close another thread's descriptor with the same number.
         await #expect(processExitsWith: .success) {
             let path = makeTemporaryDirectory()
             #expect(chmod(path, 0o755) == 0)
-            let isOver = Box(false)
-            let stranger = plainThread {
+            let hasEnded = Box(false)
+            let other = plainThread {
                 var lost = 0
-                while !isOver.value {
+                while !hasEnded.value {
                     let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
                     if close(descriptor) != 0 { lost += 1 }
                 }
                 return lost
             }
             for _ in 0..<20_000 { _ = try? PortDirectory(PortDirectory.Candidate(path: path, parentIsOurs: false), making: false) }
-            isOver.value = true
-            let lost = try stranger.join()
+            hasEnded.value = true
+            let lost = try other.join()
             rmdir(path)
             exit(lost == 0 ? 0 : 1)
         }

@@ -1,8 +1,9 @@
-// Rules proved here:
-//  - A directory is opened once and then used through its descriptor: what its path leads to later does not matter. Neither a trailing slash nor
-//    a dot lets a symbolic link through, and XDG_RUNTIME_DIR is no symbolic link either.
-//  - A directory of another user's at the fallback place is not ours, and says nothing about names in ours.
-//  - Only a socket is ever removed to take a name over.
+// Rules proved here (semantics 17.3, 17.18, 17.24):
+//  - A directory is opened once and then used through its descriptor, whatever its path leads to later. A path with a trailing slash or dot
+//    does not lead through a symbolic link, and XDG_RUNTIME_DIR may not be one either.
+//  - Another user's directory in /tmp does not affect names in the user's own directories.
+//  - A port takes its name again if its file is removed, and retries if descriptors are short.
+//  - To take a name over, only a socket is removed.
 
 #if os(Linux)
 
@@ -29,7 +30,7 @@ import Testing
     }
 
     @Test(arguments: ["", "/", "//", "/.", "/./", "/.//./"])
-    func `a symbolic link is not trusted, however its name ends`(end: String) {
+    func `a symbolic link is not trusted, even with slashes or dots at its end`(end: String) {
         inTemporaryDirectory { path in
             #expect(mkdir(path + "/ports", 0o700) == 0 && symlink(path + "/ports", path + "/link") == 0)
             #expect(!isTrusted(path + "/link" + end))
@@ -47,7 +48,7 @@ import Testing
         }
     }
 
-    @Test func `a directory that was opened is used, whatever its path leads to later`() throws {
+    @Test func `an open directory is used, whatever its path leads to later`() throws {
         try inTemporaryDirectory { path in
             let directory = try PortDirectory(Candidate(path: path + "/ports", parentIsOurs: false), making: true)
             #expect(rename(path + "/ports", path + "/moved") == 0 && mkdir(path + "/ports", 0o700) == 0)
@@ -56,8 +57,8 @@ import Testing
         }
     }
 
-    @Test func `the socket of a port is its owner's only, whatever the umask`() async {
-        // In a process of its own: the umask is the process's.
+    @Test func `only the owner has rights on the socket of a port, whatever the umask`() async {
+        // In a separate process, because the umask applies to the whole process.
         await #expect(processExitsWith: .success) {
             _ = umask(0)
             let name = freshName()
@@ -70,8 +71,8 @@ import Testing
         }
     }
 
-    @Test(.enabled(if: geteuid() == 0, "only root can make a directory of somebody else's"))
-    func `another user's directory at the fallback place does not change what is said of a name`() throws {
+    @Test(.enabled(if: geteuid() == 0, "only root can create another user's directory"))
+    func `another user's directory in /tmp does not turn notFound into notPermitted`() throws {
         try inTemporaryDirectory { path in
             let candidates = [
                 Candidate(path: path + "/runtime/eventloop-ports", parentIsOurs: true),
@@ -80,7 +81,7 @@ import Testing
             #expect(
                 mkdir(path + "/runtime", 0o700) == 0 && mkdir(path + "/ports", 0o700) == 0 && chown(path + "/ports", 12_345, 12_345) == 0)
             let name = try PortName("nobody")
-            // Nobody has made the directory yet, but it is the user's to make.
+            // The directory does not exist yet, but the user could create it.
             #expect(throws: RunLoop.PortError.notFound) { try PortRegistration.find(name, timeout: .zero, in: candidates) }
             let (registration, listener) = try PortRegistration.take(try PortName("somebody"), backlog: 1, in: candidates)
             #expect(throws: RunLoop.PortError.notFound) { try PortRegistration.find(name, timeout: .zero, in: candidates) }
@@ -92,13 +93,13 @@ import Testing
         }
     }
 
-    @Test func `a port whose file is removed takes its name again, and its clients notice nothing`() throws {
+    @Test func `a port whose file is removed takes its name again and keeps its clients`() throws {
         let served = try ServedPort { _, _, data in data }
         let old = try RunLoop.RemoteMessagePort(name: served.name)
         #expect(try old.ask(1, "before") == "before")
         for _ in 0..<3 {
             #expect(unlink(portDirectory + "/" + (try PortName(served.name).fileName)) == 0)
-            try waitUntil("the name is there again") { (try? RunLoop.RemoteMessagePort(name: served.name).ask(1, "new")) == "new" }
+            try waitUntil("the port has its name again") { (try? RunLoop.RemoteMessagePort(name: served.name).ask(1, "new")) == "new" }
             #expect(try old.ask(1, "after") == "after")
         }
         #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: served.name) { _, _, _ in nil } }
@@ -106,26 +107,26 @@ import Testing
         #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: served.name) }
     }
 
-    @Test func `a port whose name another one has taken meanwhile ends, and says why`() throws {
+    @Test func `a port whose name another port has taken becomes invalid with a reason`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
         let ended = EventLoopTestSupport.Gate()
         port.onInvalidation { ended.open() }
         let client = try RunLoop.RemoteMessagePort(name: name)
-        // It is in no loop yet, so it notices nothing.
+        // The port is in no loop yet, so it does not take its name again.
         #expect(unlink(portDirectory + "/" + (try PortName(name).fileName)) == 0)
-        let thief = try ServedPort(name) { _, _, _ in [7] }
+        let other = try ServedPort(name) { _, _, _ in [7] }
         let running = RunningLoop { $0.add(port) }
         ended.wait()
         #expect(port.failure == .system(operation: "keeping the name \(name)", errno: EADDRINUSE))
         #expect(!port.isValid && !client.isValid)
         #expect(try RunLoop.RemoteMessagePort(name: name).ask() == "\u{7}")
-        try thief.end()
+        try other.end()
         try running.end()
     }
 
     @Test func `a port that could not watch its file retries, and notices a removal after that`() async {
-        // In a process of its own: it uses up all descriptors.
+        // In a separate process, because it uses up all descriptors.
         await #expect(processExitsWith: .success) {
             let clock = RunLoop.ManualClock()
             let name = try PortName(freshName())
@@ -163,13 +164,13 @@ import Testing
     }
 
     @Test(arguments: [false, true])
-    func `a port whose directory goes is found in a new one`(isMoved: Bool) throws {
+    func `a port whose directory is moved or removed is found in a new one`(isMoved: Bool) throws {
         try inTemporaryDirectory { path in
             let environment = ["EVENTLOOP_PORT_DIRECTORY=\(path)/ports"]
             let server = try PeerProcess("serve", "name", environment: environment)
             try #require(server.line() == "ready")
             if isMoved { #expect(rename(path + "/ports", path + "/moved") == 0) } else { removeFlatDirectory(path + "/ports") }
-            try waitUntil("the name is there again") { filesIn(path + "/ports").contains("name") }
+            try waitUntil("the port has its name again") { filesIn(path + "/ports").contains("name") }
             #expect(try PeerProcess("ask", "name", "0", "found", environment: environment).line() == "found")
             #expect(!filesIn(path + "/moved").contains("name"))
             #expect(server.ended() == 0)
@@ -177,7 +178,7 @@ import Testing
         }
     }
 
-    @Test func `a file that is no socket keeps its name, and is not removed`() throws {
+    @Test func `a file that is not a socket keeps its name and is not removed`() throws {
         let name = freshName()
         let path = portDirectory + "/" + (try PortName(name).fileName)
         for make in [{ close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0o600)) }, { symlink("/nowhere", path) }, { mkfifo(path, 0o600) }] {

@@ -1,8 +1,9 @@
-// Rules proved here, of the serving end without a loop around it:
-//  - What was served leaves nothing behind, however long the port is never idle.
-//  - What clients make the port keep, bytes and descriptors, is bounded; past the bound it costs the process that has the most there.
-//  - Descriptors belong to the frame that announces them; a connection with others ends.
-//  - A handler that serves again, ends the port or has its own client dropped finds everything as it should be.
+// Rules proved here, of the serving end without a loop:
+//  - Served messages leave nothing behind, even if the port is never idle.
+//  - The bytes and descriptors that clients make the port hold are bounded. Above the limit, the process that holds the most loses a
+//    connection.
+//  - Descriptors belong to the frame that announces them. A connection with others is closed.
+//  - A handler may serve the port again, end it, or cause its own client to be dropped.
 
 #if os(Linux)
 
@@ -27,11 +28,11 @@ import Testing
     }
 
     @Test(arguments: [1, 2])
-    func `what was served is not kept in the list of what is ready`(clients: Int) throws {
+    func `served connections do not accumulate in the ready list`(clients: Int) throws {
         try withServer { server, name in
             let clients = try (0..<clients).map { _ in try RawClient(name) }
             let message = rawFrame(1, length: 0, body: [1])
-            // One is served as soon as it has sent; two have always something more to serve.
+            // A single client is served as soon as it has sent. With two, there is always more to serve.
             for client in clients.dropFirst() + clients.dropLast() { for _ in 0..<10 { client.send(message) } }
             for round in 0..<3_000 {
                 clients[round % clients.count].send(message)
@@ -42,7 +43,7 @@ import Testing
         }
     }
 
-    @Test func `descriptors of frames that do not end are bounded, and cost those who send them`() throws {
+    @Test func `descriptors of incomplete frames are bounded, and their senders lose their connections`() throws {
         let clock = RunLoop.ManualClock()
         try withServer(descriptorLimit: 128, clock: clock) { server, name in
             let pipe = Pipe()
@@ -53,25 +54,25 @@ import Testing
                 #expect(!served)
                 #expect(server.limits.heldDescriptors <= 128)
             }
-            // Two hold what there is room for; the others, and the next, wait.
+            // Two clients reach the limit. The others and the next one wait.
             #expect(server.limits.heldDescriptors == 120 && hostile.allSatisfy { !$0.isClosedNow })
             let honest = try RawClient(name)
             sendRaw(honest.descriptor, rawFrame(1, descriptors: 1, length: 0, body: [1]), pipe.writeEnd)
-            let came = Box(0)
-            for _ in 0..<100 where came.value == 0 {
+            let received = Box(0)
+            for _ in 0..<100 where received.value == 0 {
                 clock.advance(by: StallDetector.interval)
                 _ = server.serve { _, passed in
-                    came.value = passed.count
+                    received.value = passed.count
                     return nil
                 }
                 #expect(server.limits.heldDescriptors <= 128)
             }
-            #expect(came.value == 1 && !honest.isClosedNow)
+            #expect(received.value == 1 && !honest.isClosedNow)
             #expect(hostile[0].isClosedNow && hostile[1].isClosedNow)
         }
     }
 
-    @Test func `descriptors that come with a frame that announces none do not wait for the next`() throws {
+    @Test func `descriptors with a frame that announces none do not wait for the next frame`() throws {
         try withServer { server, name in
             let hostile = try RawClient(name)
             let pipe = Pipe()
@@ -83,7 +84,7 @@ import Testing
         }
     }
 
-    @Test func `a handler that serves again gets the next message, and its own reply goes where it should`() throws {
+    @Test func `a handler that serves again gets the next message, and each reply goes to its own request`() throws {
         try withServer { server, name in
             let (one, two) = (try RawClient(name), try RawClient(name))
             for client in [one, two] {
@@ -99,20 +100,20 @@ import Testing
             for client in [one, two] {
                 var replies = [UInt8](repeating: 0, count: 66)
                 #expect(recv(client.descriptor, &replies, 66, Int32(MSG_WAITALL)) == 66)
-                // The innermost comes first.
+                // The innermost handler replies first.
                 #expect([replies[20], replies[42], replies[64]] == [3, 2, 1])
                 #expect([replies[8], replies[30], replies[52]] == [3, 2, 1])
             }
         }
     }
 
-    @Test func `a client that is dropped while its own message is handled costs nobody else`() throws {
+    @Test func `a client that is dropped while its message is handled affects no other client`() throws {
         try withServer { server, name in
             let hostile = try RawClient(name)
             let honest = try RawClient(name)
             hostile.send(rawFrame(length: 0, body: [1]))
             let served = server.serve { _, _ in
-                // Garbage, behind the request that is being handled; a nested run finds it.
+                // Garbage behind the request that is being handled, which the nested call reads.
                 hostile.send([0, 0, 0])
                 honest.send(rawFrame(length: 0, body: [1]))
                 let nested = server.serve { _, _ in [2] }
@@ -125,28 +126,28 @@ import Testing
         }
     }
 
-    @Test func `a crowd that comes while a message is handled may drive out its sender, and nothing else happens`() throws {
+    @Test func `connections that arrive while a message is handled may evict its sender`() throws {
         try withServer { server, name in
             let first = try RawClient(name)
             first.send(rawFrame(length: 0, body: [1]))
-            let crowd = Box<[RawClient]>([])
+            let clients = Box<[RawClient]>([])
             let served = server.serve { _, _ in
                 for _ in 0..<(PortServer.connectionLimit() + 1) {
-                    crowd.change { $0.append(try! RawClient(name)) }  // the port is there
-                    crowd.value.last!.send(rawFrame(1, length: 0, body: [1]))
+                    clients.change { $0.append(try! RawClient(name)) }  // the port is valid
+                    clients.value.last!.send(rawFrame(1, length: 0, body: [1]))
                     let nested = server.serve { _, _ in nil }
                     #expect(nested)
                 }
                 return [1]
             }
             #expect(served && first.isClosedNow)
-            crowd.value.last!.send(rawFrame(length: 0, body: [1]))
+            clients.value.last!.send(rawFrame(length: 0, body: [1]))
             try waitUntil("the last client's message") { server.serve { _, _ in [3] } }
-            crowd.value = []
+            clients.value = []
         }
     }
 
-    @Test func `a port that ends while a message is handled answers nobody, and takes nobody in`() throws {
+    @Test func `a port that ends while a message is handled sends no reply and accepts nobody`() throws {
         let name = freshName("server")
         let server = try PortServer(try PortName(name), maximumLength: 1_000)
         let client = try RawClient(name)

@@ -1,4 +1,4 @@
-// Peers of named ports that do not play by the rules: sockets, and bytes of any kind.
+// Hostile peers of named ports: plain sockets that send any bytes.
 
 #if os(Linux)
 
@@ -8,7 +8,7 @@ import Glibc
 
 @testable import EventLoop
 
-/// A connection to a port without the library's manners.
+/// A connection to a port that can violate the protocol.
 final class RawClient: Sendable {
     let descriptor: Int32
 
@@ -19,17 +19,17 @@ final class RawClient: Sendable {
 
     deinit { close(descriptor) }
 
-    /// False when the port does not take any more, or not all.
+    /// Returns false if there is no room for all bytes.
     @discardableResult
     func send(_ bytes: [UInt8]) -> Bool {
         bytes.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT)) }
             == bytes.count
     }
 
-    /// Whether the port has closed the connection. Takes what it has said before.
+    /// Whether the port has closed the connection. Reads and discards what it has sent.
     var isClosedNow: Bool {
         var bytes = [UInt8](repeating: 0, count: 1_024)
-        while true {  // ends: nothing is left to be read
+        while true {  // ends: nothing is left to read
             let count = recv(descriptor, &bytes, bytes.count, Int32(MSG_DONTWAIT))
             if count <= 0 { return count == 0 || errno == ECONNRESET }
         }
@@ -38,7 +38,7 @@ final class RawClient: Sendable {
     /// Waits for the port to close the connection.
     func isClosedByPort() -> Bool {
         var byte: UInt8 = 0
-        while true {  // ends: the port closes, or says something, or nothing for very long
+        while true {  // ends: the port closes the connection, or the bound passes
             let count = recv(descriptor, &byte, 1, 0)
             if count > 0 { continue }
             return count == 0 || errno == ECONNRESET
@@ -46,7 +46,7 @@ final class RawClient: Sendable {
     }
 }
 
-/// Gives every blocking call on a socket the bound of a wait: then it fails with EAGAIN.
+/// Bounds every blocking call on a socket, which then fails with EAGAIN.
 func boundTransfers(_ descriptor: Int32) {
     var bound = timeval(tv_sec: Int(patience.components.seconds), tv_usec: 0)
     for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
@@ -54,7 +54,7 @@ func boundTransfers(_ descriptor: Int32) {
     }
 }
 
-/// Sends bytes with descriptors, whether the frames in them announce any or not.
+/// Sends bytes with descriptors, whether or not the frames in them announce any.
 func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: Int32...) { sendRaw(descriptor, bytes, passed) }
 
 func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32], flags: Int32 = 0) {
@@ -79,7 +79,7 @@ func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32], flags: In
     }
 }
 
-/// A header, and what follows it: the body and the seal, unless that is to be wrong too.
+/// The bytes of a frame, which need not be valid: a header, and `body`, which includes the seal.
 func rawFrame(
     _ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0, length: UInt32, conversation: UInt64 = 1, id: Int32 = 1,
     body: [UInt8] = []
@@ -91,14 +91,14 @@ func rawFrame(
     return bytes + body
 }
 
-/// A server without the library's manners, with a name in the tests' directory. For one client.
+/// A server that can violate the protocol, with a name in the tests' directory, for a single client.
 final class RawServer: Sendable {
     let name: String
     private let registration: PortRegistration
     private let listener: Int32
     private let thread: JoinableThread<Void>
 
-    /// - Parameter answer: the bytes to send after each frame that has come whole; nil ends the connection.
+    /// - Parameter answer: returns the bytes to send after each complete frame; nil ends the connection.
     init(_ name: String = freshName("raw"), answer: @escaping @Sendable (Frame) -> [UInt8]?) throws {
         self.name = name
         let (registration, listener) = try PortRegistration.take(try PortName(name), backlog: 8)
@@ -121,7 +121,7 @@ final class RawServer: Sendable {
         }
     }
 
-    /// Gives the name back. The client must have gone, or been sent away.
+    /// Gives the name back. The connection must have ended.
     func end() throws {
         registration.withdraw()
         shutdown(listener, Int32(SHUT_RDWR))

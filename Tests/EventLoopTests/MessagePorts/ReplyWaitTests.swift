@@ -1,7 +1,7 @@
 // Rules proved here, of waiting for replies:
-//  - Whoever reads a connection hands that over when it goes; whoever is to take it over takes it or passes it on, however late it is.
-//  - Every limit is a legal one: none, one that has passed, one that never comes.
-//  - A request whose loop is told to end, or whose task was cancelled before it began, ends.
+//  - The reader of a connection passes the reading on when it returns. The next reader reads or passes it on, even if it has timed out.
+//  - Every timeout is valid: zero or less, in the past, and infinite.
+//  - A request ends if its loop is told to end, or if its task was cancelled before.
 
 import EventLoopTestSupport
 import Testing
@@ -15,12 +15,12 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct ReplyWaitTests {
-    @Test func `a thread that was made the reader when its time had passed does not just go`() throws {
+    @Test func `a thread that becomes the reader just as it times out passes the reading on`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let connection = try RemoteConnection(
             PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 100)
-        for isHandedOver in [true, false] {
+        for becomesReader in [true, false] {
             // A thread waits while another one reads.
             let waiter = ReplyWaiter(.thread)
             try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
@@ -29,12 +29,12 @@ import Darwin
                 waiter.followerTicket = state.followers.append(waiter)
             }
             waiter.latch = EventLoop.Latch()
-            // Its time has passed; before it can say so, the other one goes.
-            if isHandedOver { connection.stopReading() }
-            let outcome = connection.abandon(waiter, .replyTimedOut, unlessItMustRead: true)
-            #expect((outcome == nil) == isHandedOver)
-            // Who has gone is not made the reader any more; who is the reader reads, gives up and hands that over.
-            if isHandedOver {
+            // It times out, and before it can abandon its request, the reader returns.
+            if becomesReader { connection.stopReading() }
+            let result = connection.abandon(waiter, .replyTimedOut, unlessItMustRead: true)
+            #expect((result == nil) == becomesReader)
+            // A thread that has returned never becomes the reader. The new reader reads, abandons its request and passes the reading on.
+            if becomesReader {
                 #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.readUntilReply(waiter, .distantPast).get() }
             } else {
                 connection.stopReading()
@@ -45,7 +45,7 @@ import Darwin
         port.invalidate()
     }
 
-    @Test func `a thread that has its reply hands the reading over to one that waits`() throws {
+    @Test func `a thread that has its reply passes the reading on to one that waits`() throws {
         let name = freshName()
         let held = EventLoopTestSupport.Gate()
         let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
@@ -54,16 +54,16 @@ import Darwin
         }
         let connection = try RemoteConnection(
             PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 100)
-        let ask: @Sendable (Int32) throws -> [UInt8]? = { id in
+        let request: @Sendable (Int32) throws -> [UInt8]? = { id in
             let waiter = ReplyWaiter(.thread)
             try connection.sendRequest(waiter, id: id, data: [], descriptors: [], deadline: .distantFuture)
             return try connection.awaitReply(waiter, .now.advanced(by: patience))
         }
-        let leader = plainThread { try ask(1) }
+        let leader = plainThread { try request(1) }
         try waitUntil("a thread reads the connection") { connection.state.withLock { $0.reader == .thread } }
-        let follower = plainThread { try ask(2) }
-        try waitUntil("a thread waits for the other") { connection.state.withLock { $0.followers.count == 1 } }
-        // Nobody is answered before this, and the second not before the first has gone.
+        let follower = plainThread { try request(2) }
+        try waitUntil("the second thread waits for the first") { connection.state.withLock { $0.followers.count == 1 } }
+        // There is no reply before this, and none to the second request before the first thread has returned.
         let running = RunningLoop { $0.add(port) }
         #expect(try leader.join() == [1])
         held.open()
@@ -73,13 +73,13 @@ import Darwin
         try running.end()
     }
 
-    @Test func `a reply's time is over though replies of others are still there to be read`() throws {
+    @Test func `a reply times out even while replies to others are left to read`() throws {
         var ends: [Int32] = [-1, -1]
         #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
         defer { close(ends[1]) }
         let engine = try PortEngine.shared()
         let connection = try RemoteConnection(ends[0], engine: engine, maximumLength: 1 << 16)
-        // The engine takes over what the thread leaves; not before it has been counted.
+        // Holds the engine, which would read the rest before the test has counted it.
         let (begun, counted) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         engine.runLoop.perform {
             begun.open()
@@ -89,7 +89,7 @@ import Darwin
         let waiter = ReplyWaiter(.thread)
         try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
         connection.state.withLock { $0.reader = .thread }
-        // More than one read takes.
+        // More than a single read takes.
         var reply = OutgoingFrame(.reply, conversation: 1_000, id: 1, body: [UInt8](repeating: 1, count: 50_000))
         for _ in 0..<3 {
             reply.offset = 0
@@ -102,12 +102,12 @@ import Darwin
         connection.end(.becameInvalid)
     }
 
-    @Test func `what it takes to give up requests that were not sent grows with their number, and not faster`() throws {
+    @Test func `the cost of abandoning unsent requests is linear in their number`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let connection = try RemoteConnection(
             PortRegistration.find(try PortName(name), timeout: .zero), engine: try PortEngine.shared(), maximumLength: 1 << 20)
-        // Nobody serves the port: this fills the connection, and what follows waits.
+        // Nobody serves the port: this request fills the connection, and further ones wait.
         let first = ReplyWaiter(.task)
         try connection.startRequest(first, id: 1, data: [UInt8](repeating: 0, count: 1 << 20), descriptors: [])
         let before = connection.state.withLock { $0.unsent.testsOnlySteps }
@@ -117,7 +117,7 @@ import Darwin
             try connection.startRequest(waiter, id: 1, data: [], descriptors: [])
             return waiter
         }
-        // In the worst order for one that looks from the front, then in the other.
+        // First in the worst order for a search from the front, then in the best.
         for waiter in waiters.suffix(count / 2).reversed() + waiters.prefix(count / 2) {
             #expect(connection.abandon(waiter, .replyTimedOut) == .failure(.sendTimedOut))
         }
@@ -128,11 +128,11 @@ import Darwin
     }
 
     @Test func `a late reply is read by the engine, and then nothing is left to read`() throws {
-        let (release, heard) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
+        let (release, handled) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         let served = try ServedPort { _, id, _ in
             if id == 1 { release.wait() }
-            if id == 2 { heard.open() }
-            // More than the kernel keeps: the port serves this client again when somebody has read it.
+            if id == 2 { handled.open() }
+            // More than the kernel's buffer holds: the port serves this client again only when the reply has been read.
             return [UInt8](repeating: 1, count: id == 1 ? 4 << 20 : 0)
         }
         let connection = try RemoteConnection(
@@ -143,7 +143,7 @@ import Darwin
         #expect(connection.state.withLock { $0.abandonedReplies } == 1)
         release.open()
         try connection.send(id: 2, data: [], descriptors: [], deadline: .distantFuture)
-        heard.wait()
+        handled.wait()
         let next = ReplyWaiter(.thread)
         try connection.sendRequest(next, id: 3, data: [], descriptors: [], deadline: .distantFuture)
         #expect(try connection.awaitReply(next, .now.advanced(by: patience)) == [])
@@ -152,10 +152,10 @@ import Darwin
         try served.end()
     }
 
-    private static let never: [Duration] = [.seconds(Int64.max), .nanoseconds(Int64.max), .seconds(1 << 40)]
+    private static let infinite: [Duration] = [.seconds(Int64.max), .nanoseconds(Int64.max), .seconds(1 << 40)]
 
-    @Test(arguments: never)
-    func `a limit that never comes is one`(limit: Duration) async throws {
+    @Test(arguments: infinite)
+    func `an infinite timeout is valid`(limit: Duration) async throws {
         let served = try ServedPort { _, _, data in data }
         let remote = try RunLoop.RemoteMessagePort(name: served.name, timeout: limit)
         try await elsewhere {
@@ -168,11 +168,11 @@ import Darwin
     }
 
     @Test(arguments: [Duration.zero, .seconds(-1), .seconds(Int64.min)])
-    func `a limit that has passed sends once and looks once`(limit: Duration) async throws {
+    func `a timeout of zero or less tries to send once and checks for a reply once`(limit: Duration) async throws {
         let name = freshName()
-        let heard = Box(0)
+        let handled = Box(0)
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in
-            heard.increment()
+            handled.increment()
             return nil
         }
         let remote = try RunLoop.RemoteMessagePort(name: name, timeout: limit)
@@ -185,11 +185,11 @@ import Darwin
             }
         }
         await #expect(throws: RunLoop.PortError.replyTimedOut) { try await remote.request(id: 1, timeout: limit) }
-        // All of them arrive, and their replies come too late.
+        // All of them arrive, and their replies are late.
         let running = RunningLoop { $0.add(port) }
         let last = try await elsewhere { try remote.ask() }
         #expect(last == nil)
-        #expect(heard.value == 5)
+        #expect(handled.value == 5)
         port.invalidate()
         try running.end()
     }
@@ -203,7 +203,7 @@ import Darwin
         }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
         let reply = Box<[UInt8]?>(nil)
-        let thread = try RunLoopThread(name: "asks")
+        let thread = try RunLoopThread(name: "requester")
         thread.runLoop.perform {
             defer { ended.open() }
             reply.value = try? remote.request(id: 1, data: [7], sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
@@ -217,57 +217,57 @@ import Darwin
         try served.end()
     }
 
-    @Test func `a request whose loop has been told to end waits on in real time, though the loop's time stands still`() throws {
+    @Test func `a request whose loop was told to end waits in real time, even if the loop's manual time does not advance`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let remote = try RunLoop.RemoteMessagePort(name: name)
-        let outcome = Box<RunLoop.PortError?>(nil)
+        let failure = Box<RunLoop.PortError?>(nil)
         let waited = Box(Duration.zero)
         let ended = EventLoopTestSupport.Gate()
         let clock = RunLoop.ManualClock()
-        let thread = try RunLoopThread(name: "asks", setup: { $0.use(clock) })
+        let thread = try RunLoopThread(name: "requester", setup: { $0.use(clock) })
         thread.runLoop.perform {
             defer { ended.open() }
             thread.stop()
             let start = ContinuousClock.now
             do throws(RunLoop.PortError) {
                 _ = try remote.request(id: 1, sendTimeout: patience, replyTimeout: .milliseconds(50), replyMode: "replies")
-            } catch { outcome.value = error }
+            } catch { failure.value = error }
             waited.value = ContinuousClock.now - start
         }
         ended.wait()
-        #expect(outcome.value == .replyTimedOut)
+        #expect(failure.value == .replyTimedOut)
         #expect(waited.value >= .milliseconds(49))
         #expect(thread.join(timeout: patience))
         port.invalidate()
     }
 
-    @Test func `a request whose loop is told to end hears of the server's end`() throws {
+    @Test func `a request whose loop is told to end fails when the server ends`() throws {
         let (begun, ended) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let remote = try RunLoop.RemoteMessagePort(name: name)
-        let outcome = Box<RunLoop.PortError?>(nil)
-        let thread = try RunLoopThread(name: "asks")
+        let failure = Box<RunLoop.PortError?>(nil)
+        let thread = try RunLoopThread(name: "requester")
         thread.runLoop.perform {
             defer { ended.open() }
             RunLoop.current.addSource(forMode: "replies", signaled: true) { _ in begun.open() }
             do throws(RunLoop.PortError) {
                 _ = try remote.request(id: 1, sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
-            } catch { outcome.value = error }
+            } catch { failure.value = error }
         }
         begun.wait()
         thread.stop()
         port.invalidate()
         ended.wait()
-        #expect(outcome.value == .becameInvalid)
+        #expect(failure.value == .becameInvalid)
         #expect(thread.join(timeout: patience))
     }
 
-    @Test func `a task that was cancelled before it asks sends nothing, and the connection goes on`() async throws {
-        let heard = Box<[Int32]>([])
+    @Test func `a task that was cancelled before its request sends nothing, and the connection stays usable`() async throws {
+        let handled = Box<[Int32]>([])
         let served = try ServedPort { _, id, data in
-            heard.change { $0.append(id) }
+            handled.change { $0.append(id) }
             return data
         }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)
@@ -277,11 +277,11 @@ import Darwin
         }
         await task.value
         #expect(try await remote.request(id: 2, data: [5], timeout: patience) == [5])
-        #expect(heard.value == [2])
+        #expect(handled.value == [2])
         try served.end()
     }
 
-    @Test func `a port in two loops that a third thread invalidates ends all requests, once`() async throws {
+    @Test func `a port in two loops that a third thread invalidates ends each request once`() async throws {
         let (begun, release) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in
@@ -289,18 +289,18 @@ import Darwin
             release.wait()
             return [1]
         }
-        let told = Box(0)
+        let notifications = Box(0)
         let finished = EventLoopTestSupport.Gate()
         port.onInvalidation {
-            told.increment()
+            notifications.increment()
             finished.open()
         }
         let loops = (0..<2).map { _ in RunningLoop { $0.add(port) } }
         let remotes = try (0..<3).map { _ in try RunLoop.RemoteMessagePort(name: name) }
-        for remote in remotes { remote.onInvalidation { told.increment() } }
-        let asking = remotes.map { remote in
+        for remote in remotes { remote.onInvalidation { notifications.increment() } }
+        let requesters = remotes.map { remote in
             plainThread {
-                // Two wait for the end of the first one's handler, or have not asked yet.
+                // Two requests wait until the handler of the first returns, or are not sent yet.
                 do throws(RunLoop.PortError) {
                     _ = try remote.ask()
                     return false
@@ -310,7 +310,7 @@ import Darwin
         try await elsewhere {
             begun.wait()
             port.invalidate()
-            for thread in asking { #expect(try thread.join()) }
+            for thread in requesters { #expect(try thread.join()) }
             let next = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
             next.invalidate()
             release.open()
@@ -318,6 +318,6 @@ import Darwin
             for loop in loops { try loop.end() }
         }
         for remote in remotes { remote.invalidate() }
-        #expect(told.value == 4)
+        #expect(notifications.value == 4)
     }
 }

@@ -1,9 +1,9 @@
 // Rules proved here, between two real processes (Tests/PortPeer):
 //  - Requests, one-way messages, empty and large replies; many threads on one connection.
-//  - A server that is killed in mid-request, exits, or ends its port: the requester hears of it at once, and so does `onInvalidation`.
-//  - A client that is killed in mid-request costs the port its connection and nothing else.
-//  - A name is one process's; what a killed process leaves is taken over, by exactly one of many that try.
-//  - Descriptors go along with a message, close-on-exec, and nothing is left open by a receiver that ignores or refuses them.
+//  - If a server is killed during a request, exits, or ends its port, the request fails at once and `onInvalidation` is called.
+//  - If a client is killed during a request, the port loses that connection and nothing else.
+//  - A name belongs to one process. Of several processes that take over the name of a killed one, exactly one succeeds.
+//  - Descriptors arrive with their message, close-on-exec. Those that the receiver ignores or refuses are closed.
 
 #if os(Linux)
 
@@ -13,7 +13,7 @@ import Glibc
 import Testing
 
 @Suite(.bounded) struct TwoProcessTests {
-    @Test func `a request goes to another process and back`() throws {
+    @Test func `another process replies to a request`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -25,7 +25,7 @@ import Testing
         #expect(!remote.isValid)
     }
 
-    @Test func `a process asks a port of this one`() throws {
+    @Test func `another process sends a request to a port of this one`() throws {
         let served = try ServedPort { _, id, data in Array("\(id) \(text(data))".utf8) }
         let peer = try PeerProcess("ask", served.name, "5", "hello")
         #expect(peer.line() == "5 hello")
@@ -33,7 +33,7 @@ import Testing
         try served.end()
     }
 
-    @Test func `a large message and a large reply go between processes`() throws {
+    @Test func `a large message and a large reply arrive in the other process`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -44,7 +44,7 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    @Test func `many large requests at the same time are all answered`() throws {
+    @Test func `many large requests at the same time all get replies`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let data = [UInt8](repeating: 3, count: 16 << 20)
@@ -60,7 +60,7 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    @Test func `many threads ask one process on one connection`() throws {
+    @Test func `several threads send requests to one process on one connection`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -76,26 +76,27 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    // MARK: Deaths
+    // MARK: The end of a process
 
+    /// How a request waits for its reply.
     enum Way: String, CaseIterable, Sendable { case thread, loop, task }
 
     @Test(arguments: Way.allCases)
-    func `a server that is killed in mid-request ends the request at once`(way: Way) async throws {
+    func `a server that is killed during a request ends the request at once`(way: Way) async throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
-        let told = Gate()
-        remote.onInvalidation { told.open() }
-        let outcome = Box<RunLoop.PortError?>(nil)
-        let asking = plainThread { [way] in
+        let notified = Gate()
+        remote.onInvalidation { notified.open() }
+        let failure = Box<RunLoop.PortError?>(nil)
+        let requester = plainThread { [way] in
             do throws(RunLoop.PortError) {
                 switch way {
                 case .thread: _ = try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience)
                 case .loop: _ = try remote.request(id: 2, sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
                 case .task: break
                 }
-            } catch { outcome.value = error }
+            } catch { failure.value = error }
         }
         let task = Task { () -> RunLoop.PortError? in
             guard way == .task else { return nil }
@@ -108,11 +109,11 @@ import Testing
             #expect(peer.line() == "hanging")
             #expect(peer.killed() == 128 + SIGKILL)
             #expect(!remote.isValid)
-            try asking.join()
+            try requester.join()
         }
         let ofTask = await task.value
-        #expect((way == .task ? ofTask : outcome.value) == .becameInvalid)
-        told.wait()
+        #expect((way == .task ? ofTask : failure.value) == .becameInvalid)
+        notified.wait()
         #expect(throws: RunLoop.PortError.invalidPort) { try remote.ask(0) }
         #expect(throws: RunLoop.PortError.notFound) { try RunLoop.RemoteMessagePort(name: name) }
     }
@@ -127,18 +128,18 @@ import Testing
         #expect(peer.ended() == (id == 3 ? 3 : 0))
     }
 
-    @Test func `an idle client hears of the server's death`() throws {
+    @Test func `an idle client is notified when its server dies`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
-        let told = Gate()
-        remote.onInvalidation { told.open() }
+        let notified = Gate()
+        remote.onInvalidation { notified.open() }
         _ = peer.killed()
-        told.wait()
+        notified.wait()
         #expect(!remote.isValid)
     }
 
-    @Test func `a client that is killed in mid-request costs the port nothing`() throws {
+    @Test func `a client that is killed during a request costs the port nothing`() throws {
         let (begun, release) = (Gate(), Gate())
         let served = try ServedPort { _, id, data in
             if id == 2 {
@@ -151,7 +152,7 @@ import Testing
         #expect(peer.line() == "asking")
         begun.wait()
         #expect(peer.killed() == 128 + SIGKILL)
-        // The reply goes to nobody, without a SIGPIPE.
+        // Sending the reply fails without a SIGPIPE.
         release.open()
         #expect(try RunLoop.RemoteMessagePort(name: served.name).ask(0, "alive") == "alive")
         try served.end()
@@ -159,7 +160,7 @@ import Testing
 
     // MARK: Names
 
-    @Test func `a name that another process has is in use, and free when that has been killed`() throws {
+    @Test func `a name that another process has is in use, and free after that process is killed`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         #expect(throws: RunLoop.PortError.nameInUse) { try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil } }
@@ -170,7 +171,7 @@ import Testing
         port.invalidate()
     }
 
-    @Test func `of many processes that take a stale name at the same time exactly one gets it`() throws {
+    @Test func `if several processes take a stale name at the same time, exactly one gets it`() throws {
         let name = freshName()
         for _ in 0..<3 {
             let peer = try PeerProcess.serving(name)
@@ -180,20 +181,20 @@ import Testing
             for rival in rivals { rival.tell() }
             let results = rivals.map { $0.line() ?? "nothing" }.sorted()
             #expect(results == [String](repeating: "nameInUse", count: 7) + ["taken"])
-            // The one who has it is killed with the others, and leaves it stale again.
+            // The owner is killed with the others, which leaves the name stale again.
         }
     }
 
-    @Test func `in a child of fork a port of the parent is invalid, and the child's end leaves it alone`() async {
+    @Test func `in a forked child a port of the parent is invalid, and the end of the child does not affect it`() async {
         await #expect(processExitsWith: .success) {
             let served = try ServedPort { _, _, data in data }
             let remote = try RunLoop.RemoteMessagePort(name: served.name)
             #expect(try remote.ask(0, "before") == "before")
             let end = inForkedChild {
                 if remote.isValid { return 1 }
-                let told = Box(false)
-                remote.onInvalidation { told.value = true }
-                if !told.value { return 4 }
+                let isNotified = Box(false)
+                remote.onInvalidation { isNotified.value = true }
+                if !isNotified.value { return 4 }
                 do throws(RunLoop.PortError) {
                     try remote.send(id: 1, timeout: .zero)
                     return 2
@@ -207,7 +208,7 @@ import Testing
 
     // MARK: Descriptors
 
-    @Test func `descriptors go along with a message, and are close-on-exec`() throws {
+    @Test func `descriptors arrive with a message, close-on-exec`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -219,7 +220,7 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    @Test func `descriptors that a receiver ignores or refuses are closed`() throws {
+    @Test func `descriptors that the receiver ignores or refuses are closed`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -242,7 +243,7 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    @Test func `descriptors come to a task's request and to a large message too`() async throws {
+    @Test func `descriptors also arrive with a task's request and with a large message`() async throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)
         let remote = try RunLoop.RemoteMessagePort(name: name)
@@ -255,15 +256,15 @@ import Testing
         #expect(peer.ended() == 0)
     }
 
-    // MARK: Out of descriptors
+    // MARK: Without free descriptors
 
-    @Test func `a port that has no descriptors left goes on serving, does not spin, and lets clients in when it has`() throws {
+    @Test func `a port without free descriptors keeps serving, does not spin, and accepts clients when it has some again`() throws {
         let name = freshName()
         let peer = try PeerProcess("starve", name)
         #expect(peer.line() == "ready")
         let first = try RunLoop.RemoteMessagePort(name: name)
         #expect(try first.ask(0, "one") == "one")
-        // They connect to the kernel's queue, and the port cannot take them all.
+        // They are in the kernel's queue, and the port cannot accept all of them.
         var crowd = try (0..<40).map { _ in try RunLoop.RemoteMessagePort(name: name) }
         let passes = try #require(try first.ask(9).flatMap { UInt64($0) })
         #expect(passes < 500, "\(passes) passes")
@@ -274,7 +275,7 @@ import Testing
         withExtendedLifetime(crowd) {}
     }
 
-    @Test func `a crowd of silent connections does not keep others out of a port with few descriptors`() throws {
+    @Test func `many silent connections do not keep others out of a port with few descriptors`() throws {
         let name = freshName()
         let peer = try PeerProcess("starve", name)
         #expect(peer.line() == "ready")
@@ -288,7 +289,7 @@ import Testing
         #expect(crowd.ended() == 0 && peer.ended() == 0)
     }
 
-    @Test func `a port that has no descriptors left for those of a message closes that connection, and serves the others`() throws {
+    @Test func `a port without free descriptors for a message closes its connection and serves the others`() throws {
         let name = freshName()
         let peer = try PeerProcess("starve", name)
         #expect(peer.line() == "ready")
@@ -303,8 +304,8 @@ import Testing
             }
             #expect(try honest.ask(0, "alive") == "alive")
         }
-        // What did get in is closed: in part on a thread of its own, because a close may block.
-        try waitUntil("the port has closed what it got in") { try honest.ask(10) == before }
+        // The descriptors that did arrive are closed, some on another thread, because a close may block.
+        try waitUntil("the port has closed the descriptors that arrived") { try honest.ask(10) == before }
         #expect(
             try honest.request(id: 5, data: [65], descriptors: [pipe.writeEnd], sendTimeout: patience, replyTimeout: patience).map(text)
                 == "c")

@@ -1,9 +1,9 @@
-// Rules proved here, of room for messages that come in pieces and for replies that wait:
-//  - The memory of a port is bounded by what it has given out, and goes when a message has been handed out. Counted in capacities.
-//  - A message that finds no room waits; however many there are, all arrive, and no connection is closed.
-//  - A connection that keeps others waiting and makes no progress in the port's own time is closed. One that makes some is not, and neither is
-//    one that waits for the port.
-//  - The process with the least is next; of one process the connection that has waited longest; nothing overtakes.
+// Rules proved here (semantics 17.20, 17.21, 17.27), of memory for incomplete messages and unread replies:
+//  - The memory of a port, counted in capacities, is bounded by its grants, and is freed when a message has been handled.
+//  - A message without memory waits. However many there are, all arrive, and no connection is closed.
+//  - A connection that keeps others waiting and makes no progress in the port's own time is closed. One that makes progress, or waits for
+//    the port, is not.
+//  - The process with the least memory is next, and of its connections the one that has waited longest. No request overtakes another.
 
 #if os(Linux)
 
@@ -14,7 +14,7 @@ import Testing
 
 @testable import EventLoop
 
-/// Something to send, bit by bit.
+/// Sends bytes in pieces.
 private final class Sender {
     let client: RawClient
     private var unsent: ArraySlice<UInt8>
@@ -24,10 +24,10 @@ private final class Sender {
         unsent = bytes[...]
     }
 
-    /// What there is room for; false when all has gone.
+    /// Sends as much as there is room for. Returns false if everything is sent.
     func send(atMost limit: Int = .max) -> Bool {
         var left = limit
-        while !unsent.isEmpty && left > 0 {  // ends: it gets less, or there is no room
+        while !unsent.isEmpty && left > 0 {  // ends: everything is sent, or there is no room
             let part = unsent.prefix(left)
             let count = part.withUnsafeBytes {
                 Glibc.send(client.descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL) | Int32(MSG_DONTWAIT))
@@ -40,19 +40,19 @@ private final class Sender {
     }
 }
 
-@Suite struct PortRoomTests {
+@Suite struct PortLimitsTests {
     private static let size = 1 << 20
-    private static let room = 4 << 20
+    private static let memory = 4 << 20
 
     private func message(_ body: Int = size, _ kind: UInt8 = 1) -> [UInt8] {
         rawFrame(kind, length: UInt32(body), body: [UInt8](repeating: 7, count: body) + [1])
     }
 
-    /// A port with room for three frames of a mebibyte, one beside them, and a clock that stands.
+    /// A port with memory for three frames of one mebibyte, a reserve for another, and manual time.
     private func withServer(_ body: (PortServer, String, RunLoop.ManualClock) throws -> Void) throws {
-        let name = freshName("room")
+        let name = freshName("limits")
         let clock = RunLoop.ManualClock()
-        let server = try PortServer(try PortName(name), maximumLength: Self.size, leastMemory: Self.room, clock: { clock.now })
+        let server = try PortServer(try PortName(name), maximumLength: Self.size, leastMemory: Self.memory, clock: { clock.now })
         defer {
             server.withdraw()
             server.end()
@@ -60,23 +60,23 @@ private final class Sender {
         try body(server, name, clock)
     }
 
-    @Test func `however many messages come at once, the memory for them is bounded, and all arrive`() throws {
+    @Test func `however many messages arrive at once, their memory is bounded and all are handled`() throws {
         try withServer { server, name, _ in
             let count = 40
             let senders = try (0..<count).map { _ in try Sender(name, message()) }
-            let heard = Box(0)
-            let bound = Self.room + 100 + count * 3 * MemoryPool.allowance
+            let handled = Box(0)
+            let bound = Self.memory + 100 + count * 3 * MemoryPool.allowance
             var highest = 0
-            for _ in 0..<100_000 where heard.value < count {
+            for _ in 0..<100_000 where handled.value < count {
                 for sender in senders { _ = sender.send() }
                 _ = server.serve { frame, _ in
                     #expect(frame.body.count == Self.size)
-                    heard.increment()
+                    handled.increment()
                     return nil
                 }
                 highest = max(highest, server.testsOnlyCapacity)
             }
-            #expect(heard.value == count)
+            #expect(handled.value == count)
             #expect(highest <= bound && highest >= Self.size, "\(highest) bytes")
             #expect(server.testsOnlyCapacity <= count * MemoryPool.allowance)
             #expect(server.limits.memory.testsOnlyGranted == 0 && !server.hasWaiters)
@@ -93,33 +93,33 @@ private final class Sender {
                 #expect(!served)
             }
             #expect(server.limits.memory.hasWaiters)
-            // Neither do those of a usual size.
+            // Messages of up to 128 KiB use another pool.
             for size in [8, 100_000] {
                 let honest = try Sender(name, message(size, 2))
-                let heard = Box(0)
-                for _ in 0..<100 where heard.value == 0 {
+                let handled = Box(0)
+                for _ in 0..<100 where handled.value == 0 {
                     _ = honest.send()
                     _ = server.serve { frame, _ in
-                        heard.value = frame.body.count
+                        handled.value = frame.body.count
                         return nil
                     }
                 }
-                #expect(heard.value == size)
+                #expect(handled.value == size)
             }
             for hog in hogs { #expect(!hog.client.isClosedNow) }
         }
     }
 
-    @Test func `those who stand still in the way of others are closed in the end, and those who move are not`() throws {
+    @Test func `stalled connections that keep others waiting are closed, and those that make progress are not`() throws {
         try withServer { server, name, clock in
-            let silent = try (0..<2).map { _ in try Sender(name, message().dropLast(2)) }
+            let stalled = try (0..<2).map { _ in try Sender(name, message().dropLast(2)) }
             let slow = try Sender(name, message())
             for _ in 0..<50 {
-                for sender in silent { _ = sender.send() }
+                for sender in stalled { _ = sender.send() }
                 _ = slow.send(atMost: 1_000)
                 _ = server.serve { _, _ in nil }
             }
-            // All three have room; nobody waits, so however long it takes they stay.
+            // All three have memory, and nobody waits, so none is ever closed.
             clock.advance(by: .seconds(10_000))
             _ = server.serve { _, _ in nil }
             let next = try Sender(name, message())
@@ -128,48 +128,48 @@ private final class Sender {
                 _ = server.serve { _, _ in nil }
             }
             #expect(server.limits.memory.hasWaiters)
-            // Neither does a port that does not look for long close any.
+            // A long time in which the port is not served does not count as a stall.
             clock.advance(by: .seconds(10_000))
             let servedAfterPause = server.serve { _, _ in nil }
-            #expect(!servedAfterPause && silent.allSatisfy { !$0.client.isClosedNow })
-            let heard = Box(0)
+            #expect(!servedAfterPause && stalled.allSatisfy { !$0.client.isClosedNow })
+            let handled = Box(0)
             for round in 0..<30 {
                 clock.advance(by: StallDetector.interval)
                 _ = slow.send(atMost: 90_000)
                 _ = next.send()
                 while server.serve({ _, _ in
-                    heard.increment(); return nil
+                    handled.increment(); return nil
                 }) {}  // ends: what has come is served
-                if round < 8 { #expect(silent.allSatisfy { !$0.client.isClosedNow }) }
+                if round < 8 { #expect(stalled.allSatisfy { !$0.client.isClosedNow }) }
             }
-            #expect(silent.allSatisfy { $0.client.isClosedNow } && !slow.client.isClosedNow && !next.client.isClosedNow)
-            #expect(heard.value == 2 && server.limits.memory.testsOnlyGranted == 0)
+            #expect(stalled.allSatisfy { $0.client.isClosedNow } && !slow.client.isClosedNow && !next.client.isClosedNow)
+            #expect(handled.value == 2 && server.limits.memory.testsOnlyGranted == 0)
         }
     }
 
-    @Test func `replies that nobody reads keep other requests waiting, until those who read nothing are closed`() throws {
+    @Test func `unread replies make other requests wait until the clients that read nothing are closed`() throws {
         try withServer { server, name, clock in
-            let deaf = try (0..<5).map { _ in try RawClient(name) }
-            for client in deaf { client.send(rawFrame(length: 0, body: [1])) }
-            let heard = Box(0)
+            let silent = try (0..<5).map { _ in try RawClient(name) }
+            for client in silent { client.send(rawFrame(length: 0, body: [1])) }
+            let handled = Box(0)
             let answer: (Frame, RunLoop.PassedDescriptors) -> [UInt8]? = { _, _ in
-                heard.increment()
+                handled.increment()
                 return [UInt8](repeating: 1, count: Self.size)
             }
             for _ in 0..<20 { _ = server.serve(answer) }
-            // Each takes some of its reply; what is left of four is more than three frames.
-            #expect(heard.value >= 4 && server.limits.unsentBytes <= Self.room + Self.size)
-            let before = heard.value
+            // The kernel takes a part of each reply. The rest of four replies exceeds three frames.
+            #expect(handled.value >= 4 && server.limits.unsentBytes <= Self.memory + Self.size)
+            let before = handled.value
             let reader = try RawClient(name)
             reader.send(rawFrame(length: 0, body: [1]))
             for _ in 0..<20 { _ = server.serve(answer) }
-            #expect(heard.value == before && server.hasWaiters)
+            #expect(handled.value == before && server.hasWaiters)
             for _ in 0..<12 {
                 clock.advance(by: StallDetector.interval)
                 _ = server.serve(answer)
             }
-            #expect(heard.value > before)
-            #expect(deaf.prefix(before).allSatisfy { $0.isClosedNow } && !reader.isClosedNow)
+            #expect(handled.value > before)
+            #expect(silent.prefix(before).allSatisfy { $0.isClosedNow } && !reader.isClosedNow)
         }
     }
 
@@ -204,8 +204,8 @@ private final class Sender {
         }
     }
 
-    @Test func `messages with descriptors wait for one another, and all arrive`() throws {
-        let name = freshName("room")
+    @Test func `messages with descriptors wait for each other, and all are handled`() throws {
+        let name = freshName("limits")
         let server = try PortServer(try PortName(name), maximumLength: Self.size, descriptorLimit: 256)
         defer {
             server.withdraw()
@@ -218,37 +218,37 @@ private final class Sender {
         for client in clients {
             sendRaw(client.descriptor, rawFrame(1, descriptors: 60, length: UInt32(body)), [Int32](repeating: pipe.writeEnd, count: 60))
         }
-        let heard = Box(0)
+        let handled = Box(0)
         for _ in 0..<50 { _ = server.serve { _, _ in nil } }
-        // The rest of each comes when all have begun.
+        // Each is completed after all have begun.
         for client in clients { client.send([UInt8](repeating: 1, count: body + 1)) }
-        for _ in 0..<1_000 where heard.value < count {
+        for _ in 0..<1_000 where handled.value < count {
             _ = server.serve { _, passed in
                 #expect(passed.count == 60)
-                heard.increment()
+                handled.increment()
                 return nil
             }
         }
-        #expect(heard.value == count && clients.allSatisfy { !$0.isClosedNow })
+        #expect(handled.value == count && clients.allSatisfy { !$0.isClosedNow })
     }
 
-    // MARK: The quota alone
+    // MARK: The memory pool alone
 
-    @Test func `room is given in order, to the process with the least first, and never beyond the bound`() {
+    @Test func `memory is granted in order, first to the process with the least, and never beyond the limit`() {
         var generator = SeededGenerator(seed: 7)
         for _ in 0..<200 {
             var pool = MemoryPool(longest: 10, atLeast: 0)
             var holding: [UInt64: (process: Int32, amount: Int)] = [:]
             var waiting: [(token: UInt64, process: Int32, amount: Int)] = []
             var token: UInt64 = 0
-            func note(_ given: [UInt64]) {
+            func checkGrants(_ given: [UInt64]) {
                 for one in given {
                     guard let index = waiting.firstIndex(where: { $0.token == one }) else {
-                        Issue.record("\(one) did not wait")
+                        Issue.record("\(one) was not waiting")
                         continue
                     }
                     let asker = waiting.remove(at: index)
-                    // Nobody of the same process has waited longer.
+                    // No connection of the same process has waited longer.
                     #expect(!waiting[..<index].contains { $0.process == asker.process })
                     holding[one] = (asker.process, asker.amount)
                 }
@@ -260,20 +260,20 @@ private final class Sender {
                         token: token, process: Int32.random(in: 1...3, using: &generator), amount: Int.random(in: 1...10, using: &generator)
                     )
                     waiting.append(asker)
-                    if pool.request(asker.amount, for: token, process: asker.process) { note([token]) }
+                    if pool.request(asker.amount, for: token, process: asker.process) { checkGrants([token]) }
                 } else {
                     let all = holding.keys.sorted() + waiting.map(\.token)
                     let gone = all.randomElement(using: &generator)!
                     holding[gone] = nil
                     waiting.removeAll { $0.token == gone }
-                    note(pool.release(gone))
+                    checkGrants(pool.release(gone))
                 }
                 let sum = holding.values.reduce(0) { $0 + $1.amount }
                 #expect(sum == pool.testsOnlyGranted && sum <= pool.size + pool.reserve)
                 #expect(pool.hasWaiters == !waiting.isEmpty)
-                // Whoever has nothing is refused only when the room for such is taken too.
+                // A process without memory waits only if the reserve is used up too.
                 if let poor = waiting.first(where: { asker in !holding.values.contains { $0.process == asker.process } }) {
-                    #expect(sum + 10 > pool.size, "\(poor) waits for nothing")
+                    #expect(sum + 10 > pool.size, "\(poor) waits although there is memory")
                 }
                 if holding.isEmpty { #expect(waiting.isEmpty) }
             }
