@@ -49,6 +49,7 @@ private struct Rules {
 ///     // 4.1  What the rule says                 also the number alone, of the section that the first line names: "semantics 5"
 ///     // MARK: 4.1 and 1.5                       likewise
 ///     because: "1.6"
+///     rule 1.6, on a page
 private func citations(in file: Checkout.File) -> [(line: Int, number: String)] {
     var found: [(Int, String)] = []
     let head = file.lines.first.map { numbers(behind: "semantics", in: $0.prose) } ?? []
@@ -62,6 +63,11 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
         guard line.prose.utf8.contains(where: isDigit) else { continue }
         let behindName = numbers(behind: "semantics", in: line.prose)
         add(line, behindName)
+        if file.isPage {
+            // A number in parentheses is a measurement there.
+            add(line, ["rule", "rules", "Rule"].flatMap { numbers(behind: $0, in: line.prose) })
+            if file.path != "docs/semantics.md" { continue }
+        }
         for piece in line.prose.split(separator: "(").dropFirst() where behindName.isEmpty {
             let inside = piece.prefix { $0 != ")" }
             if inside.utf8.allSatisfy({ isDigit($0) || "., ".utf8.contains($0) }) {
@@ -148,11 +154,17 @@ extension Substring {
         let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
         #expect(rules.numbers.count > 100 && rules.sections.count >= 18)
         var count = 0
-        for file in Checkout.files where file.path.hasSuffix(".swift") || file.path == "docs/semantics.md" {
+        for file in Checkout.files where file.path.hasSuffix(".swift") || file.isPage {
             count += citations(in: file).count
             for dead in rules.deadCitations(in: file) { Issue.record("\(dead)") }
         }
         #expect(count > 200)
+    }
+
+    @Test func `a rule that a page cites is looked up`() {
+        let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
+        let page = Checkout.file("docs/a.md", "See rule 1.5, rules 5.1 and 5.2 (rule 5.15).\nRule 1.6 says so (rules 5.1 and 5.9).")
+        #expect(rules.deadCitations(in: page).count == 2)
     }
 
     @Test func `each rule has a number of its section`() throws {
