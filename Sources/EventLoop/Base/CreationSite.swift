@@ -2,8 +2,8 @@
 
 /// A source location in one word, because every item stores one.
 struct CreationSite: Sendable, CustomStringConvertible {
-    /// The upper 48 bits are the address of the file name, the lower 16 bits are the line. `#fileID` is a literal: its bytes live as long as
-    /// the program, never change, and end with a zero (StaticString: "guaranteed to be null-terminated"). User addresses have 48 bits.
+    /// The upper 48 bits are the address of the file name, the lower 16 bits are the line. `#fileID` is a literal: its bytes live as long
+    /// as the program, never change, and end with a zero (StaticString: "guaranteed to be null-terminated"). User addresses have 48 bits.
     private let word: UInt64
 
     init(_ file: StaticString, _ line: UInt) {

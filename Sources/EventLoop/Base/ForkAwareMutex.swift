@@ -4,8 +4,8 @@
 
 internal import CPlatform
 
-/// A value that can be accessed only under its lock. Like `Synchronization.Mutex`, and a child of fork can tell a lock of its own from one that
-/// a thread of the parent held at the fork. The lock is not recursive, and is never held across a callout.
+/// A value that can be accessed only under its lock. Like `Synchronization.Mutex`, and a child of fork can tell a lock of its own from one
+/// that a thread of the parent held at the fork. The lock is not recursive, and is never held across a callout.
 struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: `value` is accessed only between `cplatform_lock` and `cplatform_unlock`.
     private let value: UnsafeMutablePointer<Value>
@@ -31,8 +31,8 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
         return try body(&value.pointee)
     }
 
-    /// Locks, for a caller that moves an object into the value: a closure would capture the object, which costs another retain and release. The
-    /// caller must call `unlock`.
+    /// Locks, for a caller that moves an object into the value: a closure would capture the object, which costs another retain and release.
+    /// The caller must call `unlock`.
     @inline(__always)
     borrowing func lockValue() -> UnsafeMutablePointer<Value> {
         cplatform_lock(lock)
@@ -45,8 +45,9 @@ struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     /// The value, for a caller that has called `lockValue`.
     borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
 
-    /// Like `withLock`, except that it returns nil in a child of fork if another thread held the lock at the fork. No thread will unlock it in the
-    /// child, and its value may be half changed. For the calls by which a child ends its use of the parent's objects; `withLock` traps there.
+    /// Like `withLock`, except that it returns nil in a child of fork if another thread held the lock at the fork. No thread will unlock it
+    /// in the child, and its value may be half changed. For the calls by which a child ends its use of the parent's objects; `withLock`
+    /// traps there.
     @inline(__always)
     borrowing func withLockUnlessInherited<R>(_ body: (inout Value) throws -> R) rethrows -> R? {
         guard cplatform_lock_unless_inherited(lock) else { return nil }

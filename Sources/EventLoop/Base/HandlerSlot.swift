@@ -6,8 +6,9 @@ import Synchronization
 
 /// Holds an item's closures until the item is finished, and lends them without reference counting. Thread-safe.
 ///
-/// A closure in a variable is retained and released around every call, because the variable might change during the call. That is two locked
-/// instructions, as much as all other work for an event. A closure in a constant of an object that the caller keeps alive is not retained.
+/// A closure in a variable is retained and released around every call, because the variable might change during the call. That is two
+/// locked instructions, as much as all other work for an event. A closure in a constant of an object that the caller keeps alive is not
+/// retained.
 ///
 /// `Handlers` is a structure of the item's own, with the closures in constants. A closure whose type depends on a type parameter would be
 /// called through a thunk; a member of a structure is not.

@@ -10,8 +10,8 @@ import Darwin
 #endif
 
 extension RunLoop {
-    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not advance
-    /// while the machine sleeps.
+    /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not
+    /// advance while the machine sleeps.
     ///
     /// Thread-safe. Corresponds to `CFAbsoluteTime` of CFRunLoop, which follows the wall clock.
     public struct Instant: InstantProtocol, Sendable, Hashable {

@@ -1,7 +1,7 @@
 // A queue with removal from the middle, for changes that a later change cancels, and for closures that are withdrawn.
 //
-// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The nodes
-// below `used` are initialized. Those without an element are linked through `next` in a free list.
+// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The
+// nodes below `used` are initialized. Those without an element are linked through `next` in a free list.
 
 /// First in, first out. Any element can be removed by its place in O(1). One owner at a time: a lock or a thread.
 struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {

@@ -16,8 +16,8 @@ enum NativeThread {
         init(_ body: @escaping @Sendable () -> Void) { self.body = body }
     }
 
-    /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded up to
-    /// whole pages; nil means the system's default.
+    /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded
+    /// up to whole pages; nil means the system's default.
     static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)

@@ -2,7 +2,8 @@
 
 import Synchronization
 
-/// Counts the uses of an item. Exactly one caller learns that the item is invalid and that its last use has ended, and that caller finishes the item.
+/// Counts the uses of an item. Exactly one caller learns that the item is invalid and that its last use has ended, and that caller finishes
+/// the item.
 ///
 /// A use is a membership of a loop (the kernel may still watch the descriptor) or a call of the handler in progress.
 /// Thread-safe and lock-free.

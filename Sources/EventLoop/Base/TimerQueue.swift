@@ -1,13 +1,14 @@
-// The timers of one mode, as numbers: which of them are due, and how long the thread may sleep. It knows no clock, no thread and no callout.
+// The timers of one mode, as numbers: which of them are due, and how long the thread may sleep. It knows no clock, no thread and no
+// callout.
 
-/// A queue of dates with tolerances. The caller identifies its timers by slot numbers, and passes an opaque `owner` for each. Timers with equal
-/// dates are due in the order in which the dates were set.
+/// A queue of dates with tolerances. The caller identifies its timers by slot numbers, and passes an opaque `owner` for each. Timers with
+/// equal dates are due in the order in which the dates were set.
 ///
-/// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an idle timeout
-/// that every request pushes back needs no heap operations. An entry is never later than its timer's date.
+/// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an
+/// idle timeout that every request pushes back needs no heap operations. An entry is never later than its timer's date.
 ///
-/// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to find how
-/// long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
+/// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to
+/// find how long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
 struct TimerQueue: ~Copyable {
     private struct Slot {
         var date: Int64 = .max
@@ -27,7 +28,8 @@ struct TimerQueue: ~Copyable {
     init() { slots = .allocate(capacity: 0) }
     deinit { slots.deallocate() }
 
-    /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry reaches the top.
+    /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry
+    /// reaches the top.
     var isEmpty: Bool { strict.isEmpty && soft.isEmpty }
 
     /// Adds a timer, and files it unless its date is `Int64.max`, which means no date. A timer without a date waits for `reschedule`.
@@ -76,8 +78,8 @@ struct TimerQueue: ~Copyable {
         slots[index].owner = nil
     }
 
-    /// Unfiles the first timer, in the order of dates and then of insertion, whose date is not after `now`, and returns its owner; nil if none is
-    /// due. `reschedule` files the timer again.
+    /// Unfiles the first timer, in the order of dates and then of insertion, whose date is not after `now`, and returns its owner; nil if
+    /// none is due. `reschedule` files the timer again.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
         settle(upTo: now)
         let first: DeadlineHeap.Entry

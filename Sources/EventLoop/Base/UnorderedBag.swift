@@ -20,8 +20,8 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     @inline(__always)
     mutating func append(_ object: Object) { list.append(.passRetained(object)) }
 
-    /// Removes an object, and calls `moved` with the object that takes its index, if there is one. The caller gets the bag's reference and releases
-    /// it outside the lock.
+    /// Removes an object, and calls `moved` with the object that takes its index, if there is one. The caller gets the bag's reference and
+    /// releases it outside the lock.
     @inline(__always)
     mutating func remove(_ object: Object, at index: Int, moved: (Object) -> Void) -> Unmanaged<Object> {
         let last = list.popLast()!  // the object is in the bag

@@ -14,12 +14,12 @@ extension RunLoop {
     /// Listens, and tells a task of each connection.
     ///
     /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default all common modes): see there for the
-    /// addresses, the parameters and what is thrown. A connection is accepted when the task has come to wait for one and at no other time, so
-    /// those that a slow task cannot take wait in the kernel's queue (`backlog`), and the clients behind them are turned away. One that was
-    /// accepted and never reached the task is closed.
+    /// addresses, the parameters and what is thrown. A connection is accepted when the task has come to wait for one and at no other time,
+    /// so those that a slow task cannot take wait in the kernel's queue (`backlog`), and the clients behind them are turned away. One that
+    /// was accepted and never reached the task is closed.
     ///
-    /// The listener goes when the task that iterates is cancelled, or the last copy of the sequence and of its iterator is let go of. One task
-    /// iterates at a time. Iterating throws `SourceError` when the listener breaks, and `RunLoopEnded` when the loop's thread exits.
+    /// The listener goes when the task that iterates is cancelled, or the last copy of the sequence and of its iterator is let go of. One
+    /// task iterates at a time. Iterating throws `SourceError` when the listener breaks, and `RunLoopEnded` when the loop's thread exits.
     ///
     /// ```
     /// let connections = try loop.connections(listeningOn: .ipv4(host: "127.0.0.1", port: 8080))
@@ -53,8 +53,9 @@ extension RunLoop {
     /// Connects to a socket, and returns its descriptor, non-blocking and close-on-exec and the caller's to close.
     ///
     /// As `SocketSource(connectingTo:)` in `mode` of this loop (by default all common modes). Throws `SourceError`: `.badAddress`, or
-    /// `.system` with the operation `connect`, ETIMEDOUT when the `timeout`, in this loop's time, was over; `CancellationError` when the task is
-    /// cancelled, and `RunLoopEnded` when the loop's thread exits. A connection that comes to stand while the task is being cancelled is closed.
+    /// `.system` with the operation `connect`, ETIMEDOUT when the `timeout`, in this loop's time, was over; `CancellationError` when the
+    /// task is cancelled, and `RunLoopEnded` when the loop's thread exits. A connection that comes to stand while the task is being
+    /// cancelled is closed.
     ///
     /// Any task may call this.
     public func connection(

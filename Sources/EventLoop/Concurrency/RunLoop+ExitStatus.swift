@@ -3,9 +3,10 @@
 extension RunLoop {
     /// Waits for a child of this process to end, and returns how it did.
     ///
-    /// As `ProcessSource` in `mode` of this loop (by default all common modes): the child may have ended already, is buried, and no other is
-    /// touched. Throws `SourceError.badProcess` for what is no child or was waited for by somebody else, `CancellationError` when the task
-    /// is cancelled, and `RunLoopEnded` when the loop's thread exits; the child is left alone in the last two cases, unless it had just ended.
+    /// As `ProcessSource` in `mode` of this loop (by default all common modes): the child may have ended already, is buried, and no other
+    /// is touched. Throws `SourceError.badProcess` for what is no child or was waited for by somebody else, `CancellationError` when the
+    /// task is cancelled, and `RunLoopEnded` when the loop's thread exits; the child is left alone in the last two cases, unless it had
+    /// just ended.
     ///
     /// ```
     /// let status = try await loop.exitStatus(of: child)

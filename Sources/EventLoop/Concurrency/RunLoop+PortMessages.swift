@@ -3,16 +3,17 @@
 import Synchronization
 
 extension RunLoop {
-    /// The messages that are sent to `port`, one each time a task asks, in order. The port is one without a handler (a precondition failure).
+    /// The messages that are sent to `port`, one each time a task asks, in order. The port is one without a handler (a precondition
+    /// failure).
     ///
-    /// Each iterator has a source of its own in `mode` of this loop (by default all common modes), made with the iterator, which takes a message
-    /// from the port while its task waits for one and at no other time. So a slow task has its messages in the port's queue, and its senders
-    /// wait for room or are refused, as with a slow handler. While the loop does not run in the mode nothing is taken. Several iterators of one
-    /// port, on one loop or several, share its messages: each goes to one of them.
+    /// Each iterator has a source of its own in `mode` of this loop (by default all common modes), made with the iterator, which takes a
+    /// message from the port while its task waits for one and at no other time. So a slow task has its messages in the port's queue, and
+    /// its senders wait for room or are refused, as with a slow handler. While the loop does not run in the mode nothing is taken. Several
+    /// iterators of one port, on one loop or several, share its messages: each goes to one of them.
     ///
-    /// The source goes when the iteration ends, its task is cancelled, or the iterator is let go of. The port stays: its messages wait for the
-    /// next iteration, and one that was on its way to a task that was cancelled comes first. The sequence ends when the port is invalid, and
-    /// when the loop has ended.
+    /// The source goes when the iteration ends, its task is cancelled, or the iterator is let go of. The port stays: its messages wait for
+    /// the next iteration, and one that was on its way to a task that was cancelled comes first. The sequence ends when the port is
+    /// invalid, and when the loop has ended.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }

@@ -6,12 +6,13 @@ extension RunLoop {
     /// Tells a task each time it asks when `descriptor` is ready for one of `events`, and for which.
     ///
     /// Each iterator has a one-shot source of its own in `mode` of this loop (by default all common modes), made with the iterator, armed
-    /// while its task waits for the next element and at no other time, so that nothing is queued for a slow task. It goes when the iteration
-    /// ends, its task is cancelled, or the iterator is let go of. Read until there is nothing more before asking again, or be told again.
+    /// while its task waits for the next element and at no other time, so that nothing is queued for a slow task. It goes when the
+    /// iteration ends, its task is cancelled, or the iterator is let go of. Read until there is nothing more before asking again, or be
+    /// told again.
     ///
-    /// Iterating throws `SourceError` when the descriptor cannot be watched, or its number was taken by another file, and `RunLoopEnded` when
-    /// the loop's thread exits. The descriptor stays the caller's: `perform { close(descriptor) }` on the loop, after the iteration, closes
-    /// it when the kernel has let go of it.
+    /// Iterating throws `SourceError` when the descriptor cannot be watched, or its number was taken by another file, and `RunLoopEnded`
+    /// when the loop's thread exits. The descriptor stays the caller's: `perform { close(descriptor) }` on the loop, after the iteration,
+    /// closes it when the kernel has let go of it.
     ///
     /// ```
     /// for try await _ in loop.readiness(of: socket) { while let bytes = try socket.readAvailable() { … } }

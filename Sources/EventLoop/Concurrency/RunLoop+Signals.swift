@@ -3,10 +3,10 @@
 extension RunLoop {
     /// Tells a task how many times `signal` has arrived since it last asked.
     ///
-    /// Each iterator has a `SignalSource` of its own in `mode` of this loop (by default all common modes), made with the iterator, and counts
-    /// from then on. A task that is slower than the signals gets one element with their number: nothing is queued. The source goes when the
-    /// iteration ends, its task is cancelled, or the iterator is let go of; with the last source of a signal the handler that was there before
-    /// it is back.
+    /// Each iterator has a `SignalSource` of its own in `mode` of this loop (by default all common modes), made with the iterator, and
+    /// counts from then on. A task that is slower than the signals gets one element with their number: nothing is queued. The source goes
+    /// when the iteration ends, its task is cancelled, or the iterator is let go of; with the last source of a signal the handler that was
+    /// there before it is back.
     ///
     /// Iterating throws `SourceError.badSignal` for what cannot be handled, and `RunLoopEnded` when the loop's thread exits.
     ///

@@ -1,7 +1,8 @@
 // The fires of a repeating timer, for a task.
 
 extension RunLoop {
-    /// A tick every `interval` of this loop's time, on a grid that begins when the iteration does; an interval below 0.1 ms counts as 0.1 ms.
+    /// A tick every `interval` of this loop's time, on a grid that begins when the iteration does; an interval below 0.1 ms counts as 0.1
+    /// ms.
     ///
     /// Each iterator has a timer of its own in `mode` of this loop (by default all common modes), made with the iterator and gone when the
     /// iteration ends, its task is cancelled, or the iterator is let go of. A task that is slower than the ticks gets one that stands for

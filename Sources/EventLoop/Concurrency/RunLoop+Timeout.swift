@@ -7,12 +7,12 @@ extension RunLoop {
     /// Runs `body`, and cancels it when `duration` has passed in this loop's time.
     ///
     /// Returns when `body` has returned, never before: it is a child task, which sees its cancellation as any task does and should end soon
-    /// then. A value that it returns in spite of the cancellation is returned; an error that it throws after the time has passed comes out as
-    /// `TaskTimedOut`. `RunLoopEnded` comes out in its place when the loop has ended, so that no limit can be kept: `body` is cancelled then
-    /// as well. Cancelling the calling task cancels `body`.
+    /// then. A value that it returns in spite of the cancellation is returned; an error that it throws after the time has passed comes out
+    /// as `TaskTimedOut`. `RunLoopEnded` comes out in its place when the loop has ended, so that no limit can be kept: `body` is cancelled
+    /// then as well. Cancelling the calling task cancels `body`.
     ///
-    /// The limit is a one-shot timer in the loop's common modes, gone as soon as `body` has returned. While the loop runs in none of them the
-    /// limit does not pass. `body` keeps the isolation it was written in; it need not be on the loop. Any task may call this.
+    /// The limit is a one-shot timer in the loop's common modes, gone as soon as `body` has returned. While the loop runs in none of them
+    /// the limit does not pass. `body` keeps the isolation it was written in; it need not be on the loop. Any task may call this.
     ///
     /// ```
     /// let answer = try await loop.withTimeout(.seconds(2)) { try await server.ask(question) }

@@ -30,8 +30,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     // MARK: The source's side
 
-    /// Says how the source is taken away, and how it is asked for more when it reports only on demand. On a channel that has ended it is taken
-    /// away at once.
+    /// Says how the source is taken away, and how it is asked for more when it reports only on demand. On a channel that has ended it is
+    /// taken away at once.
     func connect(demand: (@Sendable () -> Void)? = nil, removal: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
         let isEnded = state.withLock { state in
             if !state.isEnded { (state.removal, state.demand) = (removal, demand) }

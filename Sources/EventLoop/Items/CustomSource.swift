@@ -1,20 +1,20 @@
-// A source that threads signal by hand: the Guide's custom input source, version 0.
+// A source that threads signal by hand: the custom input source of Apple's guide, version 0.
 
 internal import CPlatform
 import Synchronization
 
 extension RunLoop {
-    /// A source that other threads signal by hand (CFRunLoopSource, version 0).
+    /// A source that threads signal by hand (CFRunLoopSource, version 0).
     ///
-    /// `signal()` sets a flag and wakes nobody: follow it with the loop's `wakeUp()`. Any number of signals before the perform are
-    /// one perform. A signal stays until it is performed, in a run of one of the source's modes; in several loops one signal is one
-    /// perform, by whichever loop gets there first. Thread-safe.
+    /// `signal()` marks the source as ready and does not wake the loop. Call the loop's `wakeUp()` afterwards. Signals coalesce: any number
+    /// of them cause one call of `perform`. A signal stays pending until a run in one of the source's modes performs it. If the source is
+    /// in several loops, the first loop that runs performs it. Thread-safe.
     public final class CustomSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
         public let order: Int
         let signalWord = SignalWord()
-        /// When the pending signal was given. The processor's clock: a count that all threads share would be fought for.
+        /// The time of the pending signal, by the processor's clock. A counter that all threads share would be contended.
         private let signaledAt = Atomic<UInt64>(0)
 
         private let handlers: HandlerSlot<Handlers>
@@ -28,12 +28,14 @@ extension RunLoop {
         /// Makes a custom source.
         ///
         /// - Parameters:
-        ///   - order: sources are performed in ascending order; equal ones by the time of their first pending signal.
-        ///   - schedule: called once for each mode of a loop that the source gains, on the thread that adds it, after the fact.
-        ///   - cancel: called once for each mode it loses, likewise; at thread end on the ending thread.
-        ///   - perform: called on the loop's thread when the source was signaled.
+        ///   - order: sources are performed in ascending order. Sources of equal order are performed in the order of their first pending
+        ///     signals.
+        ///   - schedule: called once for each mode that the source is added to, on the thread that adds it, after the addition.
+        ///   - cancel: called once for each mode that the source is removed from, on the thread that removes it, after the removal. When
+        ///     the loop's thread ends, it is called on that thread.
+        ///   - perform: called on the loop's thread after the source was signaled.
         ///
-        /// No lock is held in any of them. See `CFRunLoopSourceCreate`.
+        /// The library holds no lock during these calls. See `CFRunLoopSourceCreate`.
         public init(
             order: Int = 0, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             schedule: (@Sendable (RunLoop, Mode) -> Void)? = nil,
@@ -50,7 +52,7 @@ extension RunLoop {
         /// Whether a signal is pending. Thread-safe.
         public var isSignaled: Bool { signalWord.isPending }
 
-        /// By order, then by the time of the first pending signal.
+        /// Whether this source is performed before `other`: by order, then by the time of the first pending signal.
         func goesBefore(_ other: CustomSource) -> Bool {
             order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }

@@ -1,15 +1,17 @@
-// A file descriptor that the kernel signals: the Guide's port-based source, version 1.
+// A source that a file descriptor makes ready: the port-based source of Apple's guide, version 1.
 
 import Synchronization
 
 extension RunLoop {
-    /// A file descriptor that the kernel signals (CFFileDescriptor, CFRunLoopSource version 1). Does not own the descriptor.
+    /// A source that a file descriptor makes ready (CFFileDescriptor, CFRunLoopSource version 1). Does not own the descriptor.
     ///
-    /// The loop never reads or writes the descriptor. An error or a hang-up makes the source ready for all that it asked for, so
-    /// that the next read or write reports it. With no events asked for it stays registered, keeps its mode alive and is silent.
-    /// Several sources may watch one descriptor. Close the descriptor in `onInvalidation { close($0.descriptor) }`, not before.
+    /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the
+    /// next read or write reports the error. If `events` is empty, the source stays in its modes, keeps them from being empty, and does not
+    /// call its handler. Several sources may watch one descriptor. Close the descriptor in `onInvalidation { close($0.descriptor) }`, not
+    /// earlier.
     ///
-    /// Thread-safe. In several loops the handler never runs on two threads at once, and a one-shot fires once in all.
+    /// Thread-safe. If the source is in several loops, its handler never runs on two threads at once, and a one-shot source fires in one
+    /// loop only.
     public final class DescriptorSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
@@ -18,13 +20,14 @@ extension RunLoop {
             public init(rawValue: UInt8) { self.rawValue = rawValue }
             public static let read = Events(rawValue: 1 << 0)
             public static let write = Events(rawValue: 1 << 1)
-            /// The peer closed its end.
+            /// The peer has closed its end.
             public static let closed = Events(rawValue: 1 << 2)
 
             init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue & 7)) }
         }
 
-        /// When the source is ready again. `.level`: while the descriptor is. `.edge`: at each change. `.oneShot`: once, then after `rearm()`.
+        /// When the source becomes ready. `.level`: as long as the descriptor is ready. `.edge`: once for each change. `.oneShot`: once,
+        /// then again after `rearm()`.
         public enum Trigger: Sendable { case level, edge, oneShot }
 
         public let descriptor: Int32
@@ -32,7 +35,7 @@ extension RunLoop {
         let trigger: Trigger
         let identity: FileIdentity
         let wanted: Atomic<UInt8>
-        /// False between the only shot and `rearm()`.
+        /// False for a one-shot source that has fired, until `rearm()`.
         let isArmed = Atomic<Bool>(true)
 
         private let handler: HandlerSlot<Handler>
@@ -43,8 +46,8 @@ extension RunLoop {
 
         /// Makes a source for an open descriptor.
         ///
-        /// - Throws: `SourceError.badDescriptor` for a descriptor that is not open, `.notPollable` for one that the kernel cannot
-        ///   watch (a regular file, a directory, `/dev/null`), `.system` when there are no descriptors left to ask with.
+        /// - Throws: `SourceError.badDescriptor` if the descriptor is not open, `.notPollable` if the kernel cannot watch it (a regular
+        ///   file, a directory, `/dev/null`), `.system` if there are no descriptors left for the check.
         public init(
             descriptor: Int32, events: Events, trigger: Trigger = .level, priority: Priority = .default,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -79,7 +82,7 @@ extension RunLoop {
             serveDescriptor(ready)
         }
 
-        /// The same, for a caller who knows the class.
+        /// `serve`, for a caller that knows the class.
         @inline(__always)
         func serveDescriptor(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let asked = Events(rawValue: wanted.load(ordering: .acquiring))
@@ -95,7 +98,7 @@ extension RunLoop {
             return true
         }
 
-        /// libevent reports a reset as readable only, and a hang-up as readable and writable: look, without waiting.
+        /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel, without waiting.
         @inline(never)
         private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
             let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))

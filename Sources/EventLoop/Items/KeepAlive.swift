@@ -1,9 +1,9 @@
-// What keeps a mode from being empty without doing anything.
+// A token that keeps a mode from being empty.
 
 import Synchronization
 
 extension RunLoop {
-    /// Keeps a mode from being empty until it is cancelled or released; the sleeping loop notices at once. Thread-safe.
+    /// Keeps a mode from being empty until it is cancelled or released. Then a sleeping loop checks the mode at once. Thread-safe.
     public final class KeepAlive: Sendable {
         private let ending: ForkAwareMutex<(@Sendable () -> Void)?>
 
@@ -11,7 +11,7 @@ extension RunLoop {
 
         deinit { cancel() }
 
-        /// Ends it. A second call does nothing.
+        /// Ends it. No-op if already cancelled.
         public func cancel() {
             let ending = ending.withLockUnlessInherited { ending in
                 defer { ending = nil }

@@ -1,30 +1,30 @@
-// What an observer is, apart from any loop. Loop/RunLoop+Observers.swift notifies it.
+// An observer, independent of any loop. Loop/RunLoop+Observers.swift notifies it.
 
 import Synchronization
 
 extension RunLoop {
-    /// Is told of the steps of a run (CFRunLoopObserver).
+    /// Is notified of the activities of a run (CFRunLoopObserver).
     ///
-    /// Thread-safe. The handler runs on the loop's thread, with one activity at a time; while it runs, nested runs skip this observer.
-    /// An observer is in one loop at a time; it does not keep a mode from being empty.
+    /// Thread-safe. The handler runs on the loop's thread, with one activity at a time. Runs that are nested in the handler skip this
+    /// observer. An observer is in one loop at a time. It does not keep a mode from being empty.
     public final class Observer: Sendable {
         public let activities: Activity
-        /// False: the first activity of the mask is the only one, and the observer is invalid then.
+        /// If false, the observer is notified once and is then invalid.
         public let repeats: Bool
-        /// Observers are told in ascending order; equal ones in the order they were added.
+        /// Observers are notified in ascending order; observers of equal order, in the order in which they were added.
         public let order: Int
         public let label: String?
         let site: CreationSite
 
         let rundown = Rundown()
-        /// The id of the loop that the observer is in; zero when in none. Changed under that loop's lock.
+        /// The id of the loop that the observer is in, or zero. Changed under that loop's lock.
         let loopID = Atomic<UInt64>(0)
 
         // SAFETY: read and written under the lock of the loop that `loopID` names.
         @exclusivity(unchecked) nonisolated(unsafe) var modes = ModeSet()
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
-        /// The handler is running: nested runs, and another loop that the handler has handed the observer to, skip it.
+        /// The handler is running. Nested runs skip the observer, and so does another loop if the handler has moved the observer there.
         let isFiring = Atomic<Bool>(false)
         private let handler: HandlerSlot<Handler>
 
@@ -45,22 +45,22 @@ extension RunLoop {
             self.handler = HandlerSlot(Handler(call: handler))
         }
 
-        /// False once the observer was invalidated, or has been told its only time. Thread-safe.
+        /// False after the observer was invalidated, or after a non-repeating observer was notified. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
-        /// The caller holds a use of `rundown`.
+        /// The caller must hold a use of `rundown`.
         @inline(__always)
         func callHandler(_ activity: Activity) { /* DOES CALLOUT */
             handler.with { $0.handlers.call(self, activity) }
         }
 
-        /// Lets the handler go. For the one whom `rundown` told that nobody can call it any more.
+        /// Releases the handler. Only the caller that ended the last use of `rundown` may call it.
         func finish() {
             handler.clear()
         }
     }
 
-    /// The steps of a run that observers are told of. The raw values are CFRunLoopActivity's.
+    /// The moments of a run that observers are notified of. The raw values are those of CFRunLoopActivity.
     public struct Activity: OptionSet, Sendable, Hashable, CustomStringConvertible {
         public let rawValue: UInt
         public init(rawValue: UInt) { self.rawValue = rawValue }
@@ -68,11 +68,11 @@ extension RunLoop {
         public static let entry = Activity(rawValue: 1 << 0)
         /// Step 2: at the start of each pass.
         public static let beforeTimers = Activity(rawValue: 1 << 1)
-        /// Step 3: custom sources are looked at next.
+        /// Step 3: custom sources are performed next.
         public static let beforeSources = Activity(rawValue: 1 << 2)
         /// Step 6: the thread is about to sleep.
         public static let beforeWaiting = Activity(rawValue: 1 << 5)
-        /// Step 8: the thread woke; what woke it has not been handled yet.
+        /// Step 8: the thread has woken, and the events that woke it have not been handled yet.
         public static let afterWaiting = Activity(rawValue: 1 << 6)
         /// Step 10: a run ends.
         public static let exit = Activity(rawValue: 1 << 7)

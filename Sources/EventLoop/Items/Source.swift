@@ -1,23 +1,24 @@
-// What all input sources share. Loop/RunLoop+Sources.swift puts them into modes.
+// The base class of all input sources. Loop/RunLoop+Sources.swift adds them to modes.
 
 import Synchronization
 
 extension RunLoop {
-    /// What all input sources share: validity, a label, the end. Not for subclassing outside the module.
+    /// The base class of all input sources: validity, label, invalidation. Not for subclassing outside the module.
     ///
     /// Thread-safe. A source may be in many modes of many loops.
     public class Source: @unchecked Sendable {
-        // SAFETY: stored properties are constants, atomics, or guarded by `state`'s mutex; subclasses say so for theirs.
+        // SAFETY: stored properties are constants, atomics, or guarded by the mutex of `state`. Subclasses say what guards theirs.
 
         public let label: String?
         let site: CreationSite
         let kind: SourceKind
         let rundown = Rundown()
         let state = ForkAwareMutex(SourceState())
-        /// The id of the loop whose thread is in the handler, or zero: a handler never runs on two threads at once.
+        /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
         let servingLoop = Atomic<UInt64>(0)
+        /// Whether other loops wait for the handler to return.
         let hasWaiters = Atomic<Bool>(false)
-        /// How many calls of the handler are inside one another. Touched by the thread of `servingLoop` only.
+        /// How deeply calls of the handler are nested. Only the thread of `servingLoop` accesses it.
         final var servingDepth = 0
 
         init(kind: SourceKind, label: String?, site: CreationSite) {
@@ -27,24 +28,25 @@ extension RunLoop {
         }
 
         deinit {
-            // A kind without a deinit of its own; its part is gone by now.
+            // For a subclass without a deinit of its own. The subclass's stored properties are gone by now.
             if rundown.isValid { endByLastRelease() }
         }
 
-        /// False once the source was invalidated, or failed by itself. Thread-safe.
+        /// False after the source was invalidated, or failed by itself. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
-        /// Why the source became invalid by itself (its descriptor was closed, the kernel refused it); nil otherwise. Says `.badDescriptor` also
-        /// when the source was invalidated by hand, but after its descriptor had been closed.
+        /// Why the source failed by itself (its descriptor was closed, the kernel refused it); nil if it did not. Also `.badDescriptor` if
+        /// the source was invalidated by hand after its descriptor had been closed.
         public var failure: SourceError? { state.withLock { $0.failure } }
 
-        /// Called once, when no call of the handler is in progress or can follow.
+        /// Calls `body` once, when no call of the handler is in progress and none can follow.
         ///
-        /// A closure that needs the source takes it as its argument: `onInvalidation { close($0.descriptor) }`. One that captured the source would
-        /// keep it alive, and the source the closure, until somebody invalidates it.
+        /// If the closure needs the source, use the form that passes it: `onInvalidation { close($0.descriptor) }`. A closure that captures
+        /// the source creates a reference cycle, which lasts until the source is invalidated.
         ///
-        /// On the owning thread, after the kernel has let go of the descriptor in every loop and mode; at once, on the caller's
-        /// thread, if the source is invalid and finished already, or was never added. Several calls add up, in order. Thread-safe.
+        /// Runs on the owning thread, after the kernel has stopped watching the descriptor in every loop and mode. Runs at once on the
+        /// caller's thread if the source is already invalid and finished, or was never added. If this is called several times, all closures
+        /// run, in order. Thread-safe.
         public func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
             addInvalidation { _ in body() }
         }
@@ -59,40 +61,41 @@ extension RunLoop {
 
         // MARK: For subclasses
 
-        /// What the kernel is to watch for this source; nil for one that threads signal by hand.
+        /// What the kernel watches for this source; nil if it watches nothing.
         var watch: Watch? { nil }
 
-        /// Serves the source: `ready` says what for. On the owning thread, with the source still a member of the running mode. False when
-        /// there was nothing to call the handler for.
+        /// Calls the handler for what `ready` says. Returns false if there was nothing to call it for. On the owning thread, while the
+        /// source is in the mode that runs.
         func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            preconditionFailure("a source that the kernel signals says how it is served")
+            preconditionFailure("a source that the kernel makes ready must override serve(_:)")
         }
 
-        /// Whether there is a message to serve. Any thread, also under a loop's lock: it looks at atomics.
+        /// Whether a message waits. Thread-safe. Reads only atomics, so it may be called under a loop's lock.
         var hasMessage: Bool { false }
 
         /// The number of the latest message.
         var lastMessage: UInt64 { 0 }
 
-        /// Hands out one message whose number is not above `last`; false when there is none. `onlyOne`: no more will be asked for. On the
-        /// owning thread, which has claimed the source (`servingLoop`).
+        /// Delivers one message whose number is at most `last`. Returns false if there is none. `onlyOne`: the caller asks for no further
+        /// message in this step. On the owning thread, which has claimed the source (`servingLoop`).
         func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
-            preconditionFailure("a source that holds messages says how they are served")
+            preconditionFailure("a source with messages must override serveMessage(upTo:onlyOne:)")
         }
 
-        /// Called when the outermost step that serves messages is over, still with the claim.
+        /// Called at the end of the outermost step that serves messages, before the claim ends. Returns undelivered messages to the queue.
         func returnMessages() { /* DOES CALLOUT */  }
 
-        /// Called after the source has gained a mode of a loop.
+        /// Called after the source was added to a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
-        /// Called after the source has lost a mode of a loop.
+        /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
-        /// Called once, by whoever invalidated the source and on that thread, before the loops hear of it. Not called by the last release.
+        /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
+        /// the source.
         func didInvalidate() { /* DOES CALLOUT */  }
 
-        /// Lets go of the handlers.
+        /// Releases the handlers.
         func releaseHandlers() {}
 
         /// For descriptions: the type in a word or two, and what waits in the source.
@@ -100,16 +103,16 @@ extension RunLoop {
 
         // MARK: The end
 
-        /// Runs what waits for the end. For the one whom `rundown` told that nothing uses the source any more.
+        /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
         final func finish() { /* DOES CALLOUT */
             releaseHandlers()
             callInvalidationBodies()
         }
 
-        /// The last release of a source anywhere counts as its invalidation. For the deinit of each kind, while its own part is there: the
-        /// closures are handed the source.
+        /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
+        /// source while the subclass's stored properties still exist.
         final func endByLastRelease() { /* DOES CALLOUT */
-            // If it was invalidated before, it was finished too: what uses a source holds it.
+            // A source that was invalidated earlier is finished too, because whatever uses a source retains it.
             guard rundown.invalidate().first else { return }
             releaseHandlers()
             callInvalidationBodies()
@@ -144,37 +147,37 @@ enum SourceKind: Sendable {
     }
 }
 
-/// Every source, as a protocol, so that a member can name the kind of source that it is called on.
+/// All sources, as a protocol, so that a member can use `Self`, the type of source that it is called on.
 public protocol _SourceOfAKind: RunLoop.Source {}
 extension RunLoop.Source: _SourceOfAKind {}
 
 extension _SourceOfAKind {
-    /// Called once, with the source, when no call of its handler is in progress or can follow: the place to close a descriptor.
+    /// Calls `body` once, with the source, when no call of the handler is in progress and none can follow. The place to close a descriptor.
     ///
     /// ```
     /// source.onInvalidation { close($0.descriptor) }
     /// ```
     ///
-    /// On the owning thread, after the kernel has let go of the descriptor in every loop and mode; at once, on the caller's
-    /// thread, if the source is invalid and finished already, or was never added. When the source is invalid because its last reference
-    /// has gone, the closure may use it and not keep it. Several calls add up, in order. Thread-safe.
+    /// Runs on the owning thread, after the kernel has stopped watching the descriptor in every loop and mode. Runs at once on the caller's
+    /// thread if the source is already invalid and finished, or was never added. If the last release invalidates the source, the closure
+    /// must not retain it beyond the call. If this is called several times, all closures run, in order. Thread-safe.
     public func onInvalidation(_ body: @escaping @Sendable (Self) -> Void) { /* DOES CALLOUT */
-        // It is called with this source.
+        // The closure is called with this source, so the downcast is safe.
         addInvalidation { body(unsafeDowncast($0, to: Self.self)) }
     }
 }
 
-/// What the lock of a source guards.
+/// The state that the lock of a source guards.
 struct SourceState: Sendable {
-    /// One for each loop that the source is in, or is being added to. Most sources are in one.
+    /// One membership for each loop that the source is in, or is being added to. Most sources have one.
     private(set) var first: SourceMembership?
     private(set) var others: [SourceMembership]?
     private var rare: Rare?
     var isFinished = false
 
-    /// What few sources have.
+    /// State that few sources need.
     private final class Rare: @unchecked Sendable {
-        // SAFETY: guarded by the source's lock, with the state that holds it.
+        // SAFETY: guarded by the source's lock, like the state that refers to it.
         var onInvalidation: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
         var waitingToServe: [SourceMembership] = []
@@ -199,7 +202,7 @@ struct SourceState: Sendable {
         return rare?.onInvalidation ?? []
     }
 
-    /// Notes a loop that found the handler running on another thread.
+    /// Adds a loop to those that wait for the handler to return on another thread.
     mutating func wait(_ membership: SourceMembership) {
         let rare = makeRare()
         if !rare.waitingToServe.contains(where: { $0 === membership }) { rare.waitingToServe.append(membership) }
@@ -227,7 +230,7 @@ struct SourceState: Sendable {
         others = left.count > 1 ? Array(left.dropFirst()) : nil
     }
 
-    /// Lends each.
+    /// Calls `body` with each membership, unretained.
     @inline(__always)
     func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Unmanaged.passUnretained(first.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body) }
@@ -235,46 +238,48 @@ struct SourceState: Sendable {
     }
 }
 
-/// A source in one loop. Made by the first `add`, dead when the last mode is left, and then replaced by a new one.
+/// A source in one loop. The first `add` creates it, and it is dead when the source has left the loop's last mode. A later `add` creates a
+/// new one.
 ///
-/// Lifecycle: the source and the loop hold it; each membership is one use of the source's rundown, ended on the loop's thread
-/// when the poller has let go of the descriptor.
+/// Lifecycle: the source and the loop retain it. Each membership is one use of the source's rundown. The use ends on the loop's thread,
+/// after the poller has stopped watching the descriptor.
 final class SourceMembership: @unchecked Sendable {
-    // SAFETY: constants, what the loop's lock guards, and what its thread owns, in this order.
+    // SAFETY: constants, then properties that the loop's lock guards, then properties that the loop's thread owns.
 
     let source: RunLoop.Source
     let loop: RunLoop
 
     // SAFETY: guarded by the loop's lock.
     @exclusivity(unchecked) var modes = ModeSet()
-    /// The modes whose list of signaled sources, or of ports with messages, has it.
+    /// The modes that have the source in their list of signaled sources, or of ports with messages.
     @exclusivity(unchecked) var queuedModes = ModeSet()
-    /// Where the loop's queue of changes has one of it. Before the single bytes, so that these share a word.
+    /// The place of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
     @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
-    /// Where the loop's list of sources holds it.
+    /// Its index in the loop's bag of sources.
     @exclusivity(unchecked) var index: Int32 = 0
     @exclusivity(unchecked) var isCommon = false
     @exclusivity(unchecked) var isDead = false
 
-    // SAFETY: touched only on the loop's thread.
+    // SAFETY: accessed only on the loop's thread.
 
-    /// More than one registration: see RunLoop+Parking.swift.
+    /// It has more than one registration. See RunLoop+Parking.swift.
     @exclusivity(unchecked) var isInSeveralBases = false
-    /// The membership is dead, and its use ends when the calls in progress have returned.
+    /// The membership is dead, and its use ends after the calls in progress.
     @exclusivity(unchecked) var endsAfterCalls = false
     /// How many calls of the handler are on this thread's stack.
     @exclusivity(unchecked) var callsInProgress: Int32 = 0
-    /// How often it was served in the epoch of modes that is named.
+    /// How many times it was served in the epoch `countedInEpoch`.
     @exclusivity(unchecked) var servings: UInt32 = 0
     @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
-    /// In the same room, because no base has a port: the step in which it had its last turn to hand out messages.
+    /// The step in which it last had its turn to deliver messages. Shares storage with `servings`, because a port is never registered on a
+    /// base.
     var messageStep: UInt64 {
         get { UInt64(countedInEpoch) << 32 | UInt64(servings) }
         set { (countedInEpoch, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
     }
-    /// The first of its places in bases, which are linked through themselves and tagged with their modes' indices.
+    /// The first of its registrations, which form a linked list. The tag of a registration is the index of its mode.
     @exclusivity(unchecked) private var firstRegistration: RegistrationPointer?
-    /// The modes whose bases it has left until they run.
+    /// The modes from whose bases the source is removed until they run.
     @exclusivity(unchecked) var parkedModes = ModeSet()
 
     init(source: RunLoop.Source, loop: RunLoop) {
@@ -282,13 +287,13 @@ final class SourceMembership: @unchecked Sendable {
         self.loop = loop
     }
 
-    // MARK: Places in bases
+    // MARK: Registrations
 
     var anyRegistration: RegistrationPointer? { firstRegistration }
 
     func registration(inMode index: Int) -> RegistrationPointer? {
         var next = firstRegistration
-        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }  // ends: a list
+        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }  // ends: finite list
         return next
     }
 
@@ -310,7 +315,7 @@ final class SourceMembership: @unchecked Sendable {
     var registrations: [RegistrationPointer] {
         var all: [RegistrationPointer] = []
         var next = firstRegistration
-        while let registration = next {  // ends: the list has an end
+        while let registration = next {  // ends: the list is finite
             all.append(registration)
             next = registration.pointee.nextOfOwner
         }

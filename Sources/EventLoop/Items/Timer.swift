@@ -1,51 +1,52 @@
-// What a timer is, apart from any loop. Loop/RunLoop+Timers.swift puts it into modes and fires it.
+// A timer, independent of any loop. Loop/RunLoop+Timers.swift adds it to modes and fires it.
 
 import Synchronization
 
 extension RunLoop {
-    /// Fires its handler when its date is reached, once or on a grid of dates (NSTimer, CFRunLoopTimer).
+    /// Calls its handler when its date is reached, once or on a grid of dates (NSTimer, CFRunLoopTimer).
     ///
-    /// Thread-safe. The handler runs on the thread of the loop that the timer was added to, in a pass of one of its modes, never
-    /// early, and at most `tolerance` late when the loop is free. A repeating timer keeps to its grid whatever the lateness: slots
-    /// that passed meanwhile are dropped. A timer is in one loop at a time.
+    /// Thread-safe. The handler runs on the thread of the loop that the timer was added to, in a pass of one of the timer's modes. It never
+    /// runs early, and runs at most `tolerance` late if the loop is idle. A repeating timer keeps its grid however late it fires: it skips
+    /// the dates that have passed. A timer is in one loop at a time.
     public final class Timer: Sendable {
-        // MARK: Fixed
+        // MARK: Constants
 
-        let intervalNanoseconds: Int64  // 0: fires once
+        /// Zero for a timer that fires once.
+        let intervalNanoseconds: Int64
         let site: CreationSite
 
-        // MARK: Touched by any thread
+        // MARK: Accessed by any thread
 
-        /// Made with the timer, or when a repeating timer is first given a date in the past.
+        /// Created with the timer, or when a repeating timer's date is first set to a date in the past.
         private let details = AtomicLazyReference<Details>()
 
         let date: Atomic<Int64>
         let toleranceNanoseconds: Atomic<Int64>
-        /// Which loop the timer is in, and where its queue files it: see `TimerPlace`.
+        /// The loop that the timer is in, and its slot there. See `TimerPlace`.
         let place = Atomic<UInt64>(0)
         let rundown = Rundown()
-        /// Counts the times that the date was set from outside.
+        /// Counts how many times the date was set from outside.
         let dateVersion = Atomic<UInt32>(0)
 
         // MARK: Guarded by the lock of the loop it is in
 
-        // SAFETY: read and written under the lock of the loop that `place` names; that lock's holder alone moves `place` from or to it.
+        // SAFETY: accessed under the lock of the loop that `place` names. `place` changes to or from a loop only under that loop's lock.
         @exclusivity(unchecked) nonisolated(unsafe) var memberships = TimerMemberships()
 
-        // SAFETY: written once, by the one caller whom `rundown` tells that the last use has ended; read during uses only.
+        // SAFETY: cleared once, by the caller that ended the last use of `rundown`; read only during uses.
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
 
         // Last, so that the single bytes share a word.
         let flags = Atomic<UInt8>(0)
         let isOnDemand: Bool
-        /// A delayed perform or a task's sleep: nothing without its loop, so it is invalid when that ends.
+        /// A delayed perform or a task's sleep. It becomes invalid when its loop ends.
         let endsWithLoop: Bool
 
-        /// What few timers have.
+        /// Properties that few timers need.
         private final class Details: Sendable {
             let label: String?
             let order: Int
-            /// A date in the past that was set, and the present that `date` got in its place.
+            /// A date in the past to which the timer was set, and the current time that `date` got instead.
             let pastDate = Atomic<Int64>(0)
             let presentForPast = Atomic<Int64>(.max)
             init(label: String?, order: Int) { (self.label, self.order) = (label, order) }
@@ -67,8 +68,8 @@ extension RunLoop {
             self.handler = handler
         }
 
-        /// Makes a timer that fires at `fireAt`, and every `interval` from there. Without an interval, or with one of zero or less,
-        /// it fires once; an interval below 0.1 ms counts as 0.1 ms. A date in the past fires in the first pass.
+        /// Makes a timer that fires at `fireAt`, and then every `interval`. If the interval is nil, zero or negative, the timer fires once.
+        /// An interval below 0.1 ms counts as 0.1 ms. If `fireAt` is in the past, the timer fires in the first pass.
         ///
         /// `fireAt` is in the time of the loop that the timer will be added to. See `CFRunLoopTimerCreate`.
         public convenience init(
@@ -83,18 +84,19 @@ extension RunLoop {
         }
 
         deinit {
-            assert(place.load(ordering: .relaxed) == 0, "a loop holds the timers that are in it")
+            assert(place.load(ordering: .relaxed) == 0, "a loop retains its timers")
         }
 
-        /// The documented floor of NSTimer; anything shorter is a spin.
+        /// The documented minimum of NSTimer. A shorter interval would keep the loop busy.
         static let shortestInterval: Int64 = 100_000
 
         public var label: String? { details.load()?.label }
-        /// Ties on the grid of dates are broken by insertion, as in CFRunLoop; kept for those who read it back.
+        /// Has no effect, as in CFRunLoop: timers with equal dates fire in the order in which the dates were set. Stored so that it can be
+        /// read back.
         public var order: Int { details.load()?.order ?? 0 }
-        /// Nil when the timer fires once.
+        /// Nil if the timer fires once.
         public var interval: Swift.Duration? { intervalNanoseconds == 0 ? nil : .nanoseconds(intervalNanoseconds) }
-        /// False once the timer was invalidated, or has fired its only shot. Thread-safe.
+        /// False after the timer was invalidated, or after a timer that fires once has fired. Thread-safe.
         public var isValid: Bool { rundown.isValid }
 
         var repeats: Bool { intervalNanoseconds != 0 }
@@ -105,7 +107,7 @@ extension RunLoop {
 
         // MARK: Dates in the past
 
-        /// The date to file for one that was set: a repeating timer's grid starts at `present` if the date is earlier.
+        /// The date to file when the date is set to `set`. If it is in the past, the grid of a repeating timer starts at `present`.
         func dateToFile(_ set: Int64, present: Int64) -> Int64 {
             if set >= present { return set }
             let details = details.load() ?? details.storeIfNil(Details(label: nil, order: 0))
@@ -114,7 +116,7 @@ extension RunLoop {
             return present
         }
 
-        /// The date as it was set, for the one that was filed.
+        /// The date that was set, for the date that was filed.
         func dateAsSet(_ filed: Int64) -> Int64 {
             guard repeats, let details = details.load(), details.presentForPast.load(ordering: .acquiring) == filed else { return filed }
             return details.pastDate.load(ordering: .acquiring)
@@ -122,20 +124,20 @@ extension RunLoop {
 
         // MARK: Firing
 
-        /// Calls the handler. The caller holds a use of `rundown`.
+        /// Calls the handler. The caller must hold a use of `rundown`.
         func callHandler() { /* DOES CALLOUT */
             handler?(self)
         }
 
-        /// Lets the handler go. For the one whom `rundown` told that nobody can call it any more.
+        /// Releases the handler. Only the caller that ended the last use of `rundown` may call it.
         func finish() {
             handler = nil
         }
 
-        /// The date after the slot `fired`, for a callout that ended at `now`: the first slot of the grid later than `now`.
+        /// The next date of the grid after `fired`, for a callout that ended at `now`: the first date of the grid that is later than `now`.
         static func nextSlot(after fired: Int64, interval: Int64, now: Int64) -> Int64 {
             if now < fired { return fired.addingSaturated(interval) }
-            // The distance may be more than a signed word holds; modulo 2^64 it is right.
+            // The difference may overflow a signed word; as an unsigned word it is right.
             let sinceSlot = Int64(UInt64(bitPattern: now &- fired) % UInt64(interval))
             return now.addingSaturated(interval - sinceSlot)
         }
@@ -145,17 +147,17 @@ extension RunLoop {
 extension RunLoop.Timer {
     enum Flag {
         static let firing: UInt8 = 1
-        /// The owner has been asked to file the timer anew.
+        /// A request to refile the timer is queued for the owner.
         static let redateQueued: UInt8 = 2
     }
 
     var isFiring: Bool { flags.load(ordering: .acquiring) & Flag.firing != 0 }
 }
 
-/// One word that says which loop a timer is in, and in the common case where: readable by any thread without a lock.
+/// One word that says which loop a timer is in and, in the common case, where. Any thread can read it without a lock.
 ///
-/// The loop's id in the upper half. In the lower half the index of its mode and its slot there, when the timer is in just one
-/// mode and both numbers fit; else a mark that says to look at `memberships` under the lock.
+/// The upper half is the loop's id. If the timer is in one mode only, and the numbers fit, the lower half is the index of the mode and the
+/// slot in that mode's queue. Otherwise it is `lookUnderLock`, which refers the reader to `memberships`, under the lock.
 struct TimerPlace {
     static let lookUnderLock: UInt32 = 0xFF00_0000
 
@@ -168,22 +170,22 @@ struct TimerPlace {
 
     init(word: UInt64) { self.word = word }
 
-    /// In a loop, and to be looked up under its lock.
+    /// In a loop; the modes have to be looked up under its lock.
     init(unplacedIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
 
-    /// Nil when a number does not fit.
+    /// Nil if a number does not fit.
     init?(loopID: UInt64, _ membership: TimerMemberships.Membership) {
         guard membership.modeIndex < 0xFF, membership.slot <= 0xFF_FFFF else { return nil }
         word = loopID << 32 | UInt64(membership.modeIndex) << 24 | UInt64(membership.slot)
     }
 }
 
-/// The modes a timer is in, each with the timer's slot in that mode's queue.
+/// The modes that a timer is in, each with the timer's slot in that mode's queue.
 struct TimerMemberships: Sendable {
     struct Membership: Sendable {
         fileprivate var mode: UInt32
         var slot: UInt32
-        /// Where the loop's queue of changes has the timer's joining; none once the owner has filed the timer there.
+        /// The place of the addition in the loop's queue of changes; `noPlace` after the owner has filed the timer in the mode.
         var changePlace = LinkedQueue<Never>.noPlace
         var modeIndex: Int { Int(mode) }
         var isFiled: Bool { changePlace == LinkedQueue<Never>.noPlace }
@@ -193,18 +195,18 @@ struct TimerMemberships: Sendable {
 
     private static let noMode = UInt32.max
 
-    /// Its mode is `noMode` when there is none.
+    /// Its mode is `noMode` if the timer is in no mode.
     private var first = Membership.none
-    /// `index` and two flags: a timer is to be small.
+    /// `index` and two flags, in one word to keep timers small.
     private var packed: UInt32 = 0
     private static let commonBit: UInt32 = 1 << 31
     private static let knownBit: UInt32 = 1 << 30
-    /// Nil as a rule: an empty array would be counted, though it takes no memory.
+    /// Nil for most timers. An empty array would be retained and released.
     private var others: [Membership]?
 
     var isEmpty: Bool { first.mode == Self.noMode }
 
-    /// Where the loop's list of timers holds it.
+    /// The timer's index in the loop's bag of timers.
     var index: UInt32 {
         get { packed & ~(Self.commonBit | Self.knownBit) }
         set { packed = packed & (Self.commonBit | Self.knownBit) | newValue }
@@ -215,13 +217,13 @@ struct TimerMemberships: Sendable {
         set { if newValue { packed |= Self.commonBit } else { packed &= ~Self.commonBit } }
     }
 
-    /// Whether the owner's queues have or had the timer since it joined the loop; otherwise all of its joinings are queued.
+    /// Whether the owner has filed the timer since it was added to the loop. If not, all of its additions are still queued.
     var isKnownToOwner: Bool {
         get { packed & Self.knownBit != 0 }
         set { if newValue { packed |= Self.knownBit } else { packed &= ~Self.knownBit } }
     }
 
-    /// Forgets the modes.
+    /// Removes all modes.
     @inline(__always)
     mutating func clear() {
         first = .none
@@ -259,10 +261,10 @@ struct TimerMemberships: Sendable {
 
     var all: [Membership] { isEmpty ? [] : [first] + (others ?? []) }
 
-    /// Those in which the owner has filed the timer.
+    /// The memberships whose modes have the timer filed.
     var filed: [Membership] { all.filter(\.isFiled) }
 
-    /// Nil once the owner has filed the timer in the mode.
+    /// The place of the queued addition; nil after the owner has filed the timer in the mode.
     func changePlace(inMode modeIndex: Int) -> LinkedQueue<Never>.Place? {
         if first.modeIndex == modeIndex { return first.isFiled ? nil : first.changePlace }
         return others?.first { $0.modeIndex == modeIndex && !$0.isFiled }?.changePlace
@@ -276,13 +278,13 @@ struct TimerMemberships: Sendable {
         }
     }
 
-    /// The owner takes the queued change to file the timer.
+    /// The owner has taken the queued addition, and files the timer.
     mutating func markFiled(inMode modeIndex: Int) {
         isKnownToOwner = true
         setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
     }
 
-    /// How `Timer.place` says it.
+    /// The word for `Timer.place`.
     @inline(__always)
     func place(in loopID: UInt64) -> TimerPlace {
         if !isEmpty, others == nil, let place = TimerPlace(loopID: loopID, first) { return place }

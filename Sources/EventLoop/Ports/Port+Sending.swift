@@ -1,18 +1,19 @@
 // Sending messages to a port. Loop/RunLoop+Messages.swift delivers them.
 
 extension RunLoop.Port {
-    /// Sends a message: puts it at the end of the port's queue, and wakes the loops that the port is in.
+    /// Sends a message: appends it to the port's queue, and wakes the loops that the port is in.
     ///
-    /// With a `deadline` that is now or past it tries once. With a later one it blocks the calling thread until there is room, the deadline
-    /// (real time, whatever clock the port's loops use), or the port's end; those who wait are served in the order in which they came. It
-    /// does not run the caller's loop. A full port whose only loop is the caller's own therefore gets no room meanwhile: the handler of
-    /// such a port should try once.
+    /// If the port is full and `deadline` is later than now, blocks the calling thread until there is room, the deadline passes (in real
+    /// time, whatever clock the port's loops use), or the port becomes invalid. Otherwise tries once. Blocked senders get room in the order
+    /// in which they came. A blocked call does not run the caller's loop. So if the caller's loop is the only one that serves the port, no
+    /// room appears meanwhile; the handler of such a port should try once.
     ///
-    /// - Throws: `.invalidPort` when the port is invalid or becomes so in the wait, `.sendTimedOut` when there was no room in time. In a child
-    ///   of fork `.invalidPort` also when the port was in use by another thread at the fork, or is full and only loops of the parent's serve it.
+    /// - Throws: `.invalidPort` if the port is invalid or becomes invalid during the wait, `.sendTimedOut` if there was no room in time. In
+    ///   a child of fork also `.invalidPort` if another thread was using the port at the fork, or if the port is full and only the parent's
+    ///   loops serve it.
     ///
-    /// Thread-safe. One lock section and no system call while the loop works or the queue has messages. May let go of the message, when
-    /// the port ends. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
+    /// Thread-safe. Takes one lock, and makes no system call while the loop does not sleep or the queue has messages. May release the
+    /// message if the port is invalid. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
     public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now {
@@ -23,7 +24,7 @@ extension RunLoop.Port {
         try finishSending(outcome)
     }
 
-    /// Sends a message if there is room: the same, without a deadline, and without the clock that a default of now reads.
+    /// Sends a message if there is room. Like the other form with a deadline of now, but does not read the clock.
     ///
     /// - Throws: `.invalidPort`, `.sendTimedOut`.
     public func send(_ message: RunLoop.PortMessage) throws(RunLoop.PortError) {
@@ -46,7 +47,7 @@ extension RunLoop.Port {
         return memberships.map { !$0.isEmpty && $0.allSatisfy { $0.loop.belongsToParentProcess } } ?? true
     }
 
-    /// Tells the loops of the port, and those of its readers, that there are messages where there were none.
+    /// Notifies the loops of the port, or those of its readers, that an empty queue has a message.
     func notifyLoopsOfMessages() {
         if hasHandler { return noteMessagesEverywhere() }
         for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.noteMessagesEverywhere() }

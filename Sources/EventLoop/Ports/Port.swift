@@ -1,20 +1,24 @@
-// A mailbox between threads of one process. Loop/RunLoop+Messages.swift serves it, and sends.
+// A bounded message queue between threads of one process. Port+Sending.swift sends; the loop delivers.
 
 import Synchronization
 
 extension RunLoop {
-    /// A mailbox between threads of one process (NSMachPort, CFMachPort): one thread adds it to its loop, others send to it.
+    /// A bounded message queue between threads of one process (NSMachPort, CFMachPort). One thread adds it to its loop, and other threads
+    /// send to it.
     ///
-    /// Messages are handed out one for each call of the handler, first in, first out, in runs of the port's modes; they wait while the port
-    /// is in no mode or other modes run. In several modes or loops each message is handed out once. A message counts as a handled source.
-    /// A pass hands out those that were there when it came to the port; one that returns after a source, or is stopped, leaves the rest.
+    /// The loop delivers one message with each call of the handler, first in, first out, in runs of the port's modes. Messages wait while
+    /// the port is in no mode, or while other modes run. If the port is in several modes or loops, each message is delivered once. A
+    /// message counts as a handled source. A pass delivers the messages that are in the queue when the port's turn comes. A run that
+    /// returns after a source, or is stopped, leaves the rest in the queue.
     ///
-    /// A port without a handler keeps its messages for `messages(of:)`, or stands for itself: as an address to compare, or to keep a mode alive.
+    /// A port without a handler keeps its messages for `messages(of:)`. It can also serve as an address to compare, or keep a mode from
+    /// being empty.
     ///
-    /// Removing a port from modes keeps its messages. `invalidate()` drops them, and sends waiting senders away; so does the last release of
-    /// the port. A port that is part of a message in its own queue, or of one in a port that it holds, has no last release: invalidate it.
+    /// Removing a port from modes keeps its messages. `invalidate()` drops them, and waiting senders get an error; so does the last release
+    /// of the port. A port in a message of its own queue is part of a reference cycle, so it must be invalidated. The same applies to two
+    /// ports that hold each other in their messages.
     ///
-    /// Thread-safe. It has no descriptor; sending to a loop that is at work costs no system call.
+    /// Thread-safe. A port has no descriptor. Sending to a loop that does not sleep makes no system call.
     public final class Port: Source, @unchecked Sendable {
         // SAFETY: constants and atomics; `queue` has a lock; `batch` says its own.
 
@@ -22,10 +26,10 @@ extension RunLoop {
         public let capacity: Int
         let queue: PortQueue
         let hasHandler: Bool
-        /// Sources that take messages in the handler's place. Weak: a loop holds them.
+        /// Sources that take messages instead of a handler. Weak, because a loop retains them.
         let readers = ForkAwareMutex<[WeakSource]>([])
 
-        // SAFETY: touched by the thread of `servingLoop` only. Empty while no thread serves the port.
+        // SAFETY: accessed only by the thread of `servingLoop`. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Deque<PortMessage>()
 
         private let handler: HandlerSlot<Handler>
@@ -37,14 +41,14 @@ extension RunLoop {
         /// Makes a port, in no mode yet.
         ///
         /// - Parameters:
-        ///   - capacity: messages that may wait before `send` blocks; at least one (a precondition failure).
-        ///   - handler: called on the thread of the loop that serves the port, once for each message. It never runs on two threads at once; a
-        ///     nested run may call it again. Nil keeps the messages for `messages(of:)`.
+        ///   - capacity: how many messages may wait before `send` blocks. At least one; otherwise this is a precondition failure.
+        ///   - handler: called once for each message, on the thread of the loop that serves the port. It never runs on two threads at once.
+        ///     A run that is nested in it may call it again. If nil, the messages wait for `messages(of:)`.
         public init(
             capacity: Int = 1024, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: (@Sendable (Port, PortMessage) -> Void)? = nil
         ) {
-            precondition(capacity > 0, "a port that has room for no message could never be sent one; give it a capacity of at least 1")
+            precondition(capacity > 0, "a port's capacity is \(capacity), so it could never accept a message; pass at least 1")
             self.capacity = capacity
             queue = PortQueue(capacity: capacity)
             hasHandler = handler != nil
@@ -53,7 +57,7 @@ extension RunLoop {
         }
 
         deinit {
-            assert(batch.isEmpty, "a batch ends with the step that took it")
+            assert(batch.isEmpty, "a batch exists only during a step")
             endByLastRelease()
         }
 
@@ -66,17 +70,17 @@ extension RunLoop {
         override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool { /* DOES CALLOUT */
             guard queue.holds(upTo: last) else { return false }
             if batch.isEmpty {
-                if onlyOne { return queue.takeFirst().map(handOut) != nil }
+                if onlyOne { return queue.takeFirst().map(deliver) != nil }
                 queue.takeAll(into: &batch)
-                // Invalidated meanwhile.
+                // The port was invalidated meanwhile.
                 if batch.isEmpty { return false }
             }
-            handOut(batch.popFirst())
+            deliver(batch.popFirst())
             return true
         }
 
         @inline(__always)
-        private func handOut(_ message: PortMessage) { /* DOES CALLOUT */
+        private func deliver(_ message: PortMessage) { /* DOES CALLOUT */
             if queue.countDelivery() { notifyLoopsOfMessages() }
             handler.with { $0.handlers.call?(self, message) }
         }
@@ -85,7 +89,7 @@ extension RunLoop {
             if batch.isEmpty { return }
             queue.putBack(&batch)
             if batch.isEmpty { return }
-            // Invalid: they are dropped. First out of the batch, because the end of what they hold may be a callout.
+            // The port is invalid, so the messages are dropped. They leave the batch first, because their release may run user code.
             var dropped = Deque<PortMessage>()
             swap(&dropped, &batch)
         }

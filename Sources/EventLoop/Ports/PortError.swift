@@ -1,29 +1,29 @@
-// What can be wrong with a port.
+// The errors of ports.
 
 extension RunLoop {
-    /// Why a message could not be sent or answered, or a named port not be made.
+    /// Why a message could not be sent or answered, or why a named port could not be made.
     public enum PortError: Error, Sendable, Equatable {
-        /// The port is invalid, or became so before the message was in.
+        /// The port is invalid, or became invalid before it accepted the message.
         case invalidPort
-        /// The other end went away while the caller waited for its reply.
+        /// The other end became invalid while the caller waited for its reply.
         case becameInvalid
-        /// There was no room for the message in time.
+        /// The port had no room for the message in time.
         case sendTimedOut
-        /// The message was sent, and no reply came in time.
+        /// The message was sent, and no reply arrived in time.
         case replyTimedOut
-        /// Nobody has the name.
+        /// No port has the name.
         case notFound
-        /// A live port has the name, in this process or another.
+        /// A live port in this process or another has the name.
         case nameInUse
-        /// Not a name that a port can have.
+        /// A port cannot have this name.
         case badName(String)
-        /// The other end, or the place where names are kept, belongs to another user.
+        /// The other end, or the directory of names, belongs to another user.
         case notPermitted
-        /// The message has that many bytes, which is more than the port takes.
+        /// The message has this many bytes, which is more than the port accepts.
         case messageTooLarge(Int)
-        /// The other end sent something that is no message.
+        /// The other end sent data that is not a message.
         case protocolViolation(String)
-        /// The named call failed with that errno.
+        /// The named operation failed with this errno.
         case system(operation: String, errno: Int32)
     }
 }

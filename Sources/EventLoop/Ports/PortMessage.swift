@@ -1,9 +1,9 @@
-// What is sent to a port.
+// A message to a port.
 
 extension RunLoop {
-    /// A message for a `Port` (NSPortMessage): an id that sender and receiver have agreed on, and whatever belongs to it.
+    /// A message to a `Port` (NSPortMessage): an id that sender and receiver agree on, and components.
     ///
-    /// A value: bytes are shared until somebody changes them, ports are references. A message holds the ports in it.
+    /// A message is a value. Its byte arrays are copied on write, and its ports are references, which the message retains.
     public struct PortMessage: Sendable {
         public enum Component: Sendable {
             case bytes([UInt8])
@@ -11,9 +11,9 @@ extension RunLoop {
         }
 
         public var id: UInt32
-        /// In the order in which the receiver gets them; none at all is a message too.
+        /// The receiver gets them in this order. A message may have none.
         public var components: [Component]
-        /// Where an answer goes. The sender's own port; the receiver sends to it.
+        /// The sender's port, to which the receiver sends its reply.
         public var replyPort: Port?
 
         public init(id: UInt32, components: [Component] = [], replyPort: Port? = nil) {

@@ -1,17 +1,18 @@
-// The messages of a port, and the threads that wait for room.
+// The message queue of a port, and the threads that wait for room in it.
 //
-// Senders append to `inbox` under its lock, one lock section a message. Whoever serves the port takes all of it in one swap into a batch of
-// its own, and counts each message in `taken` when it hands it out, so a message in the batch still takes up room. Both queues keep
-// their memory.
+// A sender appends to `inbox` under its lock, which it takes once for each message. The receiver, which is the thread that serves the port,
+// swaps the whole inbox into a batch of its own. It counts each message in `taken` when it delivers the message, so a message in the batch
+// still occupies room. Both queues keep their memory.
 
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue: first in, first out, also among the threads that wait for room. Thread-safe.
+/// A bounded queue, first in, first out. Threads that wait for room are also served first in, first out. Thread-safe.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
-        /// The queue was empty: somebody may have to be told.
+        /// The queue was empty, so the caller must notify the loops.
         case first
+        /// The queue had messages, so the loops know of it.
         case behind
         case full
         case closed
@@ -21,8 +22,8 @@ struct PortQueue: ~Copyable, Sendable {
     // verifier ("Global is external, but doesn't have external or weak linkage"). Private again when that compiles.
     struct Inbox: ~Copyable, Sendable {
         var messages = Deque<RunLoop.PortMessage>()
-        /// `taken`, as a sender last saw it, never greater than it is: the word belongs to the receiver, and is looked at only when there
-        /// seems to be no room.
+        /// The value of `taken` that a sender saw last. It may be too small, never too great. The receiver writes `taken` often, so senders
+        /// read it only if the queue seems full.
         var takenSeen: UInt64 = 0
         var isClosed = false
         var senders: ContiguousArray<WaitingSender> = []
@@ -30,53 +31,55 @@ struct PortQueue: ~Copyable, Sendable {
 
     private let capacity: UInt64
     private let inbox = ForkAwareMutex(Inbox())
-    /// How many messages there ever were. Written under the lock.
+    /// How many messages were ever appended. Written under the lock.
     private let appended = Atomic<UInt64>(0)
-    /// How many of them were handed out.
+    /// How many of them were delivered.
     private let taken = Atomic<UInt64>(0)
-    /// How many of `senders` there are. Written under the lock.
+    /// The count of `senders`. Written under the lock.
     private let waitingSenders = Atomic<Int>(0)
 
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
-    /// How many messages wait to be handed out, a batch's included. Rather one too many than one too few: the word that runs behind is read
-    /// first. The other way round the difference could be negative, and a loop could take a port for empty that is not. The second is ordered
-    /// behind what the caller has stored: a reader says that it waits, and then looks, while a sender does it the other way round.
+    /// How many messages wait to be delivered, including those in a batch. The result may be too great, never too small: `taken` is read
+    /// first, because it is the smaller word. In the other order the difference could be negative, and a loop could mistake the port for
+    /// empty. `appended` is read sequentially consistent, after the caller's stores: a reader stores that it waits and then reads this
+    /// count, while a sender appends and then reads whether a reader waits.
     var count: Int {
         let taken = taken.load(ordering: .acquiring)
         return Int(appended.load(ordering: .sequentiallyConsistent) &- taken)
     }
 
-    /// How many threads wait for room.
+    /// The number of threads that wait for room.
     var senderCount: Int { waitingSenders.load(ordering: .relaxed) }
 
-    /// The number of the latest message; they are numbered from one.
+    /// The number of the last message. Messages are numbered from one.
     var lastNumber: UInt64 { appended.load(ordering: .acquiring) }
 
-    /// Whether a message up to this number waits to be handed out.
+    /// Whether a message with a number up to this one waits to be delivered.
     func holds(upTo number: UInt64) -> Bool { taken.load(ordering: .relaxed) < number }
 
     // MARK: Senders
 
     @inline(__always)
     func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
-        // In a child of fork: nobody can use the queue any more.
+        // Fails in a child of fork if another thread held the lock: the queue cannot be used there.
         guard let inbox = inbox.lockValueUnlessInherited() else { return .closed }
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
-        // Who came earlier goes first.
+        // Senders that came earlier go first.
         guard inbox.pointee.senders.isEmpty, hasRoom(&inbox.pointee) else { return .full }
         return append(message, to: &inbox.pointee)
     }
 
-    /// The same, when there is room by `deadline` (real time): blocks the thread until then, and no longer than the queue is open.
+    /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
     func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
         if let outcome = spin(message) { return outcome }
         let sender = WaitingSender(message)
         let admitted = inbox.withLock { inbox -> Admitted? in
             if inbox.isClosed { return nil }
             inbox.senders.append(sender)
-            // In this order: the receiver counts what it takes and then looks for senders; this one does it the other way round.
+            // This order matters: the receiver updates `taken` and then reads `waitingSenders`. A sender writes `waitingSenders` and then
+            // reads `taken`.
             waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
             return admit(&inbox)
         }
@@ -91,7 +94,7 @@ struct PortQueue: ~Copyable, Sendable {
         }
     }
 
-    /// A receiver at work makes room sooner than a thread falls asleep.
+    /// A receiver that is running makes room sooner than a thread can fall asleep and wake again.
     private func spin(_ message: RunLoop.PortMessage) -> EnqueueResult? {
         for _ in 0..<100 {
             cplatform_relax()
@@ -121,22 +124,22 @@ struct PortQueue: ~Copyable, Sendable {
 
     // MARK: Receivers
 
-    /// Takes all that there is into the receiver's batch. It is not handed out yet.
+    /// Moves all messages into the receiver's batch. They do not count as delivered yet.
     func takeAll(into batch: inout Deque<RunLoop.PortMessage>) {
         let inbox = inbox.lockValue()
         batch.takeAll(from: &inbox.pointee.messages)
         self.inbox.unlock()
     }
 
-    /// Takes one message. It is not handed out yet.
+    /// Removes one message. It does not count as delivered yet.
     func takeFirst() -> RunLoop.PortMessage? {
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
         return inbox.pointee.messages.isEmpty ? nil : inbox.pointee.messages.popFirst()
     }
 
-    /// Counts a message as handed out, which makes room. True when a thread that waited for it found the queue empty: then loops may have
-    /// to be told of its message.
+    /// Counts a message as delivered, which makes room. Returns true if the message of a waiting sender was then appended to an empty
+    /// queue; in that case the caller must notify the loops.
     @inline(__always)
     func countDelivery() -> Bool {
         taken.add(1, ordering: .sequentiallyConsistent)
@@ -150,21 +153,22 @@ struct PortQueue: ~Copyable, Sendable {
         return admitted.isFirst
     }
 
-    /// Gives back what was not handed out, in front of what has come since. What is left in the batch is dropped: the queue is closed.
+    /// Returns undelivered messages to the front of the queue. If the queue is closed, the messages stay in the batch, and the caller drops
+    /// them.
     func putBack(_ batch: inout Deque<RunLoop.PortMessage>) {
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
         putBack(&batch, into: &inbox.pointee)
     }
 
-    /// Gives back one that had counted as handed out. It takes up room again, also when senders have filled the queue meanwhile.
+    /// Returns a message that has counted as delivered. It occupies room again, even if senders have filled the queue meanwhile.
     func putBackDelivered(_ message: RunLoop.PortMessage) {
         var batch = Deque<RunLoop.PortMessage>()
         batch.append(message)
         let inbox = inbox.lockValue()
         defer { self.inbox.unlock() }
         let left = taken.subtract(1, ordering: .sequentiallyConsistent).newValue
-        // A sender that had seen the greater number would let one message too many in.
+        // With the greater value a sender would append one message too many.
         inbox.pointee.takenSeen = min(inbox.pointee.takenSeen, left)
         putBack(&batch, into: &inbox.pointee)
     }
@@ -177,7 +181,7 @@ struct PortQueue: ~Copyable, Sendable {
 
     // MARK: The end
 
-    /// Drops what is queued and sends away who waits; from now on nothing is taken in. What it held is let go of before it returns.
+    /// Closes the queue: drops its messages, and fails the waiting senders. Releases the messages before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Deque<RunLoop.PortMessage>()
         let senders = inbox.withLockUnlessInherited { inbox -> ContiguousArray<WaitingSender> in
@@ -191,9 +195,9 @@ struct PortQueue: ~Copyable, Sendable {
         for sender in senders ?? [] { sender.latch.open() }
     }
 
-    // MARK: Who waits for room
+    // MARK: Waiting senders
 
-    /// What became of those who waited: to be done when the lock is free again.
+    /// The senders whose messages were appended. Their latches are opened after the lock is released.
     private struct Admitted: Sendable {
         var senders: ContiguousArray<WaitingSender> = []
         var isFirst = false
@@ -201,10 +205,10 @@ struct PortQueue: ~Copyable, Sendable {
         func open() { for sender in senders { sender.latch.open() } }
     }
 
-    /// Queues the messages of those who have waited longest, as far as there is room. Under the lock.
+    /// Appends the messages of waiting senders, the longest-waiting first, as long as there is room. Under the lock.
     private func admit(_ inbox: inout Inbox) -> Admitted {
         var admitted = Admitted()
-        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: one goes a turn
+        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each turn removes a sender
             inbox.senders.removeFirst()
             let outcome = append(sender.takeMessage(), to: &inbox)
             sender.outcome = outcome
@@ -218,11 +222,11 @@ struct PortQueue: ~Copyable, Sendable {
 
 /// A thread that waits for room, and its message.
 ///
-/// Lifecycle: made by the thread, held by it and by the queue until the message is in or the thread has given up.
+/// Lifecycle: the thread creates it. The thread and the queue retain it until the message is appended or the thread stops waiting.
 final class WaitingSender: @unchecked Sendable {
     // SAFETY: guarded by the lock of the queue.
     private var message: RunLoop.PortMessage?
-    /// Nil while it waits.
+    /// Nil while the thread waits.
     var outcome: PortQueue.EnqueueResult?
     let latch = Latch()
 
@@ -230,6 +234,6 @@ final class WaitingSender: @unchecked Sendable {
 
     func takeMessage() -> RunLoop.PortMessage {
         defer { message = nil }
-        return message!  // a message is queued once
+        return message!  // it is taken once
     }
 }

@@ -1,6 +1,6 @@
-// A descriptor that becomes readable when a child process has ended, or may have.
+// A descriptor that becomes readable when a child process has exited or may have exited.
 //
-// Lifecycle: made with the source; the descriptor is closed by deinit, when the kernel has let go of it.
+// Lifecycle: created with the source. deinit closes the descriptor, after the kernel has stopped watching it.
 
 internal import CPlatform
 import Synchronization
@@ -13,7 +13,7 @@ import Musl
 import Darwin
 #endif
 
-/// How a process ended.
+/// How a process exited.
 struct ChildExit: Sendable, Equatable {
     let wasKilled: Bool
     let dumpedCore: Bool
@@ -23,70 +23,70 @@ struct ChildExit: Sendable, Equatable {
 
 /// Watches one child. Thread-safe.
 ///
-/// Where the kernel has a descriptor for a process (pidfd, kqueue) that is watched. Elsewhere SIGCHLD is, and says that some child has changed:
-/// then this one is asked for, and no other.
+/// Watches the process's own descriptor where the kernel has one (pidfd, kqueue). Elsewhere watches SIGCHLD, which says that some child has
+/// changed state; then this class asks about its own child, and no other.
 final class ChildWatch: Sendable {
-    private enum Way: Sendable {
+    private enum Mechanism: Sendable {
         case descriptor(Int32)
         case signal(SignalWatch)
     }
 
     let child: Int32
-    private let way: Way
+    private let mechanism: Mechanism
     let identity: FileIdentity
 
     init(child: Int32) throws(RunLoop.SourceError) {
         self.child = child
-        _ = try Self.look(at: child, takes: false)
+        _ = try Self.look(at: child, reaps: false)
         let descriptor = cplatform_child_descriptor(child)
         if descriptor >= 0 {
-            way = .descriptor(descriptor)
-            // It is open.
+            mechanism = .descriptor(descriptor)
+            // The descriptor is open.
             identity = FileIdentity(of: descriptor)!
-            // Somebody else may have buried it meanwhile, and the number be another process's.
-            _ = try Self.look(at: child, descriptor, takes: false)
+            // Other code may have reaped the child meanwhile, and the number may be another process's.
+            _ = try Self.look(at: child, descriptor, reaps: false)
             return
         }
-        // It has ended meanwhile and somebody else has buried it.
+        // The child has exited meanwhile, and other code has reaped it.
         if errno == ESRCH { throw .badProcess(child) }
         guard errno == ENOSYS else { throw .system(operation: "making a descriptor for process \(child)", errno: errno) }
         let signals = try SignalWatch(signal: SIGCHLD)
-        way = .signal(signals)
+        mechanism = .signal(signals)
         identity = signals.identity
-        // Its signal may have come before the watch.
-        if try Self.look(at: child, takes: false) != nil { signals.wake() }
+        // SIGCHLD may have arrived before the watch.
+        if try Self.look(at: child, reaps: false) != nil { signals.wake() }
     }
 
     deinit {
-        if case .descriptor(let descriptor) = way { close(descriptor) }
+        if case .descriptor(let descriptor) = mechanism { close(descriptor) }
     }
 
     var descriptor: Int32 {
-        switch way {
+        switch mechanism {
         case .descriptor(let descriptor): descriptor
         case .signal(let signals): signals.descriptor
         }
     }
 
-    /// How the child ended, once; nil when it has not. After that it is gone.
+    /// Reaps the child and returns how it exited; nil if it has not exited.
     func take() throws(RunLoop.SourceError) -> ChildExit? {
-        switch way {
-        case .descriptor(let descriptor): return try Self.look(at: child, descriptor, takes: true)
+        switch mechanism {
+        case .descriptor(let descriptor): return try Self.look(at: child, descriptor, reaps: true)
         case .signal(let signals):
-            // Before the look: a signal that comes after it makes the descriptor readable again.
+            // Taken first: a signal that arrives after the look makes the descriptor readable again.
             _ = signals.take()
-            return try Self.look(at: child, takes: true)
+            return try Self.look(at: child, reaps: true)
         }
     }
 
-    /// Hears no more of SIGCHLD. A second call does nothing.
+    /// Stops watching SIGCHLD. No-op the second time.
     func end() {
-        if case .signal(let signals) = way { signals.end() }
+        if case .signal(let signals) = mechanism { signals.end() }
     }
 
-    private static func look(at child: Int32, _ descriptor: Int32 = -1, takes: Bool) throws(RunLoop.SourceError) -> ChildExit? {
+    private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(RunLoop.SourceError) -> ChildExit? {
         var exit = cplatform_exit()
-        switch cplatform_child_status(child, descriptor, takes, &exit) {
+        switch cplatform_child_status(child, descriptor, reaps, &exit) {
         case 0: return nil
         case 1: return ChildExit(wasKilled: exit.was_killed, dumpedCore: exit.dumped_core, status: exit.status)
         default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid", errno: errno)

@@ -1,13 +1,13 @@
-// The end of a child process as an input source.
+// A source for the exit of a child process.
 
 import Synchronization
 
 extension RunLoop {
-    /// How a process ended.
+    /// How a process exited.
     public enum ExitStatus: Sendable, Hashable {
-        /// It returned from `main` or called `exit` with this code, of which the system keeps the lowest eight bits.
+        /// The process returned from `main` or called `exit`. The system keeps the lowest eight bits of the code.
         case exited(Int32)
-        /// A signal ended it.
+        /// A signal terminated the process.
         case signaled(signal: Int32, coreDumped: Bool)
 
         init(_ exit: ChildExit) {
@@ -15,22 +15,23 @@ extension RunLoop {
         }
     }
 
-    /// The end of a child process, reported once; the source is invalid then.
+    /// Reports the exit status of a child process once, reaps the child, and becomes invalid.
     ///
-    /// The child is buried (`waitid`) when its status is taken, just before the handler is called, and no other child of the process is ever
-    /// touched. It may have ended before the source is made, or before it is in a loop: that is reported when one of the source's modes runs. A
-    /// source that is invalidated before leaves the child alone, and whoever invalidates it answers for the burial.
+    /// The source reaps the child (`waitid`) just before it calls the handler, and reaps no other child of the process. The child may exit
+    /// before the source is made, or before the source is in a loop; that is reported when one of the source's modes runs. If the source is
+    /// invalidated earlier, it does not reap the child, and the program must do so.
     ///
-    /// Somebody else who waits for the same child, or for any child, and is quicker, leaves nothing to report: the source *fails* then, with
-    /// `failure` as `.badProcess`, and its handler is not called. The same happens when SIGCHLD is ignored, because the kernel buries children
-    /// unasked. Two sources for one child are such a case.
+    /// If other code waits for the same child or for any child, and reaps the child first, the source *fails*: `failure` is `.badProcess`,
+    /// and the handler is not called. The same happens if SIGCHLD is ignored, because the kernel then reaps children itself. If two sources
+    /// watch one child, one of them fails.
     ///
-    /// Thread-safe. In several loops one of them reports. Costs a descriptor: the process's own (pidfd, on Linux), or where the kernel has none
-    /// (before 5.3, some sandboxes) one that SIGCHLD writes to, under the conditions of `SignalSource`.
+    /// Thread-safe. If the source is in several loops, one of them reports. Uses one descriptor: the process's own (pidfd, on Linux) or,
+    /// where the kernel has none (before 5.3, and in some sandboxes), one that SIGCHLD writes to; then the conditions of `SignalSource`
+    /// apply.
     public final class ProcessSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 
-        /// The process. Its number may be another's once the status has been reported.
+        /// The process. After the status was reported, the system may reuse the number for another process.
         public let pid: Int32
         private let child: ChildWatch
 
@@ -42,8 +43,8 @@ extension RunLoop {
 
         /// Makes a source for a child of this process.
         ///
-        /// - Throws: `SourceError.badProcess` for a number that is no child's, or whose status has been taken already; `.system` when there are
-        ///   no descriptors left.
+        /// - Throws: `SourceError.badProcess` if the process is not a child, or has already been reaped; `.system` if there are no
+        ///   descriptors left.
         public init(
             pid: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (ProcessSource, ExitStatus) -> Void
@@ -66,7 +67,7 @@ extension RunLoop {
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             do throws(SourceError) {
                 guard let exit = try child.take() else { return false }
-                // First, so that a run nested in the handler does not look for a child that is gone.
+                // First, so that a run that is nested in the handler does not look for a child that was reaped.
                 invalidate()
                 handler.with { $0.handlers.call(self, ExitStatus(exit)) }
                 return true

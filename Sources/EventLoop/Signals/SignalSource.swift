@@ -1,23 +1,23 @@
-// A process signal as an input source. The handler that runs in signal context is in CPlatform (signals.c).
+// A source for a process signal. The handler that runs in signal context is in CPlatform (signals.c).
 
 import Synchronization
 
 extension RunLoop {
     /// A process signal, delivered on the loop and never in signal context.
     ///
-    /// Any number of sources, in any loops, may watch one signal; each is told, with a count of its own. It counts from its making on, in
-    /// whatever modes the loop runs: what has come while other modes ran, or before the source was added to a loop, is told when one of its
-    /// modes runs. Signals that come faster than the handler is called are one call with their number.
+    /// Several sources, in any loops, may watch one signal, and each has its own count. A source counts from its creation on, regardless of
+    /// the modes that the loop runs. Signals that arrive while other modes run, or before the source is added to a loop, are reported when
+    /// one of the source's modes runs. Signals that arrive faster than the handler is called coalesce into one call with their number.
     ///
-    /// What the signal would do by default does not happen while there is a source. A handler that was installed before is called as well,
-    /// after the sources have been told and in signal context, where it belongs; it is back in its place when the last source of the signal
-    /// becomes invalid. A handler that somebody installs later must call the one it found, or the sources hear nothing; it is left where it is
-    /// when they end. A child of `fork` begins with the actions that were there before the sources.
+    /// While a source exists, the default action of the signal does not happen. A handler that was installed earlier is still called, in
+    /// signal context, after the sources have counted the signal. It is restored when the last source of the signal becomes invalid. A
+    /// handler that other code installs later must call the handler that it replaces; otherwise the sources receive no signals. It stays
+    /// installed when the sources end. A child of `fork` starts with the actions from before the sources.
     ///
-    /// The signal is delivered to any thread that does not block it; there has to be one, and it need not be the loop's. Not promised when
-    /// Dispatch watches the same signal, because it takes signals away from every handler.
+    /// The kernel delivers the signal to any thread that does not block it. There must be one, and it need not be the loop's. If Dispatch
+    /// watches the same signal, delivery is not guaranteed, because Dispatch takes signals away from all handlers.
     ///
-    /// Thread-safe. In several loops the source is served once, by one of them. Costs a descriptor.
+    /// Thread-safe. If the source is in several loops, one of them serves it. Uses one descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 
@@ -30,12 +30,12 @@ extension RunLoop {
             let call: @Sendable (SignalSource, Int) -> Void
         }
 
-        /// Makes a source for a signal, and begins to count.
+        /// Makes a source for a signal, and starts to count.
         ///
-        /// - Parameter handler: gets how many of them arrived since its last call: 1 or more. The kernel itself merges ordinary signals that are
-        ///   sent while one is waiting to be delivered; those are one.
-        /// - Throws: `SourceError.badSignal` for a number that cannot be handled: SIGKILL, SIGSTOP, the signals that report a fault of the
-        ///   program (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP), and what is no signal. `.system` when there are no descriptors left.
+        /// - Parameter handler: receives how many signals have arrived since its last call, at least 1. The kernel itself coalesces
+        ///   ordinary signals that are sent while one waits to be delivered; those count as one.
+        /// - Throws: `SourceError.badSignal` for SIGKILL, SIGSTOP, the signals that report a fault of the program (SIGSEGV, SIGBUS, SIGFPE,
+        ///   SIGILL, SIGTRAP), and numbers that are not signals. `.system` if there are no descriptors left.
         public init(
             signal: Int32, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (SignalSource, Int) -> Void
@@ -47,7 +47,7 @@ extension RunLoop {
         }
 
         deinit {
-            // First: the earlier handler is back by then.
+            // First, so that the earlier handler is restored when the `onInvalidation` closures run.
             signals.end()
             endByLastRelease()
         }
@@ -58,13 +58,13 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let count = signals.take()
-            // Another loop that the source is in was quicker, or the handler in signal context has counted and not written yet.
+            // Another loop that the source is in has taken the count.
             if count == 0 { return false }
             handler.with { $0.handlers.call(self, count) }
             return true
         }
 
-        /// At once, on whatever thread: the earlier handler is back when `invalidate` returns.
+        /// On the thread that invalidates the source, so that the earlier handler is restored when `invalidate` returns.
         override func didInvalidate() { signals.end() }
 
         override func releaseHandlers() { handler.clear() }

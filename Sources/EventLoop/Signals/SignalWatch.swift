@@ -1,7 +1,7 @@
-// A descriptor that becomes readable when a process signal has come.
+// A descriptor that becomes readable when a process signal arrives.
 //
-// Lifecycle: the C side's watch and the channel are made together; `end` frees the watch, and with it the handler's way to the channel; the
-// channel is closed by deinit, when the kernel has let go of it.
+// Lifecycle: init makes the watch of signals.c and the channel that it writes to. `end` frees the watch, so that the signal handler does
+// not write to the channel any more. deinit closes the channel, after the kernel has stopped watching it.
 
 internal import CPlatform
 
@@ -13,14 +13,14 @@ import Musl
 import Darwin
 #endif
 
-/// Counts one process signal from its making to `end`. Thread-safe.
+/// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
 final class SignalWatch: Sendable {
     private let channel: WakeChannel
     private let watch: ForkAwareMutex<Watch>
     let identity: FileIdentity
 
     private struct Watch: @unchecked Sendable {
-        // SAFETY: made and freed by C functions that any thread may call, under the lock of `watch`.
+        // SAFETY: the C functions that take the pointer are thread-safe, and the pointer is accessed under the lock of `watch`.
         var pointer: OpaquePointer?
     }
 
@@ -37,20 +37,21 @@ final class SignalWatch: Sendable {
 
     deinit { end() }
 
-    /// Readable while signals wait to be taken.
+    /// Readable while there are signals to take.
     var descriptor: Int32 { channel.readEnd }
 
-    /// How many signals have come since the last call; zero after `end`.
+    /// Takes the count of signals since the last call; zero after `end`.
     func take() -> Int {
-        // Read before the count is taken: a signal that comes in between writes again, or is in this count.
+        // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
+        // readable again.
         channel.drain()
         return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
     }
 
-    /// Makes `descriptor` readable though no signal has come.
+    /// Makes `descriptor` readable without a signal.
     func wake() { channel.wake() }
 
-    /// No more signals. The handler that was there before the first watch is back when this was the last one. A second call does nothing.
+    /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() {
         _ = watch.withLockUnlessInherited { watch in
             if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }

@@ -1,16 +1,17 @@
-// A signal that goes where a source goes: outcomes that the kernel does not report.
+// A custom source that is in the same modes as another source. It delivers outcomes that the kernel does not report.
 
-/// Performs a closure in whatever modes the source is in when it is performed, as a handled source: a custom source that is in these modes too.
+/// Performs a closure as a handled source, in the modes in which its source is at that time.
 ///
-/// It is in no mode that the source is not in, so it keeps nothing alive by itself. Thread-safe. It calls `perform` on a loop's thread.
+/// It is only in modes in which the source is, so it does not keep a mode from being empty. Thread-safe. It calls `perform` on a loop's
+/// thread.
 final class CompanionSource: Sendable {
-    /// Nil before the first signal, and after the end.
+    /// Nil before the first signal.
     private let custom = ForkAwareMutex<RunLoop.CustomSource?>(nil)
     private let label: String
 
     init(_ label: String) { self.label = label }
 
-    /// Has `perform` called once, the same for every signal.
+    /// Requests one call of `perform`, which must be the same closure each time.
     func signal(for source: RunLoop.Source, _ perform: @escaping @Sendable () -> Void) {
         let (custom, isNew) = custom.withLock { custom -> (RunLoop.CustomSource, Bool) in
             if let custom { return (custom, false) }
@@ -24,28 +25,28 @@ final class CompanionSource: Sendable {
             }
         }
         custom.signal()
-        // After the signal: a loop that it joins from here on is woken by that.
+        // After the signal. A loop that it joins later is woken by the addition.
         for (loop, _) in source.places { loop.wakeUp() }
-        // Invalidated meanwhile: nobody would end it.
+        // If the source was invalidated meanwhile, no other call ends it.
         if !source.isValid { end() }
     }
 
-    /// It performs no more. A second call does nothing.
+    /// Invalidates it. No-op the second time.
     func end() { custom.withLockUnlessInherited { $0 }??.invalidate() }
 
-    /// The source has gained a mode.
+    /// The source was added to a mode.
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
         guard let custom = custom.withLock({ $0 }) else { return }
         loop.add(custom, forMode: mode)
-        // Another thread may have taken the source out meanwhile, and its `leave` have come first.
+        // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !loop.contains(source, forMode: mode) { loop.remove(custom, forMode: mode) }
     }
 
-    /// The source has lost a mode.
+    /// The source was removed from a mode.
     func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
         guard let custom = custom.withLock({ $0 }) else { return }
         loop.remove(custom, forMode: mode)
-        // As above, the other way round.
+        // Another thread may have added the source again meanwhile, and its `join` may have come first.
         if loop.contains(source, forMode: mode) { loop.add(custom, forMode: mode) }
     }
 }

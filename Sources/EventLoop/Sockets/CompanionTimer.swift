@@ -1,36 +1,36 @@
-// A timer that goes where a source goes: deadlines, and pauses between two tries.
+// A timer that is in the same modes as a source. It keeps deadlines, and pauses between retries.
 
-/// Fires some time after it was started, in whatever modes the source is in, in each of its loops by that loop's time.
+/// Fires after a delay, in each loop that the source is in, by that loop's time.
 ///
-/// It is in no mode that the source is not in, so it keeps nothing alive by itself. It need not be told of the loops' ends: a loop that ends
-/// takes its sources out of their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
+/// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,
+/// because an ending loop removes its sources from their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
 final class CompanionTimer: Sendable {
     private struct State: Sendable {
-        /// Nil: not started.
+        /// Nil if not started.
         var delay: Duration?
-        /// By the loops' ids. Not the loops themselves: one that has ended should not be held by what it was in.
+        /// By the loops' ids, so that the timer does not retain a loop that has ended.
         var timers: [UInt64: RunLoop.Timer] = [:]
     }
     private let state: ForkAwareMutex<State>
     private let label: String
 
-    /// With a delay: begins to run in each loop when the source is first added to it.
+    /// With a delay, the timer starts in each loop when the source is first added to that loop.
     init(_ label: String, startingWhenAdded delay: Duration? = nil) {
         self.label = label
         state = ForkAwareMutex(State(delay: delay))
     }
 
-    /// Fires `delay` from now, and not when it would have fired before.
+    /// Fires `delay` from now, instead of at its former date.
     func start(_ delay: Duration, for source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
         endTimers { $0.delay = delay }
         for (loop, modes) in source.places {
             for mode in modes { join(loop, mode, source, fire) }
         }
-        // Invalidated meanwhile: nobody would stop it.
+        // If the source was invalidated meanwhile, no other call stops it.
         if !source.isValid { stop() }
     }
 
-    /// Fires no more. A second call does nothing.
+    /// Cancels it. No-op if not started.
     func stop() { endTimers { $0.delay = nil } }
 
     private func endTimers(_ change: (inout State) -> Void) {
@@ -42,7 +42,7 @@ final class CompanionTimer: Sendable {
         for timer in (timers ?? [:]).values { timer.invalidate() }
     }
 
-    /// The source has gained a mode.
+    /// The source was added to a mode.
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
         guard let delay = state.withLock({ $0.delay }) else { return }
         let date = loop.timeForOthers().advanced(by: delay).nanoseconds
@@ -57,15 +57,15 @@ final class CompanionTimer: Sendable {
         }
         guard let timer else { return }
         loop.add(timer, forMode: mode)
-        // Another thread may have taken the source out meanwhile, and its `leave` have come first.
+        // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !loop.contains(source, forMode: mode) { loop.remove(timer, forMode: mode) }
     }
 
-    /// The source has lost a mode.
+    /// The source was removed from a mode.
     func leave(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {
         guard let timer = state.withLock({ $0.timers[loop.id] }) else { return }
         loop.remove(timer, forMode: mode)
-        // As above, the other way round.
+        // Another thread may have added the source again meanwhile, and its `join` may have come first.
         if loop.contains(source, forMode: mode) { loop.add(timer, forMode: mode) }
     }
 }

@@ -1,6 +1,6 @@
-// A socket on its way to a connection.
+// A socket that is connecting.
 //
-// Lifecycle: the descriptor is made by init. A connection is given away by `transferDescriptor`; whatever else there is, `end` or deinit closes.
+// Lifecycle: init opens the descriptor. `transferDescriptor` passes it to the user; otherwise `end` or deinit closes it.
 
 internal import CPlatform
 
@@ -15,13 +15,13 @@ import Darwin
 /// Thread-safe.
 final class ConnectAttempt: Sendable {
     enum Phase: Sendable {
-        /// The kernel says when there is an outcome: the socket becomes writable.
-        case underWay
-        /// The queue of the Unix socket that listens is full, of which the kernel says nothing: to be tried again.
-        case hasNoRoom
-        /// The outcome is known, and not from the kernel.
+        /// The kernel is connecting. The socket becomes writable when there is an outcome.
+        case inProgress
+        /// The queue of the listening Unix socket is full. The kernel does not report when it has room, so `connect` must be retried.
+        case queueIsFull
+        /// The attempt has failed, and the kernel does not report it.
         case failed(RunLoop.SourceError)
-        /// Somebody has claimed the outcome.
+        /// A caller has claimed the outcome.
         case settled
     }
 
@@ -33,13 +33,13 @@ final class ConnectAttempt: Sendable {
     private let native: cplatform_address
     let identity: FileIdentity
 
-    /// Begins.
+    /// Opens the socket and calls connect(2).
     init(_ address: RunLoop.SocketAddress) throws(RunLoop.SourceError) {
         native = try address.native()
         var native = native
         let descriptor = cplatform_make_socket(&native)
         if descriptor < 0 { throw .system(operation: "socket", errno: errno) }
-        // It is open.
+        // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
         state = ForkAwareMutex(State(descriptor: descriptor, phase: Self.phase(after: cplatform_connect(descriptor, &native))))
     }
@@ -48,8 +48,8 @@ final class ConnectAttempt: Sendable {
 
     private static func phase(after code: Int32) -> Phase {
         switch code {
-        case 0, EINPROGRESS: .underWay  // connected is writable, too
-        case EAGAIN: .hasNoRoom
+        case 0, EINPROGRESS: .inProgress  // a connected socket is writable, too
+        case EAGAIN: .queueIsFull
         default: .failed(failure(code))
         }
     }
@@ -58,10 +58,10 @@ final class ConnectAttempt: Sendable {
 
     var phase: Phase { state.withLock { $0.phase } }
 
-    /// -1 once it was closed or given away.
+    /// -1 after it was closed or transferred.
     var descriptor: Int32 { state.withLock { $0.descriptor } }
 
-    /// Of the socket, while it is the attempt's.
+    /// The socket's own address; nil after the socket was closed or transferred.
     var localAddress: RunLoop.SocketAddress? {
         state.withLock { state in
             var local = cplatform_address()
@@ -70,10 +70,10 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// Tries again where there was no room.
+    /// Retries if the queue was full.
     func tryAgain() -> Phase {
         state.withLock { state in
-            if case .hasNoRoom = state.phase {
+            if case .queueIsFull = state.phase {
                 var native = native
                 state.phase = Self.phase(after: cplatform_connect(state.descriptor, &native))
             }
@@ -81,13 +81,13 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// The time is over. What the kernel knows by now stands.
+    /// The time limit has passed. An outcome that the kernel already knows takes precedence.
     func timeOut() -> Phase {
         state.withLock { state in
             switch state.phase {
-            case .hasNoRoom: state.phase = .failed(Self.failure(ETIMEDOUT))
-            case .underWay:
-                // Looking takes the error from the socket, so it is kept here.
+            case .queueIsFull: state.phase = .failed(Self.failure(ETIMEDOUT))
+            case .inProgress:
+                // Reading the error clears it in the socket, so it is stored here.
                 let code = cplatform_connect_result(state.descriptor)
                 if code != 0 { state.phase = .failed(Self.failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
             case .failed, .settled: break
@@ -96,15 +96,15 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// Success or an error, for the one caller who gets it; nil when there is no outcome, or somebody has it.
+    /// Claims the outcome. Returns nil if there is none yet, or if another caller has claimed it.
     func claim() -> Result<Void, RunLoop.SourceError>? {
         state.withLock { state in
             switch state.phase {
-            case .hasNoRoom, .settled: return nil
+            case .queueIsFull, .settled: return nil
             case .failed(let error):
                 state.phase = .settled
                 return .failure(error)
-            case .underWay:
+            case .inProgress:
                 let code = cplatform_connect_result(state.descriptor)
                 if code == EINPROGRESS { return nil }
                 state.phase = .settled
@@ -113,7 +113,7 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// Gives the connection away; `duplicating` when other loops' kernels still have to let go of the socket.
+    /// Passes the connection to the caller. `duplicating`: as a duplicate, because other loops still watch the socket.
     func transferDescriptor(duplicating: Bool) -> Result<Int32, RunLoop.SourceError> {
         state.withLock { state in
             if duplicating {
@@ -125,7 +125,7 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// A second call does nothing.
+    /// Closes the socket. No-op if already closed or transferred.
     func end() {
         let descriptor = state.withLockUnlessInherited { state in
             defer { state.descriptor = -1 }

@@ -1,6 +1,6 @@
-// A socket that listens.
+// A listening socket.
 //
-// Lifecycle: the descriptor is made by init and closed by `end`, or by deinit; the file of a Unix path, likewise.
+// Lifecycle: init opens the descriptor and creates the file of a Unix path; `end` or deinit closes the one and removes the other.
 
 internal import CPlatform
 import Synchronization
@@ -18,22 +18,24 @@ final class ListeningSocket: Sendable {
     enum AcceptResult {
         case connection(Int32, RunLoop.SocketAddress)
         case nothing
-        /// There are no descriptors or no memory left; the connection waits.
+        /// There are no descriptors or no memory left. The connection stays in the queue.
         case exhausted
+        /// The listener cannot be used any more.
         case broken(errno: Int32)
     }
 
     private let handle: Atomic<Int32>
     let identity: FileIdentity
     let localAddress: RunLoop.SocketAddress
-    /// The file that `bind` has made, and the process that made it.
+    /// The file that `bind` created.
     private let file: (device: UInt64, inode: UInt64)?
     private let native: cplatform_address
-    private let forks: Int32
+    /// The process that created it.
+    private let forkEpoch: Int32
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         native = try address.native()
-        forks = ForkEpoch.current
+        forkEpoch = ForkEpoch.current
         var native = native
         let descriptor = cplatform_make_socket(&native)
         if descriptor < 0 { throw .system(operation: "socket", errno: errno) }
@@ -48,19 +50,19 @@ final class ListeningSocket: Sendable {
         var local = cplatform_address()
         let code = cplatform_local_address(descriptor, &local)
         localAddress = code == 0 ? RunLoop.SocketAddress(local) ?? address : address
-        // It is open.
+        // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
     }
 
     deinit { end() }
 
-    /// -1 once it is closed.
+    /// -1 after it was closed.
     var descriptor: Int32 { handle.load(ordering: .acquiring) }
 
-    /// Takes the next connection, if one waits. Connections that have failed while they waited are passed over.
+    /// Accepts the next connection, if one waits. Skips connections that failed while they waited.
     func accept() -> AcceptResult {
         var peer = cplatform_address()
-        // A bound, so that a storm of such connections does not hold up the loop; what is left is there in the next pass.
+        // Bounded, so that a flood of failed connections does not block the loop. The rest waits for the next pass.
         for _ in 0..<16 {
             let descriptor = cplatform_accept(self.descriptor, &peer)
             if descriptor >= 0 { return .connection(descriptor, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
@@ -75,11 +77,11 @@ final class ListeningSocket: Sendable {
         return .nothing
     }
 
-    /// Closes the socket and removes its file, if that is still its own. A second call does nothing.
+    /// Closes the socket, and removes its file unless another file has replaced it. No-op if already closed.
     func end() {
         let descriptor = handle.exchange(-1, ordering: .acquiringAndReleasing)
-        // What a child of fork closes goes on in the parent.
-        if descriptor >= 0 { Self.release(descriptor, native, forks == ForkEpoch.current ? file : nil) }
+        // In a child of fork the file still belongs to the parent's socket.
+        if descriptor >= 0 { Self.release(descriptor, native, forkEpoch == ForkEpoch.current ? file : nil) }
     }
 
     private static func file(of native: cplatform_address) -> (device: UInt64, inode: UInt64)? {
@@ -87,7 +89,7 @@ final class ListeningSocket: Sendable {
         return cplatform_bound_file(&native, &device, &inode) == 0 ? (device, inode) : nil
     }
 
-    /// The file goes first: while the socket is open no other file can have its inode.
+    /// Removes the file first: while the socket is open, no other file can have its inode.
     private static func release(_ descriptor: Int32, _ native: cplatform_address, _ file: (device: UInt64, inode: UInt64)?) {
         var native = native
         if let file { cplatform_unlink_bound_file(&native, file.device, file.inode) }

@@ -1,16 +1,16 @@
-// Where a stream socket listens or connects to.
+// The address at which a stream socket listens, or to which it connects.
 
 internal import CPlatform
 
 extension RunLoop {
     /// The address of a stream socket.
     ///
-    /// Hosts are numeric (`127.0.0.1`, `::1`); names are not looked up here. An IPv6 host may name its interface (`fe80::1%eth0`, or
-    /// `%` and a number). Port 0 asks the kernel for one when a socket listens. An IPv4 peer of a socket that listens on `::` has the kernel's
+    /// Hosts are numeric (`127.0.0.1`, `::1`); names are not resolved. An IPv6 host may name its interface (`fe80::1%eth0`, or `%` and a
+    /// number). If a socket listens on port 0, the kernel chooses the port. An IPv4 peer of a socket that listens on `::` has the kernel's
     /// form of its address, `::ffff:127.0.0.1`.
     ///
-    /// A Unix path may be as long as the platform takes (107 bytes on Linux, 103 on macOS) and has no zero byte; a client's is usually empty. On
-    /// Linux a path that begins with a zero byte is an abstract name: it stands in no file system, and goes with its socket.
+    /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. The path of a client is usually empty. On Linux a
+    /// path that begins with a zero byte is an abstract name, which is in no file system and exists as long as its socket.
     public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         case ipv4(host: String, port: UInt16)
         case ipv6(host: String, port: UInt16)
@@ -27,7 +27,7 @@ extension RunLoop {
 }
 
 extension RunLoop.SocketAddress {
-    /// As the kernel takes it.
+    /// The kernel's form of the address.
     func native() throws(RunLoop.SourceError) -> cplatform_address {
         var native = cplatform_address()
         let isGood =
@@ -40,7 +40,7 @@ extension RunLoop.SocketAddress {
         return native
     }
 
-    /// Nil for a kind of address that the library does not know.
+    /// Nil if the library does not know this kind of address.
     init?(_ native: cplatform_address) {
         var native = native
         switch Int(cplatform_address_kind(&native)) {
@@ -61,7 +61,7 @@ extension RunLoop.SocketAddress {
 
     private static func host(of native: inout cplatform_address) -> String {
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(CPLATFORM_HOST_SIZE)) { text in
-            cplatform_address_host(&native, text.baseAddress!)  // it has a capacity
+            cplatform_address_host(&native, text.baseAddress!)  // the capacity is not zero
             return String(cString: text.baseAddress!)
         }
     }

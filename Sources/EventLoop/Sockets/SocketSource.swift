@@ -1,14 +1,14 @@
-// A socket that listens or connects, as an input source.
+// A source for a socket that listens or connects.
 
 import Synchronization
 
 extension RunLoop {
-    /// A listening or connecting socket (CFSocket's role). Owns its own descriptor; the one it hands to `accept` or `completion` is the
-    /// caller's, non-blocking and close-on-exec.
+    /// A listening or connecting socket (CFSocket). The source owns its socket. The descriptor that it passes to `accept` or `completion`
+    /// belongs to the handler, and is non-blocking and close-on-exec.
     ///
-    /// Thread-safe. In several loops each connection is accepted by one of them, and `completion` is called once in all.
+    /// Thread-safe. If the source is in several loops, one of them accepts each connection, and `completion` is called once in one of them.
     ///
-    /// A child of `fork` shares the socket with its parent, and leaves a Unix path alone.
+    /// A child of `fork` shares the socket with its parent, and does not remove a Unix path.
     public final class SocketSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
@@ -21,12 +21,12 @@ extension RunLoop {
         private let role: Role
         private let wantsConnections = Atomic<Bool>(true)
         private let isPaused = Atomic<Bool>(false)
-        /// How long the next pause is, in nanoseconds.
+        /// The length of the next pause, in nanoseconds.
         private let pause = Atomic<Int64>(SocketSource.shortestPause)
-        /// The end of a pause; the next try to connect.
+        /// Ends a pause, or retries to connect.
         private let retry: CompanionTimer
         private let deadline: CompanionTimer
-        /// The delivery of an outcome that the kernel does not report. It counts as a handled source, which a timer does not.
+        /// Delivers an outcome that the kernel does not report. It counts as a handled source; a timer does not.
         private let outcome = CompanionSource("outcome of a connection")
 
         private let handlers: HandlerSlot<Handlers>
@@ -41,20 +41,22 @@ extension RunLoop {
         private static let shortestRetry: Int64 = 1_000_000
         private static let longestRetry: Int64 = 100_000_000
 
-        /// Listens, from the call on: connections wait in the kernel's queue until the source is in a loop that runs.
+        /// Makes a source that listens. The socket listens at once: connections wait in the kernel's queue until the source is in a loop
+        /// that runs.
         ///
-        /// One connection is accepted for each call of `accept`, the next in the next pass. SO_REUSEADDR is on. When the process or the system
-        /// has run out of descriptors, accepting pauses for 5 ms of the loop's time, then for twice as long, up to a second, until it
-        /// works again; nothing spins and the listener stays. Connections that have failed in the queue are passed over.
+        /// Each pass accepts one connection and calls `accept` with it. SO_REUSEADDR is on. If the process or the system has no descriptors
+        /// left, the source backs off for 5 ms of the loop's time, then for twice as long, up to a second, until it can accept again.
+        /// Connections that failed in the queue are skipped.
         ///
         /// - Parameters:
-        ///   - backlog: how many connections may wait; the system has a limit of its own (`net.core.somaxconn`).
-        ///   - reusePort: SO_REUSEPORT: several sockets listen on one port, and on Linux the kernel spreads the connections over them.
-        ///   - ipv6Only: whether a socket that listens on `::` refuses IPv4; else it takes both, whatever the system's setting.
-        ///   - accept: called on the loop's thread with a descriptor that is yours to close.
-        /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; else `.system` with the call that failed. A Unix
-        ///   path at which a file stands is "in use" (`bind`, EADDRINUSE), also if nobody listens there any more: whoever knows that may
-        ///   remove it. A path that was bound here is removed when the source ends, if it is the same file still.
+        ///   - backlog: how many connections may wait. The system has a limit of its own (`net.core.somaxconn`).
+        ///   - reusePort: SO_REUSEPORT: several sockets may listen on one port. On Linux the kernel distributes the connections among them.
+        ///   - ipv6Only: whether a socket that listens on `::` refuses IPv4. If false, it accepts both, regardless of the system's setting.
+        ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
+        /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that
+        ///   failed. If a file exists at a Unix path, the address is in use (`bind`, EADDRINUSE), even if no process listens there any
+        ///   more; remove such a file first. When the source ends, it removes the file that it created, unless another file has replaced
+        ///   it.
         public init(
             listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false,
             priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -68,17 +70,18 @@ extension RunLoop {
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
-        /// Begins to connect; the outcome is told once, when one of the source's modes runs, and the source is invalid then.
+        /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and
+        /// the source is then invalid.
         ///
-        /// A Unix socket whose queue is full is tried again until there is room or the time is over.
+        /// If the queue of a listening Unix socket is full, the source retries until there is room or the attempt times out.
         ///
         /// - Parameters:
-        ///   - timeout: how long it may take, from when the source is first added to a loop, in that loop's time; nil for as long as the kernel
-        ///     tries. A connection that stands when the time is over and nobody has looked yet is a success.
-        ///   - completion: gets a descriptor that is yours to close, or the error: `.system` with the operation `connect` and its errno,
-        ///     ETIMEDOUT when the time was over. Not called when the source is invalidated before.
-        /// - Throws: `.badAddress` as above, `.system` when no socket could be made. A connection that is refused at once is told to
-        ///   `completion` like any other.
+        ///   - timeout: how long the attempt may take, in the loop's time, from the first addition of the source to a loop. If nil, the
+        ///     kernel decides. If the connection is established when the limit passes, the attempt succeeds.
+        ///   - completion: called with a descriptor, which the handler must close, or with the error: `.system` with the operation
+        ///     `connect` and its errno; ETIMEDOUT if the attempt timed out. Not called if the source is invalidated earlier.
+        /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long, `.system` if no socket could be made. A
+        ///   connection that is refused at once is reported to `completion` like any other.
         public init(
             connectingTo address: SocketAddress, timeout: Swift.Duration? = nil, priority: Priority = .default,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -87,7 +90,7 @@ extension RunLoop {
             let attempt = try ConnectAttempt(address)
             role = .connecting(attempt)
             self.priority = priority
-            if case .underWay = attempt.phase {
+            if case .inProgress = attempt.phase {
                 retry = CompanionTimer("try of a connection")
             } else {
                 retry = CompanionTimer("try of a connection", startingWhenAdded: .zero)
@@ -100,8 +103,8 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        /// The socket's own address: with the port that the kernel chose, or the file it is bound to. Of a connecting source nil once the
-        /// socket is no longer its own. Thread-safe.
+        /// The socket's own address, with the port that the kernel chose, or the path that it is bound to. Nil after a connecting source
+        /// has passed its socket to `completion` or has closed it. Thread-safe.
         public var localAddress: SocketAddress? {
             switch role {
             case .listening(let socket): socket.localAddress
@@ -109,7 +112,8 @@ extension RunLoop {
             }
         }
 
-        /// The socket that the source owns: for options, not to be closed or read. -1 when it has none any more. Thread-safe.
+        /// The source's socket, for setting options. Do not close or read it. -1 after the source has passed on or closed its socket.
+        /// Thread-safe.
         public var descriptor: Int32 {
             switch role {
             case .listening(let socket): socket.descriptor
@@ -117,9 +121,9 @@ extension RunLoop {
             }
         }
 
-        /// False pauses accepting; connections wait in the kernel's queue. The source stays in its modes and keeps them from being empty. Takes
-        /// effect before the loop waits next; on the owning thread at once. False for a source that connects, which does not change.
-        /// Thread-safe.
+        /// Whether a listening source accepts connections. While it is false, connections wait in the kernel's queue, and the source stays
+        /// in its modes and keeps them from being empty. A change takes effect before the loop waits next, and at once on the owning
+        /// thread. Always false for a connecting source. Thread-safe.
         public var isAccepting: Bool {
             get {
                 if case .connecting = role { return false }
@@ -140,8 +144,8 @@ extension RunLoop {
                 case .listening(let socket): (socket.descriptor, socket.identity, acceptsNow ? Readiness.read : [])
                 case .connecting(let attempt):
                     switch attempt.phase {
-                    case .underWay: (attempt.descriptor, attempt.identity, Readiness.write)
-                    case .hasNoRoom, .failed: (attempt.descriptor, attempt.identity, [])
+                    case .inProgress: (attempt.descriptor, attempt.identity, Readiness.write)
+                    case .queueIsFull, .failed: (attempt.descriptor, attempt.identity, [])
                     case .settled: (-1, attempt.identity, [])
                     }
                 }
@@ -200,7 +204,7 @@ extension RunLoop {
             switch socket.accept() {
             case .connection(let descriptor, let peer):
                 pause.store(Self.shortestPause, ordering: .relaxed)
-                // The handler is there while the source is being served.
+                // A source that is being served has its handlers.
                 handlers.with { $0.handlers.accept(self, descriptor, peer) }
                 return true
             case .nothing: return false
@@ -216,7 +220,7 @@ extension RunLoop {
             }
         }
 
-        /// The listener is readable and cannot be read: watched, it would spin.
+        /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
         private func pauseAccepting() {
             isPaused.store(true, ordering: .releasing)
             retry.start(.nanoseconds(lengthen(to: Self.longestPause)), for: self, retryFired)
@@ -229,7 +233,7 @@ extension RunLoop {
             watchDidChange()
         }
 
-        /// The present pause; the next one is twice as long.
+        /// Returns the current pause, and doubles the next one.
         private func lengthen(to longest: Int64) -> Int64 {
             let present = pause.load(ordering: .relaxed)
             pause.store(min(present * 2, longest), ordering: .relaxed)
@@ -251,14 +255,14 @@ extension RunLoop {
 
         private func settle(_ phase: ConnectAttempt.Phase) {
             switch phase {
-            case .underWay: watchDidChange()
-            case .hasNoRoom: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
+            case .inProgress: watchDidChange()
+            case .queueIsFull: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
             case .failed: deliverSoon()
             case .settled: break
             }
         }
 
-        /// In the modes that the source is in by then.
+        /// Delivers the outcome from a custom source, in the modes in which the source is then.
         private func deliverSoon() {
             guard case .connecting(let attempt) = role else { return }
             outcome.signal(for: self) { [weak self] in
@@ -267,18 +271,19 @@ extension RunLoop {
                 if let mode = loop.currentMode, loop.contains(self, forMode: mode) {
                     _ = deliver(attempt)
                 } else {
-                    // Another thread has just taken it out of this mode.
+                    // Another thread has just removed it from this mode.
                     deliverSoon()
                 }
             }
         }
 
-        /// Tells the outcome if there is one. On a loop's thread, in a mode of the source.
+        /// Reports the outcome if there is one. On a loop's thread, in a mode of the source.
         private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
             guard rundown.enter() else { return false }
             defer { if rundown.exit() { finish() } }
             guard let outcome = attempt.claim() else { return false }
-            // Claimed, it is watched by no loop anew; those that watch it are listed until it is invalid.
+            // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is
+            // invalid.
             let isShared = state.withLock { $0.memberships.count > 1 }
             invalidate()
             let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }

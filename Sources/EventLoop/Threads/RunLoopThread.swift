@@ -42,8 +42,8 @@ public final class RunLoopThread: Sendable {
     }
 
     /// Ends the thread after the pass in progress; never lost, however early. What was accepted before is still performed, in one last
-    /// batch before `teardown`; nothing more is accepted. In a child of fork it does nothing. Thread-safe. (`runLoop.stop()` ends a run only;
-    /// the thread runs again.)
+    /// batch before `teardown`; nothing more is accepted. In a child of fork it does nothing. Thread-safe. (`runLoop.stop()` ends a run
+    /// only; the thread runs again.)
     public func stop() {
         // In this order: a thread that finds itself stopping has a loop that takes nothing more.
         runLoop.terminate()

@@ -45,8 +45,8 @@ public final class RunLoopThreadGroup: Sendable {
         return threads[Int(turn % UInt64(threads.count))].runLoop
     }
 
-    /// Stops and joins every thread; while one is stuck in a handler, says which on standard error every ten seconds. From a member thread it
-    /// is a precondition failure.
+    /// Stops and joins every thread; while one is stuck in a handler, says which on standard error every ten seconds. From a member thread
+    /// it is a precondition failure.
     public func shutdown() {
         shutdown(tellingEvery: .seconds(10), say)
     }
