@@ -77,7 +77,7 @@ final class PortAcceptor: @unchecked Sendable {
     enum Accepted {
         case client(Int32, PortPeer)
         case nobody
-        /// The process has no free descriptor.
+        /// A client waits, but the process has no free descriptor.
         case noDescriptor
         /// The system is out of another resource.
         case failed
@@ -92,7 +92,8 @@ final class PortAcceptor: @unchecked Sendable {
             if descriptor < 0 {
                 switch errno {
                 case EAGAIN: return .nobody
-                case EMFILE: return .noDescriptor
+                // Linux reserves the number first, so accept(2) fails even if nobody waits. Then nobody has to be evicted.
+                case EMFILE: return cplatform_await_readable(listener, 0) ? .noDescriptor : .nobody
                 default: return .failed
                 }
             }

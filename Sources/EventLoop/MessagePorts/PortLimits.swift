@@ -106,7 +106,7 @@ struct PortLimits {
         heldDescriptors > descriptorLimit ? heldDescriptorsByProcess.max { $0.value < $1.value }?.key : nil
     }
 
-    /// The connections that wait because of descriptors, which all may go on.
+    /// Removes and returns the connections that wait because of descriptors.
     mutating func takeDescriptorWaiters() -> [ServedConnection] {
         defer { descriptorWaiters = [] }
         return descriptorWaiters

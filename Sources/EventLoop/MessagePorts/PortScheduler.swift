@@ -34,7 +34,7 @@ struct PortScheduler {
         guard hasTurns else { return nil }
         let connection = ready[nextIndex]
         nextIndex += 1
-        // A busy port never reaches the end of the list, so the served part also goes when it is the larger one.
+        // A busy port never reaches the end of the list, so the served part is also removed when it is the larger one.
         if nextIndex == ready.count {
             ready.removeAll(keepingCapacity: true)
             nextIndex = 0

@@ -64,7 +64,7 @@ final class ServedConnection {
             case 0: outgoing.removeFirst()
             case EAGAIN: return false
             default:
-                // Messages that arrived before are served all the same.
+                // Messages that arrived before are still served.
                 canWrite = false
             }
         }

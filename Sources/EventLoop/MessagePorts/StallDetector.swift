@@ -10,7 +10,7 @@ struct StallDetector {
     static let limit = Duration.seconds(5)
 
     private var elapsed = Duration.zero
-    /// Nil while the time stands still.
+    /// Nil while the time does not advance.
     private var lastAdvance: RunLoop.Instant?
     private var lastCheck = Duration.zero
 

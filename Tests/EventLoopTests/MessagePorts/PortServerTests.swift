@@ -147,6 +147,20 @@ import Testing
         }
     }
 
+    @Test func `a port without free descriptors evicts nobody if no further client waits`() async {
+        // In a separate process, because it uses up all descriptors.
+        await #expect(processExitsWith: .success) {
+            let name = freshName("server")
+            let server = try PortServer(try PortName(name), maximumLength: 1_000)
+            var clients = try (0..<2).map { _ in try RawClient(name) }
+            _ = server.serve { _, _ in nil }
+            clients.append(try RawClient(name))
+            // The last client takes the only number. On Linux, accept(2) then fails with EMFILE even if its queue is empty.
+            withoutFreeDescriptors(but: 1) { _ = server.serve { _, _ in nil } }
+            exit(clients.allSatisfy { !$0.isClosedNow } ? 0 : 1)
+        }
+    }
+
     @Test func `a port that ends while a message is handled sends no reply and accepts nobody`() throws {
         let name = freshName("server")
         let server = try PortServer(try PortName(name), maximumLength: 1_000)
