@@ -21,7 +21,7 @@ private final class Workers {
     var ports: [RunLoop.RemoteMessagePort] = []
 }
 
-/// Listing 3-17: a port for the workers' messages, and a worker who is told its name.
+/// Listing 3-17: a port for the workers' messages, and a worker that gets its name.
 private func spawnWorker(_ mainName: String, _ workerName: String) throws -> (RunLoop.LocalMessagePort, RunLoopThread, LoopBound<Workers>) {
     let workers = LoopBound(Workers())
     let port = try RunLoop.LocalMessagePort(name: mainName) { _, id, data in
@@ -40,7 +40,7 @@ private func receive(_ id: Int32, _ data: [UInt8], _ workers: LoopBound<Workers>
     return nil
 }
 
-/// Listing 3-19: the worker connects to the main thread, makes a port of its own, and says what it is called.
+/// Listing 3-19: the worker connects to the main thread, creates its own port, and sends its name.
 private func checkIn(_ loop: RunLoop, _ mainName: String, _ workerName: String) throws {
     let mainThread = try RunLoop.RemoteMessagePort(name: mainName)
     let port = try RunLoop.LocalMessagePort(name: workerName) { _, _, data in
@@ -78,7 +78,7 @@ private func describe(_ name: String) -> String {
     }
 }
 
-/// A port that is handed a file to write to.
+/// A port that gets a file to write to.
 private func logger(_ name: String) throws -> RunLoop.LocalMessagePort {
     try RunLoop.LocalMessagePort(
         name: name,
@@ -105,7 +105,7 @@ private func logger(_ name: String) throws -> RunLoop.LocalMessagePort {
         }
     }
 
-    @Test func `ways of asking, and errors`() async throws {
+    @Test func `requests and errors`() async throws {
         let served = try ServedPort { _, _, data in data }
         let port = try RunLoop.RemoteMessagePort(name: served.name)
         #expect(try await askAsTask(port) == [1])
@@ -116,7 +116,7 @@ private func logger(_ name: String) throws -> RunLoop.LocalMessagePort {
         try served.end()
     }
 
-    @Test func `a file goes along`() throws {
+    @Test func `a descriptor arrives with a message`() throws {
         let name = freshName()
         let port = try logger(name)
         let running = RunningLoop { $0.add(port) }

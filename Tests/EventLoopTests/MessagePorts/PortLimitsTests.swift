@@ -139,7 +139,7 @@ private final class Sender {
                 _ = next.send()
                 while server.serve({ _, _ in
                     handled.increment(); return nil
-                }) {}  // ends: what has come is served
+                }) {}  // ends: all messages that have arrived are served
                 if round < 8 { #expect(stalled.allSatisfy { !$0.client.isClosedNow }) }
             }
             #expect(stalled.allSatisfy { $0.client.isClosedNow } && !slow.client.isClosedNow && !next.client.isClosedNow)
