@@ -1,5 +1,5 @@
 /*
- * The queue of changes: what other threads change, the owner carries out (LoopChange.swift, RunLoop+Changes.swift).
+ * The queue of changes: what other threads change, the owner carries out (ChangeQueue.swift, RunLoop+Changes.swift).
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is what is done under the loop's lock, one atomic
  * operation, or what the owner does to its own queues and bases.
@@ -70,15 +70,15 @@ inline removeChange(kind) {
 }
 
 inline notify(word) {
-    attention = attention | word;               /* RunLoop+Stop.swift: mark */
-    if                                          /* RunLoop+Stop.swift: wakeIfAsleep */
+    attention = attention | word;               /* Waker.swift: mark */
+    if                                          /* Waker.swift: wakeIfAsleep */
     :: atomic { sleepState == asleep -> sleepState = woken }
     :: atomic { sleepState != asleep -> skip }
     fi
 }
 
 proctype Closer() {
-    atomic { append(sourceEnd) };               /* LoopChange.swift: noteChange */
+    atomic { append(sourceEnd) };               /* ChangeQueue.swift: noteChange */
     notify(CHANGES);
     performIsQueued = true;                     /* RunLoop+Perform.swift: perform */
     notify(PERFORMS)
@@ -93,12 +93,12 @@ proctype Requester() {
             isHere = true; isKnown = false; uses++;
             if :: !slotIsTaken -> slotIsTaken = true :: else fi;    /* another slot, while the owner has not given this one back */
             isPending = true;
-            append(timerJoined)                 /* LoopChange.swift: noteJoined */
+            append(timerJoined)                 /* ChangeQueue.swift: noteJoined */
         };
         notify(CHANGES);
         atomic {                                /* RunLoop+Timers.swift: leave */
             if
-            :: isPending ->                     /* LoopChange.swift: noteLeft */
+            :: isPending ->                     /* ChangeQueue.swift: noteLeft */
                 removeChange(timerJoined);
                 isPending = false;
                 assert(!slotIsFiled);
@@ -140,7 +140,7 @@ proctype Setter() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
 }
 
 inline carryOut() {
@@ -200,7 +200,7 @@ proctype Owner() {
     mtype taken;
     bool hasPerform, isLast;
     do
-    ::  takeAttention();                        /* RunLoop+Running.swift: beginPassWithNews */
+    ::  takeAttention();                        /* RunLoop+Running.swift: beginPassWithPendingWork */
         if :: pending & CHANGES -> carryOut() :: else fi;
         takeAttention();
         if
@@ -208,14 +208,14 @@ proctype Owner() {
             pending = pending & ~PERFORMS;
             atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: takePerforms */
 #ifndef FAULT_OVERTAKE
-            takeAttention();                    /* RunLoop+Running.swift: settleEnds */
+            takeAttention();                    /* RunLoop+Waking.swift: settleEnds */
             if :: pending & CHANGES -> carryOut() :: else fi;
 #endif
             if :: hasPerform -> assert(!isRegistered) :: else fi    /* RunLoop+Perform.swift: performQueued */
         :: else
         fi;
         sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
         if
         :: pending -> sleepState = working
         :: else ->

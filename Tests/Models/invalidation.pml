@@ -108,9 +108,9 @@ proctype Owner() {
     do
     :: rounds < 2 && isRegistered && !isInvalid ->
         rounds++;
-        callsInProgress++;                      /* RunLoop+Ports.swift: serve */
+        callsInProgress++;                      /* RunLoop+Serving.swift: call */
         if :: carryOut() :: skip fi;            /* the handler runs the loop */
-        callsInProgress--;                      /* RunLoop+CustomSources.swift: endCall */
+        callsInProgress--;                      /* RunLoop+Serving.swift: endCall */
         if :: endsAfterCalls && callsInProgress == 0 -> endsAfterCalls = false; exitUse() :: else fi
     :: endsQueued > 0 -> carryOut()
     :: endsQueued == 0 && (rounds == 2 || !isRegistered || isInvalid) ->

@@ -1,5 +1,5 @@
 /*
- * A source in two loops: its handler never runs on two threads, and neither loop forgets it (RunLoop+Ports.swift, "A source in several loops").
+ * A source in two loops: its handler never runs on two threads, and neither loop forgets it (RunLoop+Serving.swift, "A source in several loops").
  *
  * Each atomic step names the function that makes it, as "File.swift: function".
  *
@@ -25,13 +25,13 @@ byte handlers = 0;
 byte data = 0, seen = 0;
 
 inline wakeWaiters() {
-    atomic {                                    /* RunLoop+Ports.swift: wakeWaiters */
+    atomic {                                    /* RunLoop+Serving.swift: wakeWaiters */
         !isLocked;
         hasWaiters = false;
         all[1] = waits[1]; all[2] = waits[2];
         waits[1] = false; waits[2] = false
     };
-    atomic { if :: all[1] -> queued[1] = true; wake[1] = true; all[1] = false :: else fi };    /* RunLoop+CustomSources.swift: noteSignalAgain */
+    atomic { if :: all[1] -> queued[1] = true; wake[1] = true; all[1] = false :: else fi };    /* CustomSource+Signaling.swift: noteSignalAgain */
     atomic { if :: all[2] -> queued[2] = true; wake[2] = true; all[2] = false :: else fi }
 }
 
@@ -40,7 +40,7 @@ proctype Signaller() {
     :: data < 2 ->
         data++;
         isSignaled = true;                      /* SignalWord.swift: claim */
-        atomic { queued[1] = true; wake[1] = true };    /* RunLoop+CustomSources.swift: noteSignal */
+        atomic { queued[1] = true; wake[1] = true };    /* CustomSource+Signaling.swift: noteSignal */
         atomic { queued[2] = true; wake[2] = true }
     :: else -> break
     od
@@ -53,10 +53,10 @@ end:
     do
     :: id == 1 -> break                         /* the first loop goes on to another mode: the source is the second one's to serve */
     ::  atomic { wake[id] -> wake[id] = false };
-        atomic { isTaken = queued[id] && isSignaled; queued[id] = false };    /* RunLoop+CustomSources.swift: takeSignaled */
+        atomic { isTaken = queued[id] && isSignaled; queued[id] = false };    /* ModeSources.swift: takeAll */
         if
         :: isTaken ->
-again:      atomic {                            /* RunLoop+Ports.swift: claimServing */
+again:      atomic {                            /* RunLoop+Serving.swift: claimServing */
                 isMine = (servingLoop == 0);
 #ifdef FAULT_NO_CLAIM
                 isMine = true;
@@ -70,7 +70,7 @@ again:      atomic {                            /* RunLoop+Ports.swift: claimSer
                 :: isTaken ->
                     handlers++;
                     assert(handlers == 1);
-                    seen = data;                /* RunLoop+CustomSources.swift: perform */
+                    seen = data;                /* RunLoop+Serving.swift: perform */
                     handlers--
                 :: else
                 fi;
@@ -78,11 +78,11 @@ again:      atomic {                            /* RunLoop+Ports.swift: claimSer
                 if :: hasWaiters -> wakeWaiters() :: else fi;
                 servingLoop = 0
 #else
-                servingLoop = 0;                /* RunLoop+Ports.swift: endServing */
+                servingLoop = 0;                /* RunLoop+Serving.swift: endServing */
                 if :: hasWaiters -> wakeWaiters() :: else fi
 #endif
             :: else ->
-                atomic { !isLocked -> isLocked = true };    /* RunLoop+Ports.swift: waitToServe */
+                atomic { !isLocked -> isLocked = true };    /* RunLoop+Serving.swift: waitToServe */
                 isWaiting = (servingLoop != 0);
                 if :: isWaiting -> waits[id] = true; hasWaiters = true :: else fi;
                 isLocked = false;
@@ -92,7 +92,7 @@ again:      atomic {                            /* RunLoop+Ports.swift: claimSer
 #ifdef FAULT_NO_SECOND_LOOK
                     skip
 #else
-                    if                          /* RunLoop+Ports.swift: waitToServe */
+                    if                          /* RunLoop+Serving.swift: waitToServe */
                     :: servingLoop == 0 -> wakeWaiters()
                     :: else
                     fi

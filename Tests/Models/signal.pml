@@ -42,8 +42,8 @@ inline signal() {
 #ifdef FAULT_NOTE_FIRST
         atomic { if :: word == signaled && taken == count -> word = enqueued :: else fi }
 #endif
-        queued = true;                          /* RunLoop+Sources.swift: queue */
-        attention = attention | SIGNALS;        /* RunLoop+Stop.swift: mark */
+        queued = true;                          /* CustomSource+Signaling.swift: noteSignalLocked */
+        attention = attention | SIGNALS;        /* Waker.swift: mark */
         atomic {                                /* SignalWord.swift: markEnqueued */
 #ifdef FAULT_NO_COUNT
             if :: word == signaled -> word = enqueued :: else fi
@@ -70,8 +70,8 @@ proctype Waker() {
     :: data < 2 ->
         data++;
         signal();
-        attention = attention | WAKE;           /* RunLoop+Stop.swift: wakeUp */
-        if                                      /* RunLoop+Stop.swift: wakeIfAsleep */
+        attention = attention | WAKE;           /* Waker.swift: wakeUp */
+        if                                      /* Waker.swift: wakeIfAsleep */
         :: atomic { sleepState == asleep -> sleepState = woken }
         :: atomic { sleepState != asleep -> skip }
         fi
@@ -81,7 +81,7 @@ proctype Waker() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
 }
 
 proctype Owner() {
@@ -89,11 +89,11 @@ proctype Owner() {
     bool isTaken;
     do
     ::  takeAttention();
-        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithNews */
+        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithPendingWork */
         takeAttention();
         if
         :: pending & SIGNALS ->
-            atomic {                            /* RunLoop+CustomSources.swift: takeSignaled */
+            atomic {                            /* ModeSources.swift: takeAll */
                 pending = pending & ~SIGNALS;
                 isTaken = queued && word != clear;
                 queued = false
@@ -104,18 +104,18 @@ proctype Owner() {
                     isTaken = (word != clear);
                     if :: isTaken -> word = clear; taken++ :: else fi
                 }
-                if :: isTaken -> seen = data :: else fi         /* RunLoop+CustomSources.swift: perform */
+                if :: isTaken -> seen = data :: else fi         /* RunLoop+Serving.swift: perform */
             :: else
             fi
         :: else
         fi;
         sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
         if
         :: pending & WAKE -> sleepState = working
         :: else ->
             if
-            :: (pending & SIGNALS) && queued && word != clear -> sleepState = working    /* RunLoop+Running.swift: lookIntoQueues */
+            :: (pending & SIGNALS) && queued && word != clear -> sleepState = working    /* RunLoop+Waking.swift: lookIntoQueues */
             :: else ->
                 pending = 0;
 end:            atomic { sleepState == woken -> sleepState = working }    /* RunLoop+Sleep.swift: wait */

@@ -36,7 +36,7 @@ inline wakeIfAsleep() {
     :: atomic { sleepState == working -> skip }
     fi
 #else
-    if                                          /* RunLoop+Stop.swift: wakeIfAsleep */
+    if                                          /* Waker.swift: wakeIfAsleep */
     :: atomic { sleepState == asleep -> sleepState = woken; writes++ };
         edge = true                             /* WakeChannel.swift: wake */
     :: atomic { sleepState != asleep -> skip }
@@ -50,36 +50,36 @@ proctype Poster() {
     wakeIfAsleep();
     attention = attention | PERFORMS
 #else
-    attention = attention | PERFORMS;           /* RunLoop+Stop.swift: mark */
+    attention = attention | PERFORMS;           /* Waker.swift: mark */
     wakeIfAsleep()
 #endif
 }
 
 proctype Waker() {
     noted++;                                    /* what the caller wants a pass to see */
-    attention = attention | WAKE;               /* RunLoop+Stop.swift: wakeUp */
+    attention = attention | WAKE;               /* Waker.swift: wakeUp */
     wakeIfAsleep();
     asked++
 }
 
 proctype Stopper() {
-    isStopRequested = true;                     /* RunLoop+Stop.swift: request */
-    attention = attention | WAKE;               /* RunLoop+Stop.swift: wakeUp */
+    isStopRequested = true;                     /* RunFrame.swift: requestStop */
+    attention = attention | WAKE;               /* Waker.swift: wakeUp */
     wakeIfAsleep()
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Running.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
 }
 
 proctype Owner() {
     byte pending = 0;
     bool wasWoken;
     do
-    :: isStopRequested -> isOver = true; break  /* RunLoop+Stop.swift: takeStop */
+    :: isStopRequested -> isOver = true; break  /* RunFrame.swift: takeStop */
     :: else ->
         takeAttention();
-        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithNews */
+        pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithPendingWork */
         seen = noted;
         takeAttention();
         if
@@ -92,13 +92,13 @@ again:  writes = 0;
         sleepState = asleep;
 #else
         sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Sleep.swift: isReasonPending */
+        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
 #endif
         if
-        :: isStopRequested || (pending & WAKE) -> sleepState = working    /* RunLoop+Sleep.swift: isReasonToStayAwake */
+        :: isStopRequested || (pending & WAKE) -> sleepState = working    /* RunLoop+Waking.swift: isReasonToStayAwake */
         :: else ->
             if
-            :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* RunLoop+Running.swift: lookIntoQueues */
+            :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* RunLoop+Waking.swift: lookIntoQueues */
             :: else ->
                 pending = 0;
 end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */

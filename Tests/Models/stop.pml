@@ -17,7 +17,7 @@
 #define stopRequested 2
 #define isSticky 4
 
-byte stopWord[2] = idle;                        /* one Activation for each level of nesting, used again by later runs */
+byte stopWord[2] = idle;                        /* one RunFrame for each level of nesting, used again by later runs */
 byte innermost = 0;                             /* the level in progress, from 1; 0 outside any run */
 bool pendingStop = false;
 byte stopped = 0;                               /* results */
@@ -30,10 +30,10 @@ proctype Stopper(bool sticky) {
     byte level, seenWord;
     byte bits = stopRequested | (sticky -> isSticky : 0);
     do
-    ::  level = innermost;                      /* RunLoop+Stop.swift: stop */
+    ::  level = innermost;                      /* RunStack.swift: requestStop */
         if
         :: level > 0 ->
-            seenWord = stopWord[level - 1];     /* RunLoop+Stop.swift: request */
+            seenWord = stopWord[level - 1];     /* RunFrame.swift: requestStop */
 #ifdef FAULT_STORE
             atomic { stopWord[level - 1] = seenWord | bits; requested++; break }
 #else
@@ -52,14 +52,14 @@ proctype Stopper(bool sticky) {
             if
             :: !sticky -> goto over
             :: else ->
-                pendingStop = true;             /* RunLoop+Stop.swift: stop */
+                pendingStop = true;             /* RunStack.swift: requestStop */
 #ifdef FAULT_NO_SECOND_LOOK
                 goto over;
 #endif
                 if
                 :: innermost == 0 -> goto over
                 :: else ->
-                    if                          /* RunLoop+Stop.swift: takePendingStop */
+                    if                          /* RunStack.swift: takePendingStop */
                     :: atomic { pendingStop -> pendingStop = false }
                     :: atomic { !pendingStop -> goto over }
                     fi
@@ -72,13 +72,13 @@ over: skip
 
 /* The end of a run: what came too late for it. */
 inline endRun(level) {
-    innermost = level - 1;                      /* RunLoop+Running.swift: endRun */
+    innermost = level - 1;                      /* RunStack.swift: pop */
     atomic { word = stopWord[level - 1]; stopWord[level - 1] = idle };
 #ifndef FAULT_DROP_LATE
     if
-    :: (word & isSticky) && level == 1 -> pendingStop = true    /* RunLoop+Running.swift: keepStop */
+    :: (word & isSticky) && level == 1 -> pendingStop = true    /* RunLoop+Stop.swift: passOnStickyStop */
     :: (word & isSticky) && level == 2 ->
-        atomic { stopWord[0] = stopWord[0] | stopRequested | isSticky }    /* RunLoop+Stop.swift: request */
+        atomic { stopWord[0] = stopWord[0] | stopRequested | isSticky }    /* RunFrame.swift: requestStop */
     :: else
     fi
 #else
@@ -87,12 +87,12 @@ inline endRun(level) {
 }
 
 inline beginRun(level) {
-    stopWord[level - 1] = running;              /* RunLoop+Running.swift: beginRun */
+    stopWord[level - 1] = running;              /* RunStack.swift: push */
     innermost = level
 }
 
 inline takeStop(level) {
-    atomic {                                    /* RunLoop+Stop.swift: takeStop */
+    atomic {                                    /* RunFrame.swift: takeStop */
         isTaken = (stopWord[level - 1] != running);
         stopWord[level - 1] = running;
         if :: isTaken -> stopped++ :: else fi
@@ -127,7 +127,7 @@ proctype Owner() {
     :: isTaken
     :: else ->
         ownerSleeps = true;
-end:    stopWord[0] != running;                 /* RunLoop+Sleep.swift: isReasonToStayAwake */
+end:    stopWord[0] != running;                 /* RunLoop+Waking.swift: isReasonToStayAwake */
         ownerSleeps = false;
         takeStop(1)
     fi;

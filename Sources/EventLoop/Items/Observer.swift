@@ -1,4 +1,4 @@
-// An observer, independent of any loop. Loop/RunLoop+Observers.swift notifies it.
+// An observer, independent of any loop. RunLoop+Observers.swift notifies it.
 
 import Synchronization
 

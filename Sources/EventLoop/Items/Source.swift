@@ -1,4 +1,4 @@
-// The base class of all input sources. Loop/RunLoop+Sources.swift adds them to modes.
+// The base class of all input sources. RunLoop+Sources.swift adds them to modes.
 
 import Synchronization
 

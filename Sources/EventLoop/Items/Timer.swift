@@ -1,4 +1,4 @@
-// A timer, independent of any loop. Loop/RunLoop+Timers.swift adds it to modes and fires it.
+// A timer, independent of any loop. RunLoop+Timers.swift adds it to modes, RunLoop+Firing.swift fires it.
 
 import Synchronization
 

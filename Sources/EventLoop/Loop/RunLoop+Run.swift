@@ -2,11 +2,11 @@
 
 extension RunLoop {
     /// One run of a mode: steps 1 and 10 around as many passes as it takes.
-    func runActivation(_ run: Activation, in mode: ModeState) -> RunResult { /* DOES CALLOUT */
+    func runPasses(_ frame: RunFrame, in mode: ModeState) -> RunResult { /* DOES CALLOUT */
         notifyObservers(.entry, in: mode)  // 1
-        var result: RunResult? = takeStop(run) ? .stopped : nil
+        var result: RunResult? = runs.takeStop(frame) ? .stopped : nil
         while result == nil {  // ends: by a stop, the limit, an empty mode, or a source when the run returns after one
-            result = runPass(run, mode)
+            result = runPass(frame, mode)
         }
         notifyObservers(.exit, in: mode)  // 10
         return result!  // the loop above ends with one
@@ -14,35 +14,35 @@ extension RunLoop {
 
     /// One pass: steps 2 to 9. Each step may call out; nothing that was read before a step is trusted after it.
     @inline(__always)
-    private func runPass(_ run: Activation, _ mode: ModeState) -> RunResult? { /* DOES CALLOUT */
+    private func runPass(_ frame: RunFrame, _ mode: ModeState) -> RunResult? { /* DOES CALLOUT */
         beginPass(mode)
         notifyObservers(.beforeTimers, in: mode)  // 2
         notifyObservers(.beforeSources, in: mode)  // 3
         performBlocks(in: mode)
-        var handledSource = performCustomSources(run, mode)  // 4
+        var handledSource = performCustomSources(frame, mode)  // 4
         if handledSource { performBlocks(in: mode) }
-        if !handledSource && isEmpty(mode) { return endOfPass(run, mode, handledSource: false) }
+        if !handledSource && isEmpty(mode) { return endOfPass(frame, mode, handledSource: false) }
 
-        let mustNotSleep = handledSource || run.pollsOnly
+        let mustNotSleep = handledSource || frame.pollsOnly
         var ready = Ready()
         if mustNotSleep || observesSleep(mode) { ready = findReady(mode) }  // 5
         if !mustNotSleep && ready.isEmpty {
             notifyObservers(.beforeWaiting, in: mode)  // 6
-            ready = sleep(run, mode)  // 7
+            ready = sleep(frame, mode)  // 7
             notifyObservers(.afterWaiting, in: mode)  // 8
         }
-        if handleReady(ready, run, mode) { handledSource = true }  // 9
+        if handleReady(ready, frame, mode) { handledSource = true }  // 9
         performBlocks(in: mode)
-        return endOfPass(run, mode, handledSource: handledSource)
+        return endOfPass(frame, mode, handledSource: handledSource)
     }
 
     /// Why the run ends with this pass; nil when it goes on. A stop that is not the reason stays for the exit.
     @inline(__always)
-    private func endOfPass(_ run: Activation, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
+    private func endOfPass(_ frame: RunFrame, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
         settleEnds(mode)
-        if handledSource && run.returnsAfterSource { return .handledSource }
-        if takeStop(run) { return .stopped }
-        if run.pollsOnly || limitHasPassed(run) { return .timedOut }
+        if handledSource && frame.returnsAfterSource { return .handledSource }
+        if runs.takeStop(frame) { return .stopped }
+        if frame.pollsOnly || limitHasPassed(frame) { return .timedOut }
         if !isEmpty(mode) { return nil }
         // Another thread may have ended the mode's last item since: its last callout comes before the run's end.
         settleEnds(mode)

@@ -14,44 +14,37 @@ public final class RunLoop: Sendable {
     let id: UInt64
     let isMainLoop: Bool
     private let forkEpoch = ForkEpoch.current
-    let channel: WakeChannel
 
     // MARK: Touched by any thread without the lock, signal handlers included
 
-    /// What the owner has to look at: see `Attention`.
-    let attention = Atomic<UInt32>(0)
-    /// Whether the owner must be woken: see `SleepState`.
-    let sleepState = Atomic<UInt8>(SleepState.working)
-    /// The address of the innermost run in progress, an unretained `Activation`; zero outside any run.
-    let innermost = Atomic<UInt>(0)
-    /// A sticky stop that waits for the next run.
-    let pendingStop = Atomic<Bool>(false)
-    let depth = Atomic<Int>(0)
-    /// The index of the innermost run's mode, or -1.
-    let currentModeIndex = Atomic<Int>(-1)
-    /// Keep-alives and closures queued for the common modes. Written under the lock.
-    let commonPopulation = Atomic<Int>(0)
-    /// Batches of jobs of which some have not begun; they keep the common modes from being empty too.
-    let jobPopulation = Atomic<Int>(0)
-    /// Counts what was queued for the common modes and for several: see `ModeState.queueings`. Written under the lock.
-    let commonQueueings = Atomic<UInt64>(0)
-    /// Counts whatever left a mode: a snapshot taken at the same count is still good.
-    let removals = Atomic<UInt64>(0)
+    let waker: Waker
+    let runs = RunStack()
+    let modeTable: ModeTable
+    /// What is queued for all common modes: the table's.
+    let common: ClosureQueues
+    let pendingJobs = PendingJobs()
+    let removals = RemovalCount()
+    let time = LoopTime()
     let hasEnded = Atomic<Bool>(false)
-    /// The loop's `RunLoopThread` was told to stop: every run ends, however deep.
-    let isTerminating = Atomic<Bool>(false)
     let counters = Counters()
 
-    // MARK: Guarded by the lock
+    // MARK: ForkAwareMutex by the lock
 
-    let shared = ForkAwareMutex(LoopShared())
-    /// The manual clock, for threads that ask the time of this loop; `owned` has it too.
-    let manualClock = ForkAwareMutex<ManualClock?>(nil)
+    let shared: ForkAwareMutex<LoopShared>
 
     // MARK: Owned by the loop's thread
 
     // SAFETY: touched on the owning thread only; `preconditionOnLoop` stands before every way in from outside.
-    nonisolated(unsafe) let owned = LoopOwned()
+    nonisolated(unsafe) private let ownedState = LoopOwned()
+
+    /// What only the owning thread touches.
+    var owned: LoopOwned {
+        @inline(__always)
+        _read {
+            assert(LoopID.current == id, "only the loop's own thread touches what it owns")
+            yield ownedState
+        }
+    }
 
     /// Nil with errno set when there are no descriptors left; with `mayUseReserve`, when there are none in reserve either.
     init?(isMainLoop: Bool = false, mayUseReserve: Bool = false) {
@@ -59,14 +52,16 @@ public final class RunLoop: Sendable {
         guard let channel = WakeChannel() ?? WakeChannel.madeBetweenChecks() ?? (mayUseReserve ? Reserve.takeChannel() : nil) else {
             return nil
         }
-        self.channel = channel
+        waker = Waker(channel)
         self.isMainLoop = isMainLoop
         id = LoopID.make()
-        shared.withLock { _ = $0.makeMode(.default) }
+        modeTable = ModeTable()
+        common = modeTable.common
+        shared = ForkAwareMutex(LoopShared(modeTable))
     }
 
     deinit {
-        assert(innermost.load(ordering: .relaxed) == 0, "a loop ends outside its runs")
+        assert(runs.depth == 0, "a loop ends outside its runs")
     }
 
     // MARK: Which loop
@@ -102,7 +97,7 @@ public final class RunLoop: Sendable {
     }
 
     /// Whether the caller is where the loop's actors and values live: on the owning thread, or, once that has ended, in a job that
-    /// `AfterEnd` runs in its place. Thread-safe.
+    /// `OrphanedJobExecutor` runs in its place. Thread-safe.
     @inline(__always)
     var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
 

@@ -17,7 +17,7 @@ struct WorkItem: Sendable {
 class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    final var isBlock = false
+    final var kind = ClosureKind.perform
     /// One for each queue that has the closure.
     final private(set) var first: WorkPlace?
     final private(set) var others: [WorkPlace] = []
@@ -42,15 +42,15 @@ class WorkTicket: @unchecked Sendable {
 
 /// Where the queue of a mode has a closure.
 struct WorkPlace: Sendable {
-    /// Stands for the common modes.
-    static let common = -1
-
+    /// `ModeTable.common` for the common modes.
     let modeIndex: Int
-    let place: LinkedQueue<WorkItem>.Place
+    let place: ClosureQueue.Place
 }
 
 /// The closures of one kind, blocks or performs, that are queued for one mode, or for the common modes. Under the loop's lock.
-struct WorkQueues: ~Copyable, Sendable {
+struct ClosureQueue: ~Copyable, Sendable {
+    typealias Place = LinkedQueue<WorkItem>.Place
+
     /// For this mode alone.
     var plain = WorkQueue()
     /// Those with a ticket.
@@ -59,6 +59,6 @@ struct WorkQueues: ~Copyable, Sendable {
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
 
-    /// The place of the first closure with a ticket; greater than any other if there is none.
+    /// The place in line of the first closure with a ticket; greater than any other if there is none.
     var firstTicketed: UInt64 { ticketed.withFirst { $0.sequence } ?? .max }
 }

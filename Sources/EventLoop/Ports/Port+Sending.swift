@@ -1,4 +1,4 @@
-// Sending messages to a port. Loop/RunLoop+Messages.swift delivers them.
+// Sending messages to a port. RunLoop+Serving.swift delivers them.
 
 extension RunLoop.Port {
     /// Sends a message: appends it to the port's queue, and wakes the loops that the port is in.

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 6.1, 10.4; RunLoop+Work.swift):
+// Rules proved here (semantics 6.1, 10.4; ModeTable.swift):
 // - A closure for several modes, and one that somebody waits for, is queued, performed and withdrawn in a fixed number of steps, however many
 //   closures are queued.
 // - It is performed once, in its place among the others, and leaves nothing in the queues of its other modes.
@@ -13,7 +13,7 @@ private enum Kind: CaseIterable, Sendable {
 }
 
 extension RunLoop {
-    fileprivate var workSteps: Int { shared.withLock { $0.workSteps } }
+    fileprivate var workSteps: Int { shared.withLock { $0.modes.testsOnlySteps } }
 }
 
 /// How many steps it takes to queue `count` closures for two modes and to perform or withdraw them.
@@ -42,7 +42,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
         for request in withdrawn where request.withdraw() { loop.dequeue(request) }
         #expect(loop.run(until: .distantPast) == (withdrawn.isEmpty ? .timedOut : .finished))
         #expect(performed.value == (withdrawn.isEmpty ? count : 0))
-        #expect(loop.shared.withLock { $0.modes.allSatisfy { $0.performs.isEmpty && $0.blocks.isEmpty } })
+        #expect(loop.shared.withLock { $0.modes.all.allSatisfy { $0.isEmptyLocked(.perform) && $0.isEmptyLocked(.block) } })
         #expect(loop.run(mode: "second", until: .distantPast) == .finished)
         return loop.workSteps - before
     }

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 16.1 to 16.6, 16.15; RunLoop+Messages.swift):
+// Rules proved here (semantics 16.1 to 16.6, 16.15; RunLoop+Serving.swift):
 // - A message arrives as it was sent: id, bytes and ports in order, the reply port; none of them at all is a message too.
 // - One message for each call of the handler, first in, first out; it counts as a handled source.
 // - Messages wait while the port is in no mode, or other modes run. Removing keeps them. In several modes each is handed out once.

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 9.12; LoopChange.swift, RunLoop+Changes.swift; Tests/Models/changes.pml has every interleaving):
+// Rules proved here (semantics 9.12; ChangeQueue.swift, RunLoop+Changes.swift; Tests/Models/changes.pml has every interleaving):
 // - A pass carries out the changes that were queued when it got to them, and goes on: other threads cannot hold it there.
 // - Changes of one item coalesce: the queue has one for each membership of a source and for the dates of each timer, and none for a timer
 //   that was added and taken away again before the owner looked.
@@ -69,7 +69,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
             }.join()
             let queued = loop.queuedChanges
             // What was queued and taken back has left no slot taken.
-            let slots = loop.shared.withLock { $0.modes[0].takeTimerSlotLocked() }
+            let slots = loop.shared.withLock { $0.modes[0].timerSlots.take() }
             return (queued, slots)
         }
         #expect(queued == 0)

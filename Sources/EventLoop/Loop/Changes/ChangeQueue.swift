@@ -1,0 +1,147 @@
+// Changes that wait for the owner: what other threads change goes into a queue under the lock, and the owner carries it out
+// (RunLoop+Changes.swift). Tests/Models/changes.pml checks every interleaving.
+
+import Synchronization
+
+/// A change that another thread made, for the owner to carry out on its bases and timer queues.
+enum LoopChange: Sendable {
+    case source(SourceChange)
+    case timerJoined(RunLoop.Timer, TimerMemberships.Membership)
+    case timerLeft(RunLoop.Timer, TimerMemberships.Membership)
+    /// The timer's date or tolerance was set.
+    case timerChanged(RunLoop.Timer)
+    /// The loop's use of the timer ends.
+    case timerDied(RunLoop.Timer)
+    case observerDied(RunLoop.Observer)
+}
+
+/// What happened to a source in one loop. When the owner carries out the change, it reads off the membership which modes the source is in.
+struct SourceChange: Sendable {
+    let membership: SourceMembership
+    /// Modes that it has left. It may have joined them again: then it is registered again, and its pending edge is reported again.
+    var left = ModeSet()
+    /// `watch` has changed.
+    var isRewatched = false
+}
+
+/// The queue of changes. Under the loop's lock.
+///
+/// Changes of one item coalesce, so the queue is as long as there are items whose changes the owner has not seen, however often they change:
+/// - A membership of a source has one change at most, with everything that happened to it.
+/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates.
+struct ChangeQueue: ~Copyable, Sendable {
+    private var changes = LinkedQueue<LoopChange>()
+
+    var isEmpty: Bool { changes.isEmpty }
+    var count: Int { changes.count }
+
+    /// Takes the first change; there must be one.
+    mutating func popFirst() -> LoopChange {
+        let change = changes.popFirst()
+        if case .source(let source) = change { source.membership.changePlace = LinkedQueue<LoopChange>.noPlace }
+        return change
+    }
+
+    // MARK: Sources
+
+    /// Queues a change of a source's membership, or adds to the one that is queued.
+    mutating func noteChange(of membership: SourceMembership, left modeIndex: Int? = nil, isRewatched: Bool = false) {
+        if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
+            membership.changePlace = changes.append(.source(SourceChange(membership: membership)))
+        }
+        if modeIndex == nil && !isRewatched { return }
+        changes.update(membership.changePlace) { change in
+            guard case .source(var source) = change else { return assertionFailure("the place of another change") }
+            if let modeIndex { source.left.insert(modeIndex) }
+            if isRewatched { source.isRewatched = true }
+            change = .source(source)
+        }
+    }
+
+    /// The loop ends: its sources leave it without a change.
+    mutating func cancelChange(of membership: SourceMembership) {
+        if membership.changePlace == LinkedQueue<LoopChange>.noPlace { return }
+        _ = changes.remove(membership.changePlace)
+        membership.changePlace = LinkedQueue<LoopChange>.noPlace
+    }
+
+    // MARK: Timers
+
+    mutating func noteJoined(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) {
+        let place = changes.append(.timerJoined(timer, membership))
+        timer.memberships.setChangePlace(place, inMode: membership.modeIndex)
+    }
+
+    /// The owner takes a timer out at once: a queued change with which it joined is void.
+    @inline(__always)
+    mutating func cancelJoin(of timer: RunLoop.Timer, in modeIndex: Int) {
+        guard let place = timer.memberships.changePlace(inMode: modeIndex) else { return }
+        _ = changes.remove(place)
+    }
+
+    /// Queues that a timer has left a mode, or takes back the queued change with which it joined. `membership` is what it was. True if the
+    /// owner has never filed it there, so that its slot is free at once.
+    mutating func noteLeft(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) -> Bool {
+        if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
+            changes.append(.timerLeft(timer, membership))
+            return false
+        }
+        _ = changes.remove(membership.changePlace)
+        return true
+    }
+
+    /// Queues that a timer that the owner knows has another date, once however often it changes.
+    mutating func noteRedate(_ timer: RunLoop.Timer) {
+        // Under the lock, so a flag that is set means a change that is queued.
+        let flags = timer.flags.bitwiseOr(RunLoop.Timer.Flag.redateQueued, ordering: .sequentiallyConsistent).oldValue
+        if flags & RunLoop.Timer.Flag.redateQueued == 0 { changes.append(.timerChanged(timer)) }
+    }
+
+    // MARK: Ends
+
+    mutating func noteDied(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
+
+    mutating func noteDied(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
+}
+
+/// The batch of changes that the owner carries out. Owning thread only.
+struct ChangeBatch {
+    private(set) var isApplying = false
+    /// How many changes the batch has left; nil before the first.
+    private var left: Int?
+    /// Sources that turned out not to be watchable meanwhile.
+    private var failures: [(RunLoop.Source, RunLoop.SourceError)] = []
+
+    mutating func begin() { (isApplying, left) = (true, nil) }
+    mutating func end() { isApplying = false }
+
+    /// A nested call: the batch goes on until it has carried out what is queued now.
+    mutating func extend(to count: Int) { left = count }
+
+    /// Whether the batch has another change; counts it. `queued`: how many the queue has.
+    mutating func takeOne(of queued: Int) -> Bool {
+        let left = left ?? queued
+        if left <= 0 || queued == 0 { return false }
+        self.left = left - 1
+        return true
+    }
+
+    /// Holds back the failures of what `body` does, as while changes are applied. True if the caller must fail the sources now.
+    mutating func beginHoldingFailures() -> Bool {
+        defer { isApplying = true }
+        return !isApplying
+    }
+
+    /// Holds back a failure until the batch is over. False if there is none.
+    mutating func hold(_ source: RunLoop.Source, _ error: RunLoop.SourceError) -> Bool {
+        if isApplying { failures.append((source, error)) }
+        return isApplying
+    }
+
+    var hasFailures: Bool { !failures.isEmpty }
+
+    mutating func takeFailures() -> [(RunLoop.Source, RunLoop.SourceError)] {
+        defer { failures = [] }
+        return failures
+    }
+}

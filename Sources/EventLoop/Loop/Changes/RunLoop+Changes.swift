@@ -1,0 +1,185 @@
+// What other threads changed, carried out by the owner before it waits.
+
+import Synchronization
+
+extension RunLoop {
+    /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner
+    /// here. Makes no callout meanwhile: items that end here wait in `owned.ended` for a safe point, and sources that fail are failed at
+    /// the end.
+    func applyChanges() {
+        if owned.changeBatch.isApplying {
+            owned.changeBatch.extend(to: shared.withLock { $0.changes.count })
+            return
+        }
+        owned.pending.remove(.changes)
+        owned.changeBatch.begin()
+        while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
+            apply(change)
+        }
+        owned.changeBatch.end()
+        if owned.changeBatch.hasFailures { failSources() }
+    }
+
+    /// A change, and what the lock guards of its item.
+    private struct TakenChange: Sendable {
+        let change: LoopChange
+        var modes = ModeSet()
+        var isDead = false
+        var isMember = false
+    }
+
+    /// The next change of the batch; nil after the last.
+    private func takeChange(_ shared: inout LoopShared) -> TakenChange? {
+        guard owned.changeBatch.takeOne(of: shared.changes.count) else {
+            // The rest is a reason to stay awake, and the next pass begins with it.
+            if !shared.changes.isEmpty { owned.pending.insert(.changes) }
+            return nil
+        }
+        var taken = TakenChange(change: shared.changes.popFirst())
+        switch taken.change {
+        case .source(let change):
+            (taken.modes, taken.isDead) = (change.membership.modes, change.membership.isDead)
+        case .timerJoined(let timer, let membership):
+            // It is, unless the loop has ended: whoever takes a timer out takes its change out.
+            taken.isMember = isTimer(timer, filedAs: membership)
+            if taken.isMember { timer.memberships.markFiled(inMode: membership.modeIndex) }
+        case .timerChanged(let timer):
+            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .sequentiallyConsistent)
+        case .timerLeft, .timerDied, .observerDied: break
+        }
+        return taken
+    }
+
+    func failSources() { /* DOES CALLOUT */
+        for (source, error) in owned.changeBatch.takeFailures() { fail(source, error) }
+    }
+
+    /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.
+    ///
+    /// Returns false when the loop has ended: nobody will carry it out.
+    @discardableResult
+    private func submit(_ queue: (inout LoopShared) -> Void) -> Bool {
+        preconditionNotForked()
+        let isAccepted = shared.withLock { shared in
+            if shared.phase == .ended { return false }
+            queue(&shared)
+            return true
+        }
+        if isAccepted { carryOutChanges() }
+        return isAccepted
+    }
+
+    /// The owner looks at the source's `watch` again.
+    func submitRewatch(of membership: SourceMembership) {
+        submit { if !membership.isDead { $0.changes.noteChange(of: membership, isRewatched: true) } }
+    }
+
+    /// The owner ends the use of a dead membership. False if the loop has ended.
+    func submitEnd(of membership: SourceMembership) -> Bool { submit { $0.changes.noteChange(of: membership) } }
+
+    /// The owner ends the use of an observer that has left. False if the loop has ended.
+    func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.noteDied(observer) } }
+
+    /// The owner files a timer under its present date. False if the timer has left this loop; then the loop that took it has read the date.
+    func submitRedate(of timer: Timer) {
+        preconditionNotForked()
+        let mustTell = shared.withLock { shared in
+            // Not filed yet: the change that is queued will read the date.
+            guard isHereLocked(timer), timer.memberships.isKnownToOwner else { return false }
+            shared.changes.noteRedate(timer)
+            return true
+        }
+        if mustTell { carryOutChanges() }
+    }
+
+    /// Carries out what was queued, on the owning thread; elsewhere tells the owner.
+    func carryOutChanges() {
+        preconditionNotForked()
+        if isCurrent {
+            applyChanges()
+            finishItemsIfSafe()
+        } else {
+            notify(.changes)
+        }
+    }
+
+    private func apply(_ taken: TakenChange) {
+        switch taken.change {
+        case .source(let change):
+            if taken.isDead { applyEnd(of: change.membership) } else { apply(change, modes: taken.modes) }
+        case .timerJoined(let timer, let membership):
+            if taken.isMember { file(timer, membership) }
+        case .timerLeft(_, let membership):
+            modeTable.lend(membership.modeIndex) { mode in
+                mode.timers.remove(membership.slot)
+                shared.withLock { _ in mode.timerSlots.giveBack(membership.slot) }
+            }
+        case .timerChanged(let timer):
+            fileAgain(timer)
+        case .timerDied(let timer):
+            // A date that this thread set while another one moved the timer is not lost.
+            let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
+            if loopID != 0 && loopID != id { timer.tellLoop(loopID) }
+            endUse(of: timer)
+        case .observerDied(let observer):
+            forgetSeenObservers()
+            if observer.isFiring.load(ordering: .relaxed) { owned.ended.hold(observer) } else { endUse(of: observer) }
+        }
+    }
+
+    private func apply(_ change: SourceChange, modes: ModeSet) {
+        let membership = change.membership
+        change.left.forEach { unregister(membership, modeIndex: $0) }
+        // No-op for modes that have it already.
+        modes.forEach { if !membership.parkedModes.contains($0) { register(membership, in: modeTable[$0]) } }
+        if change.isRewatched { updateRegistrations(membership) }
+    }
+
+    /// The kernel lets go, then the membership's use of the source ends.
+    private func applyEnd(of membership: SourceMembership) {
+        forgetParked(membership)
+        // Ends: one goes a turn.
+        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
+    }
+
+    func endUse(of timer: Timer) {
+        if timer.rundown.exit() {
+            owned.ended.append(.timer(timer))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    func endUse(of source: Source) {
+        if source.rundown.exit() {
+            owned.ended.append(.source(source))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    func endUse(of observer: Observer) {
+        if observer.rundown.exit() {
+            owned.ended.append(.observer(observer))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    /// Makes the last callouts of items that have ended, and lets go of their handlers.
+    func finishItems() { /* DOES CALLOUT */
+        owned.pending.remove(.finishing)
+        while !owned.ended.isEmpty {  // ends: each item ends once
+            for item in owned.ended.takeAll() {
+                switch item {
+                case .source(let source): source.finish()
+                case .timer(let timer): timer.finish()
+                case .observer(let observer): observer.finish()
+                }
+            }
+        }
+    }
+
+    /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
+    func finishItemsIfSafe() { /* DOES CALLOUT */
+        if waker.isWorking && !owned.changeBatch.isApplying { finishItems() }
+    }
+}

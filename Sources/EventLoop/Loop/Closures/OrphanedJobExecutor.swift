@@ -1,0 +1,75 @@
+// What becomes of jobs whose loop has ended. A job cannot be refused: its task would wait for ever. So they run here, one after another.
+//
+// Lifecycle of the thread: started with the first such job, detached, and there until the process ends.
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// The one thread of the process that stands in for loops that have ended. On it the isolation checks of the loop whose job it runs pass.
+///
+/// It goes from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
+enum OrphanedJobExecutor {
+    private struct State: Sendable {
+        /// Ended loops that have jobs; each once.
+        var loops: [RunLoop] = []
+        var hasThread = false
+        /// What the thread waits at while there is nothing to do.
+        var latch: Latch?
+    }
+    private static let state = ForkAwareMutex(State())
+
+    /// Has the thread run what `loop` has queued. Thread-safe.
+    static func visit(_ loop: RunLoop) {
+        let (latch, mustStart) = state.withLock { state -> (Latch?, Bool) in
+            state.loops.append(loop)
+            defer { (state.latch, state.hasThread) = (nil, true) }
+            return (state.latch, !state.hasThread)
+        }
+        latch?.open()
+        if mustStart { start() }
+    }
+
+    /// Before a fork: nobody is in the middle of a change.
+    static func holdOverFork() { _ = state.lockValue() }
+
+    /// In a child of fork there is no thread yet, and the loops are the parent's, which runs their jobs.
+    static func release(inChild: Bool) {
+        // Written over, and what was there is kept for ever: the end of a loop is no business of a handler of fork.
+        if inChild { state.lockedValue().initialize(to: State()) }
+        state.unlock()
+    }
+
+    private static func start() {
+        let code = NativeThread.start { live() }
+        precondition(code == 0, "no thread could be started for the jobs of actors whose run loop has ended: errno \(code)")
+    }
+
+    private static func live() { /* DOES CALLOUT */
+        cplatform_name_this_thread("ended loops")
+        while true {  // ends: with the process
+            let latch = Latch()
+            let loops = state.withLock { state -> [RunLoop] in
+                if state.loops.isEmpty { state.latch = latch }
+                defer { state.loops = [] }
+                return state.loops
+            }
+            if loops.isEmpty { _ = latch.wait(until: nil) }
+            for loop in loops { runJobs(of: loop) }
+        }
+    }
+
+    private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
+        // A job before this one may have forked, and returned in the child.
+        loop.preconditionNotForked()
+        LoopID.adopted = loop.id
+        for job in loop.takeLeftJobs() { loop.callOutToJob(job) }
+        LoopID.adopted = 0
+    }
+}

@@ -1,0 +1,46 @@
+// What the package's other libraries ask of the loop, and users have no call for: `package` ends at the package's border.
+
+import Synchronization
+
+extension RunLoop {
+    /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which gets none by this.
+    package static var presentOfCaller: Instant { callersNow() }
+
+    /// Whether the loop makes no more passes: its thread has exited, or was told to stop by its `RunLoopThread`. Thread-safe.
+    ///
+    /// Every run ends at once then, so whoever runs again and again has to look.
+    package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
+
+    /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
+    package func isFinished(_ name: Mode) -> Bool {
+        preconditionOnLoop("a Foundation form of run")
+        if name == .common || hasEnded.load(ordering: .relaxed) { return true }
+        guard let mode = modeToRun(name)?.takeUnretainedValue() else { return true }
+        return isEmpty(mode)
+    }
+}
+
+extension RunLoop.Timer {
+    /// `tolerance` for a module that has another property of that name.
+    package var toleranceAsDuration: Duration {
+        get { tolerance }
+        set { tolerance = newValue }
+    }
+}
+
+extension RunLoop {
+    /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
+    package var itemsLeft: [String] {
+        shared.withLock { shared in
+            var observers: [Observer] = []
+            for observer in shared.modes.all.flatMap(\.observers) where !observers.contains(where: { $0 === observer }) {
+                observers.append(observer)
+            }
+            var items: [(kind: String, label: String?, site: CreationSite)] = []
+            shared.sources.forEach { items.append(($0.source.typeDescription, $0.source.label, $0.source.site)) }
+            shared.timers.forEach { items.append(("timer", $0.label, $0.site)) }
+            for observer in observers { items.append(("observer", observer.label, observer.site)) }
+            return items.map { kind, label, site in "\(kind)\(label.map { " \"\($0)\"" } ?? ""), made at \(site)" }
+        }
+    }
+}

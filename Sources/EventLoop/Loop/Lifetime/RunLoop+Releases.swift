@@ -1,0 +1,56 @@
+// Values that must be released on the loop's thread, whichever thread drops them (`LoopBound`).
+
+/// What the loop's thread releases. Another thread may hold the object itself longer.
+protocol LoopReleased: AnyObject, Sendable {
+    /// On the loop's thread, or, when the loop has ended, by whoever drops the object.
+    func release()
+}
+
+/// Values that the loop's thread must release. Under the loop's lock.
+struct ReleaseQueue: Sendable {
+    private var values: ContiguousArray<any LoopReleased> = []
+    /// The loop's thread releases nothing more.
+    private var isClosed = false
+
+    mutating func append(_ value: any LoopReleased) -> (isAccepted: Bool, isFirst: Bool) {
+        if isClosed { return (false, false) }
+        values.append(value)
+        return (true, values.count == 1)
+    }
+
+    mutating func takeAll() -> ContiguousArray<any LoopReleased> {
+        defer { values = [] }
+        return values
+    }
+
+    /// Accepts nothing more if everything was taken. True if so.
+    mutating func closeIfEmpty() -> Bool {
+        isClosed = values.isEmpty
+        return isClosed
+    }
+}
+
+extension RunLoop {
+    /// Has the loop's thread release a value: in its next pass in a common mode, or, when it accepts no performs any more, as it ends.
+    /// False when the thread has made its last callout. Thread-safe.
+    func releaseOnThread(_ value: any LoopReleased) -> Bool {
+        let (isAccepted, isFirst) = shared.withLock { $0.released.append(value) }
+        // One perform releases all. If it is refused or dropped, `releaseLast` releases them.
+        if isFirst { perform { RunLoop.threadsLoop().releaseQueued() } }
+        return isAccepted
+    }
+
+    /// Owning thread only.
+    private func releaseQueued() { /* DOES CALLOUT */
+        for value in shared.withLock({ $0.released.takeAll() }) { value.release() }
+    }
+
+    /// The last callouts of the loop. Owning thread only, while its isolation checks still pass.
+    func releaseLast() { /* DOES CALLOUT */
+        var isLast = false
+        while !isLast {  // ends: a thread that drops values without end finds the lock free in between, as with any queue of the loop
+            releaseQueued()
+            isLast = shared.withLock { $0.released.closeIfEmpty() }
+        }
+    }
+}

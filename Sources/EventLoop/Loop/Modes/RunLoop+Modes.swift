@@ -1,0 +1,65 @@
+// The modes of a loop, the common ones, and what keeps a mode alive.
+
+import Synchronization
+
+extension RunLoop {
+    /// The modes that have or had an item; a copy, in no order. `.common` is not among them. Thread-safe. See `CFRunLoopCopyAllModes`.
+    public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }
+
+    /// The modes that `.common` stands for; at first just `.default`. Thread-safe.
+    public var commonModes: Set<Mode> { shared.withLock { $0.modes.commonNames } }
+
+    /// Makes a mode one of the common ones, for good: every item that was or will be added to `.common` is in it. Calls `schedule` of
+    /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
+    public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
+        preconditionNotForked()
+        precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
+        let gained = shared.withLock { $0.addCommonMode(mode) }
+        for (membership, state) in gained {
+            // Held until the callouts have returned; of an invalid source nobody need be told.
+            let source = membership.source
+            guard source.rundown.enter() else { continue }
+            afterJoining(membership, [state])
+            if source.rundown.exit() { source.finish() }
+        }
+        // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
+        if isCurrent { applyChanges() } else { notify(.queues) }
+        waker.mark(.queues)
+    }
+
+    /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.
+    public func keepAlive(forMode mode: Mode = .default) -> KeepAlive {
+        preconditionNotForked()
+        let queues = shared.withLock { shared in
+            let queues = mode == .common ? shared.modes.common : shared.modes.makeLocked(mode)
+            queues.changePopulationLocked(by: 1)
+            return queues
+        }
+        return KeepAlive { [self] in
+            if belongsToParentProcess { return }
+            shared.withLock { _ in queues.changePopulationLocked(by: -1) }
+            notifyIfElsewhere(.wake)
+        }
+    }
+}
+
+extension LoopShared {
+    fileprivate mutating func addCommonMode(_ name: RunLoop.Mode) -> [(SourceMembership, ModeState)] {
+        guard modes.addCommonNameLocked(name) else { return [] }
+        var gained: [(SourceMembership, ModeState)] = []
+        // A mode without items is not made just because it is common.
+        for membership in sources.filter(\.isCommon) {
+            let mode = modes.makeLocked(name)
+            if put(membership, in: mode) != nil { gained.append((membership, mode)) }
+        }
+        for timer in timers.filter(\.memberships.isCommon) {
+            guard let membership = Self.put(timer, in: modes.makeLocked(name)) else { continue }
+            timer.place.store(
+                timer.memberships.place(in: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID).word,
+                ordering: .releasing)
+            changes.noteJoined(timer, membership)
+        }
+        for observer in commonObservers { modes.makeLocked(name).insertObserverLocked(observer) }
+        return gained
+    }
+}

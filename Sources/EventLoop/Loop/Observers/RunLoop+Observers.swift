@@ -1,0 +1,159 @@
+// Observers in modes, and telling them.
+
+import Synchronization
+
+extension RunLoop {
+    /// Adds an observer to a mode, or with `.common` to every mode that is or becomes a common one.
+    ///
+    /// False when the observer is invalid, belongs to another loop, or the loop has ended. Added during a notification it is told from
+    /// the next one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
+    @discardableResult
+    public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
+        preconditionNotForked()
+        return shared.withLock { shared in
+            guard claimLocked(observer, shared) else { return false }
+            if mode == .common {
+                if !observer.isCommon { shared.commonObservers.append(observer) }
+                observer.isCommon = true
+                for name in shared.modes.commonNames { shared.modes.makeLocked(name).insertObserverLocked(observer) }
+            } else {
+                shared.modes.makeLocked(mode).insertObserverLocked(observer)
+            }
+            return true
+        }
+    }
+
+    /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not told again once this
+    /// returns. Out of its last mode, it may join another loop. Nothing when it is not there. Thread-safe. See
+    /// `CFRunLoopRemoveObserver`.
+    public func remove(_ observer: Observer, forMode mode: Mode = .default) {
+        leave(observer) { shared in
+            if mode != .common {
+                shared.modes.find(mode)?.removeObserverLocked(observer)
+                return
+            }
+            guard observer.isCommon else { return }
+            shared.forgetCommon(observer)
+            for name in shared.modes.commonNames { shared.modes.find(name)?.removeObserverLocked(observer) }
+        }
+    }
+
+    /// Whether the observer is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
+    public func contains(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
+        shared.withLock { shared in
+            guard observer.loopID.load(ordering: .acquiring) == id else { return false }
+            if mode == .common { return observer.isCommon }
+            return shared.modes.find(mode).map { observer.modes.contains($0.index) } ?? false
+        }
+    }
+
+    /// Takes an invalid observer out of every mode.
+    fileprivate func expel(_ observer: Observer) {
+        leave(observer) { shared in
+            shared.forgetCommon(observer)
+            shared.modes.forEach { $0.removeObserverLocked(observer) }
+        }
+    }
+
+    private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
+        if belongsToParentProcess { return }
+        let isDead = shared.withLock { shared in
+            guard observer.loopID.load(ordering: .acquiring) == id else { return false }
+            taking(&shared)
+            guard observer.modes.isEmpty && !observer.isCommon else { return false }
+            observer.loopID.store(0, ordering: .sequentiallyConsistent)
+            return true
+        }
+        removals.note()
+        if isDead && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
+    }
+
+    private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {
+        if shared.phase == .ended { return false }
+        let (isClaimed, owner) = observer.loopID.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
+        if !isClaimed { return owner == id && observer.isValid }
+        // After the claim: whoever invalidates the observer from here on finds it in this loop.
+        guard observer.rundown.enter() else {
+            observer.loopID.store(0, ordering: .sequentiallyConsistent)
+            return false
+        }
+        observer.modes = ModeSet()
+        observer.isCommon = false
+        return true
+    }
+
+    // MARK: Telling
+
+    /// Tells the observers of a mode. One test of a bit when nobody wants to know.
+    @inline(__always)
+    func notifyObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+        if mode.observed.intersects(activity) { tellObservers(activity, in: mode) }
+    }
+
+    @inline(never)
+    private func tellObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+        let generation = removals.generation
+        // A snapshot: what is added meanwhile is told from the next notification on.
+        let observers = observersNow(mode)
+        // The snapshot holds them, so they are lent from it without counting.
+        observers.withUnsafeBufferPointer { observers in
+            for index in observers.indices {
+                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { tell($0, activity, mode, generation) }
+            }
+        }
+    }
+
+    @inline(__always)
+    private func tell(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
+        if observer.activities.isDisjoint(with: activity) || observer.isFiring.load(ordering: .relaxed) { return }
+        if removals.generation != generation && !isMember(observer, of: mode) { return }
+        if !observer.isValid { return }
+        observer.isFiring.store(true, ordering: .relaxed)
+        callOutToObserver(observer, activity)
+        observer.isFiring.store(false, ordering: .relaxed)
+        if !observer.repeats { observer.invalidate() }
+        if owned.ended.hasObserversInCall { endObserver(observer) }
+    }
+
+    private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
+        if mode.observed.version != mode.observerSnapshot.version {
+            // What is replaced is released outside the lock.
+            let now = shared.withLock { _ in mode.observersLocked() }
+            mode.observerSnapshot = now
+        }
+        return mode.observerSnapshot.list
+    }
+
+    /// Drops the snapshots, which may hold an observer that has left.
+    func forgetSeenObservers() { modeTable.forEach { $0.observerSnapshot.forget() } }
+
+    /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
+    private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
+        while owned.ended.takeHeld(observer) { endUse(of: observer) }  // ends: one goes a turn
+        finishItems()
+    }
+
+    private func isMember(_ observer: Observer, of mode: ModeState) -> Bool {
+        shared.withLock { _ in observer.loopID.load(ordering: .acquiring) == id && observer.modes.contains(mode.index) }
+    }
+}
+
+extension RunLoop.Observer {
+    /// Takes the observer out of every mode, for good, and lets go of its handler. In its own handler: there are no more calls. A second
+    /// call does nothing. Thread-safe. See `CFRunLoopObserverInvalidate`.
+    public func invalidate() {
+        let (isFirst, isLast) = rundown.invalidate()
+        if !isFirst { return }
+        if isLast { return finish() }
+        let loopID = loopID.load(ordering: .sequentiallyConsistent)
+        if loopID != 0 { LoopRegistry.loop(loopID)?.expel(self) }
+    }
+}
+
+extension LoopShared {
+    mutating func forgetCommon(_ observer: RunLoop.Observer) {
+        guard observer.isCommon else { return }
+        observer.isCommon = false
+        commonObservers.removeAll { $0 === observer }
+    }
+}

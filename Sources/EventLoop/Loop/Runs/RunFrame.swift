@@ -1,0 +1,123 @@
+// One run in progress: what it was asked for, the batches it works through, and the stop that ends it.
+
+import Synchronization
+
+/// One run in progress. Kept for the next run at the same depth, as long as the loop lives.
+final class RunFrame: Sendable {
+    /// Whether the run is in progress, and the stops that it has got. The only part that other threads touch.
+    private let stopWord = Atomic<UInt8>(StopWord.idle)
+    /// The run that this one is nested in.
+    let outer: Unmanaged<RunFrame>?
+
+    private enum StopWord {
+        static let idle: UInt8 = 0
+        static let running: UInt8 = 1
+        static let stopRequested: UInt8 = 2
+        static let isSticky: UInt8 = 4
+    }
+
+    // MARK: Owned by the loop's thread
+    // SAFETY: each of these is touched on the owning thread only.
+
+    @exclusivity(unchecked) nonisolated(unsafe) private var innerFrame: RunFrame?  // SAFETY: owning thread
+    // SAFETY: owning thread; modes live as long as their loop
+    @exclusivity(unchecked) nonisolated(unsafe) private(set) var modeReference: Unmanaged<ModeState>?
+    @exclusivity(unchecked) nonisolated(unsafe) private(set) var limit = Int64.max  // SAFETY: owning thread
+    @exclusivity(unchecked) nonisolated(unsafe) private(set) var returnsAfterSource = false  // SAFETY: owning thread
+    /// The run makes one pass, which does not sleep.
+    @exclusivity(unchecked) nonisolated(unsafe) private(set) var pollsOnly = false  // SAFETY: owning thread
+    /// The custom sources of the pass in progress.
+    @exclusivity(unchecked) nonisolated(unsafe) var signals = PassBatch<SourceMembership>()  // SAFETY: owning thread
+    /// The due timers of the pass in progress.
+    @exclusivity(unchecked) nonisolated(unsafe) var timers = PassBatch<RunLoop.Timer>()  // SAFETY: owning thread
+    /// A nested run has begun since the pass began to serve ready sources: the rest of the batch does not belong to this pass any more.
+    @exclusivity(unchecked) nonisolated(unsafe) var lostItsBatch = false  // SAFETY: owning thread
+    /// The outer run had been woken when this one began.
+    @exclusivity(unchecked) nonisolated(unsafe) var outerWasWoken = false  // SAFETY: owning thread
+
+    init(outer: Unmanaged<RunFrame>?) { self.outer = outer }
+
+    /// The mode of the run. Every run sets it before anything else; nil before the first.
+    var mode: ModeState! { modeReference?.takeUnretainedValue() }
+
+    /// What the run was asked for. `limit` in the loop's time; `.min` and `.max` are none.
+    @inline(__always)
+    func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
+        modeReference = .passUnretained(mode)
+        self.limit = limit
+        self.pollsOnly = pollsOnly
+        self.returnsAfterSource = returnsAfterSource
+    }
+
+    /// The frame of a run that is nested in this one; made once.
+    func inner() -> Unmanaged<RunFrame> {
+        if let innerFrame { return .passUnretained(innerFrame) }
+        let made = RunFrame(outer: .passUnretained(self))
+        innerFrame = made
+        return .passUnretained(made)
+    }
+
+    // MARK: Stops. `RunStack` says which frame a stop is for.
+
+    /// The run begins: from here on it takes stops.
+    @inline(__always)
+    func begin() { stopWord.store(StopWord.running, ordering: .releasing) }
+
+    /// The run is over. True if a sticky stop came too late to end it; an ordinary one ends with its run.
+    @inline(__always)
+    func end() -> Bool { stopWord.exchange(StopWord.idle, ordering: .sequentiallyConsistent) & StopWord.isSticky != 0 }
+
+    /// Adds a stop. False if the run is not in progress any more. Any thread, and signal handlers.
+    func requestStop(sticky: Bool) -> Bool {
+        let request = StopWord.stopRequested | (sticky ? StopWord.isSticky : 0)
+        var seen = stopWord.load(ordering: .sequentiallyConsistent)
+        while seen != StopWord.idle {  // ends: each turn means that another thread has changed the word
+            let (exchanged, original) = stopWord.compareExchange(
+                expected: seen, desired: seen | request, ordering: .sequentiallyConsistent)
+            if exchanged { return true }
+            seen = original
+        }
+        return false
+    }
+
+    /// Takes the stop, sticky or not, if there is one. The owner only.
+    @inline(__always)
+    func takeStop() -> Bool {
+        if stopWord.load(ordering: .sequentiallyConsistent) == StopWord.running { return false }
+        return stopWord.exchange(StopWord.running, ordering: .sequentiallyConsistent) != StopWord.running
+    }
+
+    @inline(__always)
+    var isStopRequested: Bool { stopWord.load(ordering: .sequentiallyConsistent) & StopWord.stopRequested != 0 }
+}
+
+/// What one pass has taken and calls one by one. A nested run gets back what the pass has not reached.
+struct PassBatch<Item> {
+    private var items: ContiguousArray<Item> = []
+    private var next = 0
+
+    var isEmpty: Bool { items.isEmpty }
+    /// Whether something has not been reached.
+    @inline(__always)
+    var hasRest: Bool { next < items.count }
+    var rest: ArraySlice<Item> { items[min(next, items.count)...] }
+
+    /// Fills the batch, which is empty.
+    @inline(__always)
+    mutating func fill<R>(_ body: (inout ContiguousArray<Item>) -> R) -> R { body(&items) }
+
+    /// Lends the next item, which the batch keeps until it is emptied. Call it while `hasRest`.
+    @inline(__always)
+    mutating func takeNext() -> Unmanaged<Item> where Item: AnyObject {
+        let item = Unmanaged.passUnretained(items[next])
+        next += 1
+        return item
+    }
+
+    /// Empties the batch and keeps its memory.
+    @inline(__always)
+    mutating func empty() {
+        while items.popLast() != nil {}  // ends: one goes a turn
+        next = 0
+    }
+}

@@ -1,0 +1,184 @@
+// The calls that run a loop, and what a run does before its first step and after its last.
+
+import Synchronization
+
+extension RunLoop {
+    /// Runs in `.default` until stopped or finished. On the owning thread only; calls out. See `CFRunLoopRun`.
+    @available(*, noasync)
+    @discardableResult
+    public func run() -> RunResult { /* DOES CALLOUT */
+        run(.default, limit: .max, returnsAfterSource: false)
+    }
+
+    /// Runs in `mode` until stopped, finished, or until `deadline`; with `returnAfterSourceHandled`, until a source was handled.
+    ///
+    /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
+    /// `.finished` at once, without telling observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
+    /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
+    @available(*, noasync)
+    public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult
+    { /* DOES CALLOUT */
+        run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled)
+    }
+
+    /// Runs in `mode` for `timeout` from now; zero or less makes one pass that does not sleep. Otherwise as `run(mode:until:)`.
+    @available(*, noasync)
+    public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
+        preconditionOnLoop("run(mode:for:)")
+        let nanoseconds = timeout.saturatedNanoseconds
+        let limit: Int64 =
+            nanoseconds <= 0 ? .min : (nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds))
+        return run(mode, limit: limit, returnsAfterSource: returnAfterSourceHandled)
+    }
+
+    func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
+        preconditionOnLoop("run")
+        if hasEnded.load(ordering: .relaxed) { return .finished }
+        // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
+        return beginRun()._withUnsafeGuaranteedRef { frame in
+            let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
+            endRun(frame)
+            return result
+        }
+    }
+
+    private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        if runs.depth == 1 && takePendingStop(for: name) || runs.isTerminating { return .stopped }
+        guard let mode = modeToRun(name) else {
+            settleWithoutPass()
+            return .finished
+        }
+        return mode._withUnsafeGuaranteedRef {
+            isEmpty($0) && isEmptyWhenSettled($0) ? .finished : runMode(frame, $0, limit, returnsAfterSource)
+        }
+    }
+
+    /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
+    private func settleWithoutPass() { /* DOES CALLOUT */
+        guard hasPendingWork else { return }
+        applyChanges()
+        finishItems()
+    }
+
+    @inline(never)
+    private func isEmptyWhenSettled(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        settleWithoutPass()
+        return isEmpty(mode)
+    }
+
+    @inline(__always)
+    private func runMode(_ frame: RunFrame, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        mode.pollerReference?._withUnsafeGuaranteedRef { precondition(!$0.isInside, Poller.nestedUnderForeign) }
+        frame.prepare(
+            mode, limit: limit, pollsOnly: limit != .max && (limit == .min || limit <= now().nanoseconds),
+            returnsAfterSource: returnsAfterSource)
+        let outerMode = runs.enterMode(mode.index)
+        let isNested = runs.depth > 1
+        // The pending bits were set for another mode, unless nothing but runs of this one came before.
+        if owned.modeHistory.noteRun(inMode: mode.index, isNested: isNested) { owned.pending.insert(.recheckQueues) }
+        if !mode.parked.isEmpty { unpark(mode) }
+        Reserve.completeAgain()
+        if !isNested { counters.beginRunning() }
+        let result = runPasses(frame, in: mode)
+        if !isNested { counters.endRunning() }
+        runs.leaveMode(to: outerMode)
+        // This run may have taken bits that were set for the outer one.
+        if isNested { owned.pending.insert(.recheckQueues) }
+        return result
+    }
+
+    /// Nil when there is no such mode, and for `.common`, which is none. Modes live as long as their loop.
+    func modeToRun(_ name: Mode) -> Unmanaged<ModeState>? { modeTable.reference(name) ?? modeMadeForCommonWork(name) }
+
+    /// A common mode that nobody has added anything to has what was queued for all common modes.
+    @inline(never)
+    private func modeMadeForCommonWork(_ name: Mode) -> Unmanaged<ModeState>? {
+        if name == .common { return nil }
+        return shared.withLock { shared in
+            guard shared.modes.commonNames.contains(name), hasSomethingForCommonModes else { return nil }
+            return .passUnretained(shared.modes.makeLocked(name))
+        }
+    }
+
+    private var hasSomethingForCommonModes: Bool {
+        common.population > 0 || !pendingJobs.isEmpty || !common.performing.isEmpty || servesMainQueue
+    }
+
+    /// Begins a run. What the outer runs have taken and not reached goes back to the queues, so that the new run finds it.
+    private func beginRun() -> Unmanaged<RunFrame> {
+        let isNested = runs.depth > 0
+        if isNested { returnUnserved() }
+        // A wake-up that the outer run has not noticed yet is not this run's to drop.
+        if waker.hasUntakenWakeUp { owned.pending.insert(.wake) }
+        let reference = runs.push()
+        reference._withUnsafeGuaranteedRef { $0.outerWasWoken = isNested && owned.pending.contains(.wake) }
+        return reference
+    }
+
+    private func endRun(_ frame: RunFrame) {
+        if runs.pop(frame) { passOnStickyStop() }
+        if frame.outerWasWoken { owned.pending.insert(.wake) }
+    }
+
+    private func returnUnserved() {
+        runs.forEachFrame { outer in
+            // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
+            outer.lostItsBatch = true
+            outer.modeReference?._withUnsafeGuaranteedRef { mode in
+                mode.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }
+            }
+            if outer.signals.hasRest { requeue(outer.signals.rest, in: outer.mode) }
+            if outer.timers.hasRest { for timer in outer.timers.rest { fileAgain(timer) } }
+        }
+    }
+
+    // MARK: Passes
+
+    /// Looks after the bits that others have set, and drops wake-ups that came before the pass: it looks at everything anyway.
+    @inline(__always)
+    func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
+        counters.passes.increment()
+        if hasPendingWork { beginPassWithPendingWork(mode) }
+    }
+
+    @inline(never)
+    private func beginPassWithPendingWork(_ mode: ModeState) { /* DOES CALLOUT */
+        takeAttention(mode)
+        owned.pending.remove(.wake)
+        settlePendingEnds()
+    }
+
+    @inline(__always)
+    func limitHasPassed(_ frame: RunFrame) -> Bool {
+        frame.limit != .max && frame.limit <= now().nanoseconds
+    }
+
+    /// Whether nothing in `mode` could ever happen. Observers never count.
+    @inline(__always)
+    func isEmpty(_ mode: ModeState) -> Bool {
+        mode.population <= 0 && isEmptySlowly(mode)
+    }
+
+    @inline(never)
+    private func isEmptySlowly(_ mode: ModeState) -> Bool {
+        if mode.population > 0 || !mode.performing.isEmpty { return false }
+        if mode.isCommon.load(ordering: .acquiring) && hasSomethingForCommonModes { return false }
+        return !(mode.poller?.hasForeignEvents ?? false)
+    }
+
+    // MARK: Asking
+
+    /// The mode of the innermost run in progress; nil outside any run. Thread-safe. See `CFRunLoopCopyCurrentMode`.
+    public var currentMode: Mode? {
+        let index = runs.modeIndex
+        return index < 0 ? nil : modeTable[index].name
+    }
+
+    /// How many runs are in progress, one inside the other; 0 outside any run. Thread-safe.
+    public var runDepth: Int { runs.depth }
+
+    /// The present in the loop's own time: manual when it uses a `ManualClock`. Owning thread only.
+    func now() -> Instant { time.now }
+}

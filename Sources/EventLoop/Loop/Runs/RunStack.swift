@@ -1,0 +1,133 @@
+// The runs in progress, one inside another, and which of them a stop ends. Tests/Models/stop.pml checks every interleaving of its steps.
+
+import Synchronization
+
+/// The stack of runs in progress.
+///
+/// The owner pushes and pops. Other threads and signal handlers ask where it stands, and stop the innermost run: they touch atomics only.
+/// The frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in progress.
+struct RunStack: ~Copyable, Sendable {
+    private let outermost = RunFrame(outer: nil)
+    /// The address of the innermost run's frame; zero outside any run.
+    private let innermost = Atomic<UInt>(0)
+    private let depthWord = Atomic<Int>(0)
+    /// The index of the innermost run's mode, or -1.
+    private let modeIndexWord = Atomic<Int>(-1)
+    /// A sticky stop that waits for the next run.
+    private let pendingStop = Atomic<Bool>(false)
+    /// Every run ends, however deep: the loop's `RunLoopThread` was told to stop.
+    private let terminating = Atomic<Bool>(false)
+
+    // MARK: Any thread
+
+    /// How many runs are in progress.
+    @inline(__always)
+    var depth: Int { depthWord.load(ordering: .acquiring) }
+
+    /// The index of the innermost run's mode, or -1.
+    @inline(__always)
+    var modeIndex: Int { modeIndexWord.load(ordering: .acquiring) }
+
+    @inline(__always)
+    var isTerminating: Bool { terminating.load(ordering: .acquiring) }
+
+    /// Ends every run, now and from now on, until `resume`.
+    borrowing func terminate() { terminating.store(true, ordering: .sequentiallyConsistent) }
+
+    borrowing func resume() { terminating.store(false, ordering: .sequentiallyConsistent) }
+
+    /// Gives a stop to the innermost run; if there is none, keeps a sticky one for the next run. True if a run got it: the caller wakes the
+    /// loop. Async-signal-safe.
+    borrowing func requestStop(sticky: Bool) -> Bool {
+        while true {  // ends: each turn means that the run which was innermost has ended meanwhile
+            if let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .sequentiallyConsistent)) {
+                let isDelivered = Unmanaged<RunFrame>.fromOpaque(pointer)._withUnsafeGuaranteedRef { $0.requestStop(sticky: sticky) }
+                if isDelivered { return true }
+                continue
+            }
+            if !sticky { return false }
+            pendingStop.store(true, ordering: .sequentiallyConsistent)
+            // A run that began meanwhile may have looked before the store.
+            if innermost.load(ordering: .sequentiallyConsistent) == 0 || !takePendingStop() { return false }
+        }
+    }
+
+    /// Whether a stop waits for the next run.
+    @inline(__always)
+    var hasPendingStop: Bool { pendingStop.load(ordering: .sequentiallyConsistent) }
+
+    /// Takes the stop that waits for the next run.
+    @inline(__always)
+    borrowing func takePendingStop() -> Bool {
+        hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent)
+    }
+
+    // MARK: The owner
+
+    /// Begins a run inside the innermost one.
+    @inline(__always)
+    borrowing func push() -> Unmanaged<RunFrame> {
+        let depth = depthWord.load(ordering: .relaxed)
+        depthWord.store(depth + 1, ordering: .releasing)
+        if depth == 0 {
+            // In this order: whoever finds the frame innermost finds it running.
+            outermost.begin()
+            let frame = Unmanaged.passUnretained(outermost)
+            // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
+            innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .sequentiallyConsistent)
+            return frame
+        }
+        return pushNested()
+    }
+
+    private borrowing func pushNested() -> Unmanaged<RunFrame> {
+        let frame = innermostFrame._withUnsafeGuaranteedRef { $0.inner() }
+        frame._withUnsafeGuaranteedRef { $0.begin() }
+        innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .releasing)
+        return frame
+    }
+
+    /// Ends the innermost run. True if it leaves a sticky stop: see `RunFrame.end`.
+    @inline(__always)
+    borrowing func pop(_ frame: RunFrame) -> Bool {
+        depthWord.store(depthWord.load(ordering: .relaxed) - 1, ordering: .releasing)
+        innermost.store(frame.outer.map { UInt(bitPattern: $0.toOpaque()) } ?? 0, ordering: .releasing)
+        return frame.end()
+    }
+
+    /// Keeps a sticky stop for the next run; none is in progress.
+    borrowing func keepStop() { pendingStop.store(true, ordering: .sequentiallyConsistent) }
+
+    /// Makes a mode the current one, and returns what `modeIndex` was.
+    @inline(__always)
+    borrowing func enterMode(_ index: Int) -> Int {
+        let outer = modeIndexWord.load(ordering: .relaxed)
+        modeIndexWord.store(index, ordering: .releasing)
+        return outer
+    }
+
+    /// Back in the outer run's mode.
+    @inline(__always)
+    borrowing func leaveMode(to outer: Int) { modeIndexWord.store(outer, ordering: .releasing) }
+
+    /// Takes the stop of a run, if there is one. Termination stops every run and is not used up.
+    @inline(__always)
+    borrowing func takeStop(_ frame: RunFrame) -> Bool { isTerminating || frame.takeStop() }
+
+    /// Whether the run is to end after the pass in progress.
+    @inline(__always)
+    borrowing func isStopRequested(_ frame: RunFrame) -> Bool { frame.isStopRequested || isTerminating }
+
+    /// Calls `body` with each run in progress, from the outermost inwards.
+    borrowing func forEachFrame(_ body: (RunFrame) -> Void) {
+        var frame = Unmanaged.passUnretained(outermost)
+        for level in 0..<depth {
+            if level > 0 { frame = frame._withUnsafeGuaranteedRef { $0.inner() } }
+            frame._withUnsafeGuaranteedRef(body)
+        }
+    }
+
+    private var innermostFrame: Unmanaged<RunFrame> {
+        .fromOpaque(UnsafeRawPointer(bitPattern: innermost.load(ordering: .relaxed))!)  // a run is in progress
+    }
+}

@@ -1,0 +1,29 @@
+// Changes of what a descriptor source watches for.
+
+import Synchronization
+
+extension RunLoop.DescriptorSource {
+    /// What the source is to be told of. Setting it takes effect before the loop waits next; from another thread it wakes the loop.
+    /// Empty: the source stays in its modes and is silent. Thread-safe.
+    public var events: Events {
+        get { Events(rawValue: wanted.load(ordering: .acquiring)) }
+        set {
+            if wanted.exchange(newValue.rawValue, ordering: .acquiringAndReleasing) == newValue.rawValue { return }
+            watchDidChange()
+        }
+    }
+
+    /// Arms a one-shot source for its next shot. Nothing for other triggers. Thread-safe.
+    public func rearm() {
+        guard trigger == .oneShot else { return }
+        isArmed.store(true, ordering: .releasing)
+        watchDidChange()
+    }
+}
+
+extension RunLoop.Source {
+    /// Has every loop that the source is in look at `watch` again.
+    func watchDidChange() {
+        for membership in state.withLock({ $0.memberships }) { membership.loop.submitRewatch(of: membership) }
+    }
+}

@@ -1,0 +1,80 @@
+// A clock for tasks whose sleeps are timers of one loop.
+
+import Synchronization
+
+/// Tasks that sleep on a timer of the loop, which are told when it ends. Under the loop's lock.
+struct SleepingTasks: Sendable {
+    private var requests: [ObjectIdentifier: PerformRequest] = [:]
+
+    mutating func add(_ request: PerformRequest) { requests[ObjectIdentifier(request)] = request }
+    mutating func remove(_ request: PerformRequest) { requests[ObjectIdentifier(request)] = nil }
+
+    mutating func takeAll() -> [PerformRequest] {
+        defer { requests = [:] }
+        return Array(requests.values)
+    }
+}
+
+extension RunLoop {
+    /// The loop's time as a clock for tasks. Thread-safe.
+    public var clock: Clock { Clock(loop: self) }
+
+    /// A clock whose sleeps are timers of one run loop, with no thread of their own.
+    ///
+    /// Sleeps stand in the common modes: while the loop runs in none of them, or not at all, they do not end. On a loop that uses a
+    /// `ManualClock` they follow it.
+    public struct Clock: _Concurrency.Clock {
+        let loop: RunLoop
+
+        /// The present in the loop's time. Thread-safe.
+        public var now: Instant { loop.timeForOthers() }
+
+        /// One nanosecond: sleeps end when the kernel's timer does.
+        public var minimumResolution: Swift.Duration { .nanoseconds(1) }
+
+        /// Suspends until `deadline`, at most `tolerance` longer when the loop is free.
+        ///
+        /// Cancelled, it throws `CancellationError` at once, and the timer is gone. Throws `RunLoopEnded` when the loop's thread exits first.
+        public func sleep(until deadline: Instant, tolerance: Swift.Duration? = nil) async throws {
+            try Task.checkCancellation()
+            let request = PerformRequest(perform: {})
+            let perform = request.perform
+            let timer = Timer(
+                date: deadline.nanoseconds, interval: 0, tolerance: (tolerance ?? .zero).saturatedNanoseconds, order: 0,
+                endsWithLoop: true, label: "sleep of a task", site: CreationSite(#fileID, #line)
+            ) { _ in perform() }
+            await withTaskCancellationHandler {
+                await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+                    request.onCompletion { _ in continuation.resume() }
+                    if !loop.addSleep(timer, request) { request.workWasDropped() }
+                }
+            } onCancel: {
+                request.cancel()
+                timer.invalidate()
+            }
+            loop.forgetSleep(request)
+            timer.invalidate()
+            if request.wasDropped { throw RunLoopEnded() }
+            if request.wasCancelled { throw CancellationError() }
+        }
+    }
+
+    /// The loop's time, for any thread.
+    func timeForOthers() -> Instant { time.now }
+
+    /// False when the loop has ended.
+    fileprivate func addSleep(_ timer: Timer, _ request: PerformRequest) -> Bool {
+        let isOpen = shared.withLock { shared in
+            if shared.phase == .ended { return false }
+            shared.sleeps.add(request)
+            return true
+        }
+        guard isOpen else { return false }
+        // A timer that was cancelled meanwhile is refused; its request has been told.
+        return add(timer, forMode: .common) || !timer.isValid
+    }
+
+    fileprivate func forgetSleep(_ request: PerformRequest) {
+        shared.withLock { $0.sleeps.remove(request) }
+    }
+}

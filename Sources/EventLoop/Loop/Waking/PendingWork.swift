@@ -1,0 +1,64 @@
+// What the owner has to look at: as others mark it, and as the owner keeps it until it has looked.
+
+/// What the owner has to look at. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it looks.
+struct Attention: OptionSet {
+    let rawValue: UInt32
+    static let changes = Attention(rawValue: 1 << 0)
+    static let signals = Attention(rawValue: 1 << 1)
+    static let blocks = Attention(rawValue: 1 << 2)
+    static let performs = Attention(rawValue: 1 << 3)
+    /// `wakeUp()`, a stop, a mode that may be empty now, manual time that moved: nothing to look up, but the loop must not sleep on.
+    static let wake = Attention(rawValue: 1 << 4)
+    static let finishing = Attention(rawValue: 1 << 5)
+    static let jobs = Attention(rawValue: 1 << 6)
+    /// A run of another mode has begun or ended: the queues may hold work for the present one.
+    static let recheckQueues = Attention(rawValue: 1 << 7)
+    /// A port has messages that it had not before.
+    static let messages = Attention(rawValue: 1 << 8)
+    /// The bits that stand for entries of queues.
+    static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
+}
+
+/// The bits that the owner has taken from the waker and not looked after yet. Owning thread only.
+struct PendingWork {
+    private(set) var bits = Attention()
+    private(set) var deferredEvents = DeferredEvents()
+
+    @inline(__always)
+    func contains(_ bit: Attention) -> Bool { bits.contains(bit) }
+
+    /// Adds bits. Step 9 looks for messages in `deferredEvents`, a byte that it reads anyway.
+    @inline(__always)
+    mutating func insert(_ new: Attention) {
+        bits.formUnion(new)
+        if new.contains(.messages) { deferredEvents.insert(.messages) }
+    }
+
+    @inline(__always)
+    mutating func remove(_ bit: Attention) { bits.remove(bit) }
+
+    /// Keeps of the queues' bits only those for which the queues were found to have something.
+    mutating func replaceQueues(with found: Attention) {
+        bits.subtract(.queues)
+        insert(found)
+    }
+
+    /// Step 9 begins to serve messages.
+    mutating func takeMessages() {
+        bits.remove(.messages)
+        deferredEvents.remove(.messages)
+    }
+
+    /// The main queue's handle was read, and the queue is being drained by an outer run.
+    mutating func deferMainQueueDrain() { deferredEvents.insert(.mainQueueDrain) }
+    mutating func takeMainQueueDrain() { deferredEvents.remove(.mainQueueDrain) }
+}
+
+/// Events that step 9 serves although the wait does not report them.
+struct DeferredEvents: OptionSet {
+    let rawValue: UInt8
+    /// See `PendingWork.deferMainQueueDrain`.
+    static let mainQueueDrain = DeferredEvents(rawValue: 1 << 0)
+    /// `Attention.messages` is pending.
+    static let messages = DeferredEvents(rawValue: 1 << 1)
+}

@@ -1,0 +1,119 @@
+// Steps 5 and 7: asking the kernel, and sleeping.
+
+import Synchronization
+
+extension RunLoop {
+    /// What step 9 can choose from. One byte: it is handed from step to step.
+    struct Ready: OptionSet {
+        let rawValue: UInt8
+        static let mainQueue = Ready(Poller.WaitResult.mainQueue)
+        /// A C library's callback ran inside the wait.
+        static let foreign = Ready(Poller.WaitResult.foreign)
+        /// Sources were collected, or there are some to be failed by whoever serves them.
+        static let descriptors = Ready(Poller.WaitResult.stale)
+        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending.deferredEvents` does.
+        static let messages = Ready(rawValue: 1 << 3)
+        /// The descriptors are in `owned.polled`, because the mode has no base.
+        static let polled = Ready(rawValue: 1 << 4)
+
+        init(rawValue: UInt8) { self.rawValue = rawValue }
+        init(_ outcome: Poller.WaitResult) { rawValue = outcome.rawValue }
+    }
+
+    /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
+    func observesSleep(_ mode: ModeState) -> Bool {
+        mode.observed.intersects([.beforeWaiting, .afterWaiting])
+    }
+
+    /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
+    func findReady(_ mode: ModeState) -> Ready {
+        // A handler may have forked, and returned in the child.
+        preconditionNotForked()
+        let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
+        guard preparePoller(mode, mayStayWithout: true) else {
+            // The mode needs no base, or it cannot have one that watches everything.
+            let lacksBase = mode.pollerReference == nil ? mayHaveWatches(mode) : servesMainQueue(in: mode)
+            if !lacksBase { return messages }
+            return findReadyWithoutPoller(mode).union(messages)
+        }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
+    }
+
+    /// Sleeps until something happens in the mode, the limit passes, or somebody wakes the thread; does not sleep when there is
+    /// something to do already.
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready {
+        preconditionNotForked()
+        // No callouts from here to the end of the wait: what a handler would change now could be slept over.
+        if hasPendingWork { carryOutPendingChanges(mode) }
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode) }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(frame, mode, $0) }
+        // Callouts again.
+    }
+
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Ready {
+        while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
+            waker.beginSleep()
+            if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
+                waker.stayAwake()
+                // What a level left behind must be asked of the kernel again.
+                if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
+                return ready(after: poller.poll(), poller)
+            }
+            let limit = min(frame.limit, mode.timers.nextWake())
+            let outcome = wait(poller, until: limit)
+            let wasWoken = waker.endSleep()
+            let ready = ready(after: outcome, poller)
+            if wasWoken { noteWakeUp(mode) }
+            if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
+        }
+    }
+
+    @inline(never)
+    func noteWakeUp(_ mode: ModeState) {
+        counters.wakeUps.increment()
+        // A timer that another thread has added may be due at step 9.
+        carryOutPendingChanges(mode)
+    }
+
+    @inline(__always)
+    private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
+        counters.waits.increment()
+        if let clock = time.manualClock { return wait(poller, until: limit, on: clock) }
+        counters.beginWaiting()
+        defer { counters.endWaiting() }
+        return poller.wait(until: limit)
+    }
+
+    @inline(__always)
+    private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
+        poller.ready.isEmpty ? Ready(outcome) : Ready(outcome).union(.descriptors)
+    }
+
+    /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
+    /// could report. False when there is none: none is needed, or the process has no descriptors for one.
+    @inline(__always)
+    func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+        if let reference = mode.pollerReference, !isMainLoop {
+            return !mayStayWithout || reference._withUnsafeGuaranteedRef { $0.watchesAnything }
+        }
+        return pollerForWaiting(mode, mayStayWithout: mayStayWithout) != nil
+    }
+
+    /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.
+    private func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
+        if let poller = mode.poller {
+            // The mode may have become a common one after its base was made.
+            if isMainLoop && servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
+            if mayStayWithout && !poller.watchesAnything { return nil }
+            return poller
+        }
+        if mayStayWithout && !mayHaveWatches(mode) { return nil }
+        return makePoller(mode)
+    }
+
+    private func mayHaveWatches(_ mode: ModeState) -> Bool {
+        servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
+    }
+}

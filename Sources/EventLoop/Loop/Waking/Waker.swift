@@ -1,0 +1,101 @@
+// The protocol of sleeping and waking. Tests/Models/sleep.pml checks every interleaving of its steps, and docs/run-sequence.md argues why
+// nothing is slept over.
+
+import Synchronization
+
+/// Lets the owner sleep, and lets other threads and signal handlers wake it.
+///
+/// Two words carry the protocol, and nobody takes a lock for either:
+/// - `attention` says what the owner has to look at. Others set bits after the fact that the bits stand for; the owner takes all bits before
+///   it looks.
+/// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. Whoever turns *asleep* into *woken* writes
+///   to the channel, so a sleep costs at most one write, and a working loop is never written to.
+///
+/// The owner stores *asleep* before it takes the bits; others set their bits before they read the state. Both are sequentially consistent,
+/// so either the owner finds the bits and does not sleep, or the other thread finds it asleep and writes.
+struct Waker: ~Copyable, Sendable {
+    private let attention = Atomic<UInt32>(0)
+    private let sleepState = Atomic<UInt8>(SleepState.working)
+    /// The descriptor that every base of the loop watches.
+    let channel: WakeChannel
+
+    private enum SleepState {
+        static let working: UInt8 = 0
+        static let asleep: UInt8 = 1
+        /// Asleep, and the wake-up has been written.
+        static let woken: UInt8 = 2
+    }
+
+    init(_ channel: consuming WakeChannel) { self.channel = channel }
+
+    // MARK: Any thread
+
+    /// Sets bits, which the owner looks at before it sleeps next. Wakes nobody.
+    @inline(__always)
+    borrowing func mark(_ bits: Attention) {
+        // The owner takes the bits before it looks, so it looks after a bit that is set.
+        if attention.load(ordering: .sequentiallyConsistent) & bits.rawValue != bits.rawValue {
+            attention.bitwiseOr(bits.rawValue, ordering: .sequentiallyConsistent)
+        }
+    }
+
+    /// Sets the bit of a wake-up, and wakes the owner if it sleeps. Async-signal-safe.
+    borrowing func wakeUp() {
+        // Writes even if the bit is set: the pass that takes it must see what the caller has written before. The other bits stand for state
+        // that the loop's lock orders.
+        attention.bitwiseOr(Attention.wake.rawValue, ordering: .sequentiallyConsistent)
+        wakeIfAsleep()
+    }
+
+    /// Wakes the owner if it sleeps. The bits must be set before. Async-signal-safe.
+    @inline(__always)
+    borrowing func wakeIfAsleep() {
+        if sleepState.load(ordering: .sequentiallyConsistent) != SleepState.asleep { return }
+        let (isFirst, _) = sleepState.compareExchange(
+            expected: SleepState.asleep, desired: SleepState.woken, ordering: .sequentiallyConsistent)
+        if isFirst { channel.wake() }
+    }
+
+    /// Whether the owner sleeps, or has been woken and has not noticed yet.
+    var isSleeping: Bool { sleepState.load(ordering: .acquiring) != SleepState.working }
+
+    /// Whether the owner sleeps and nobody has woken it.
+    var isUndisturbed: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep }
+
+    // MARK: The owner
+
+    /// The bits that the owner has not taken yet.
+    @inline(__always)
+    var untaken: Attention { Attention(rawValue: attention.load(ordering: .sequentiallyConsistent)) }
+
+    /// Takes all bits. The owner then looks after each.
+    @inline(__always)
+    borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
+
+    /// Whether a wake-up is marked; takes nothing.
+    var hasUntakenWakeUp: Bool { attention.load(ordering: .relaxed) & Attention.wake.rawValue != 0 }
+
+    /// The owner is about to sleep. It now takes the bits and looks, then either sleeps or calls `stayAwake`.
+    @inline(__always)
+    borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
+
+    /// The owner has found something to do and does not sleep.
+    @inline(__always)
+    borrowing func stayAwake() { sleepState.store(SleepState.working, ordering: .releasing) }
+
+    /// The owner's wait has returned. True if somebody has woken it.
+    @inline(__always)
+    borrowing func endSleep() -> Bool {
+        // A thread that writes to the channel between these two has set its bits before, and the next wait takes its write for a stale edge.
+        let wasWoken = sleepState.load(ordering: .acquiring) == SleepState.woken
+        sleepState.store(SleepState.working, ordering: .releasing)
+        return wasWoken
+    }
+
+    /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.
+    @inline(__always)
+    var isWorking: Bool { sleepState.load(ordering: .relaxed) == SleepState.working }
+
+    /// Whether somebody has woken the owner in the sleep in progress.
+    var isWoken: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.woken }
+}

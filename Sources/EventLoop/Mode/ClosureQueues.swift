@@ -1,0 +1,105 @@
+// The closures that wait for one mode, or for all common modes.
+
+import Synchronization
+
+/// Blocks are performed at three points of a pass and wake nobody; performs are handled like sources.
+enum ClosureKind: CaseIterable, Sendable { case block, perform }
+
+/// The closures that wait for one mode, and the two counts that spare the owner the lock.
+///
+/// `ModeState` is one, and so is what `.common` stands for: closures that any common mode may perform.
+class ClosureQueues: @unchecked Sendable {
+    // SAFETY: atomics, what the loop's lock guards, and what its thread owns, in this order.
+
+    // MARK: Read by any thread, written under the loop's lock
+
+    private final let populationWord = Atomic<Int>(0)
+    private final let queueingsWord = Atomic<UInt64>(0)
+
+    /// How many sources, timers, keep-alives and queued closures keep the mode from being empty.
+    @inline(__always)
+    final var population: Int { populationWord.load(ordering: .acquiring) }
+
+    /// Counts what was ever queued: at the same count, a queue that was empty is empty.
+    @inline(__always)
+    final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
+
+    // MARK: ForkAwareMutex by the loop's lock
+    // SAFETY: read and written under that lock only.
+
+    @exclusivity(unchecked) private final var blocks = ClosureQueue()
+    @exclusivity(unchecked) private final var performs = ClosureQueue()
+
+    // MARK: Owned by the loop's thread
+    // SAFETY: touched on that thread only.
+
+    /// Performs that the owner has taken from under the lock and not called yet. A run that is nested in one of them performs the rest.
+    @exclusivity(unchecked) final var performing = WorkQueue()
+
+    // MARK: Under the lock. The lock orders the writes, so a load and a store will do.
+
+    @inline(__always)
+    final func changePopulationLocked(by change: Int) {
+        let new = populationWord.load(ordering: .relaxed) &+ change
+        assert(new >= 0, "an item left a mode that it was not in")
+        populationWord.store(new, ordering: .releasing)
+    }
+
+    @inline(__always)
+    final func countQueueingLocked() { queueingsWord.store(queueingsWord.load(ordering: .relaxed) &+ 1, ordering: .releasing) }
+
+    @inline(__always)
+    final func isEmptyLocked(_ kind: ClosureKind) -> Bool { kind == .block ? blocks.isEmpty : performs.isEmpty }
+
+    @inline(__always)
+    final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? blocks.count : performs.count }
+
+    /// The place in line of the first closure with a ticket; greater than any other if there is none.
+    @inline(__always)
+    final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 { kind == .block ? blocks.firstTicketed : performs.firstTicketed }
+
+    /// Queues a closure that stands in no other queue and that nobody withdraws.
+    @inline(__always)
+    final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
+        if kind == .block { blocks.plain.append(item) } else { performs.plain.append(item) }
+        countQueueingLocked()
+        changePopulationLocked(by: 1)
+    }
+
+    /// Queues a closure with a ticket, which gets the place.
+    final func enqueueTicketedLocked(_ item: WorkItem, _ kind: ClosureKind) -> ClosureQueue.Place {
+        countQueueingLocked()
+        changePopulationLocked(by: 1)
+        return kind == .block ? blocks.ticketed.append(item) : performs.ticketed.append(item)
+    }
+
+    final func removeLocked(_ place: ClosureQueue.Place, _ kind: ClosureKind) -> WorkItem {
+        changePopulationLocked(by: -1)
+        return kind == .block ? blocks.ticketed.remove(place) : performs.ticketed.remove(place)
+    }
+
+    final func firstTicketLocked(_ kind: ClosureKind) -> WorkTicket? {
+        (kind == .block ? blocks.ticketed.withFirst { $0.ticket } : performs.ticketed.withFirst { $0.ticket }) ?? nil
+    }
+
+    /// Moves the blocks without a ticket into `batch`.
+    @inline(__always)
+    final func takePlainBlocksLocked(into batch: inout WorkQueue) {
+        changePopulationLocked(by: -blocks.plain.count)
+        batch.takeAll(from: &blocks.plain)
+    }
+
+    /// Moves the performs without a ticket to the owner's queue.
+    @inline(__always)
+    final func takePlainPerformsLocked() {
+        if performs.plain.isEmpty { return }
+        changePopulationLocked(by: -performs.plain.count)
+        performing.takeAll(from: &performs.plain)
+    }
+
+    /// Takes all closures without a ticket, of both kinds.
+    final func takeAllPlainLocked() -> [WorkItem] {
+        changePopulationLocked(by: -(blocks.plain.count + performs.plain.count))
+        return blocks.plain.removeAll() + performs.plain.removeAll()
+    }
+}

@@ -1,0 +1,55 @@
+// The observers of a mode: the list under the loop's lock, what any thread reads of it, and the copy that the owner walks.
+
+import Synchronization
+
+/// What the observers of a mode want to be told, without the lock. Written under it.
+struct ObservedActivities: ~Copyable, Sendable {
+    private let union = Atomic<UInt>(0)
+    /// Counts the changes of the list.
+    private let versionWord = Atomic<UInt64>(0)
+
+    /// Whether an observer wants to be told of one of these.
+    @inline(__always)
+    func intersects(_ activities: RunLoop.Activity) -> Bool { union.load(ordering: .relaxed) & activities.rawValue != 0 }
+
+    var version: UInt64 { versionWord.load(ordering: .acquiring) }
+
+    fileprivate func noteChangeLocked(_ list: ContiguousArray<RunLoop.Observer>) {
+        versionWord.store(versionWord.load(ordering: .relaxed) &+ 1, ordering: .releasing)
+        let activities = list.reduce(RunLoop.Activity()) { $0.union($1.activities) }
+        union.store(activities.rawValue, ordering: .sequentiallyConsistent)
+    }
+}
+
+/// The observers of a mode as the owner has seen them last. Owning thread only.
+struct ObserverSnapshot {
+    fileprivate(set) var list: ContiguousArray<RunLoop.Observer> = []
+    fileprivate(set) var version: UInt64 = 0
+
+    /// Releases the observers. The next look reads the mode's list.
+    mutating func forget() { (list, version) = ([], .max) }
+}
+
+extension ModeState {
+    /// Sorted by order, then insertion.
+    func insertObserverLocked(_ observer: RunLoop.Observer) {
+        guard observer.modes.insert(index) else { return }
+        let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
+        observers.insert(observer, at: place)
+        observed.noteChangeLocked(observers)
+    }
+
+    func removeObserverLocked(_ observer: RunLoop.Observer) {
+        guard observer.modes.remove(index) else { return }
+        observers.removeAll { $0 === observer }
+        observed.noteChangeLocked(observers)
+    }
+
+    func removeAllObserversLocked() {
+        observers = []
+        observed.noteChangeLocked(observers)
+    }
+
+    /// The list for the owner's snapshot. What the snapshot had is released by the caller, outside the lock.
+    func observersLocked() -> ObserverSnapshot { ObserverSnapshot(list: observers, version: observed.version) }
+}

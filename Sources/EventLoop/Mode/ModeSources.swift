@@ -1,0 +1,95 @@
+// The sources of a mode that other threads have made ready. Both lists are under the loop's lock.
+
+/// Custom sources with a pending signal, in no order.
+struct SignaledSources: Sendable {
+    private var list: ContiguousArray<SourceMembership> = []
+
+    /// Adds a source that has a signal.
+    @inline(__always)
+    mutating func add(_ membership: SourceMembership, inMode index: Int) {
+        if membership.queuedModes.insert(index) { list.append(membership) }
+    }
+
+    /// Takes out a source that has left the mode.
+    mutating func remove(_ membership: SourceMembership, inMode index: Int) {
+        if membership.queuedModes.remove(index) { list.removeAll { $0 === membership } }
+    }
+
+    /// Moves all into `batch`, which is empty, in the order in which they are performed.
+    @inline(__always)
+    mutating func takeAll(into batch: inout ContiguousArray<SourceMembership>, inMode index: Int) {
+        swap(&batch, &list)
+        var isStale = false
+        for place in batch.indices {
+            batch[place].queuedModes.remove(index)
+            if !batch[place].custom.isSignaled { isStale = true }
+        }
+        // Performed in another mode or loop: a signal that comes now is for the next pass.
+        if isStale { batch.removeAll { !$0.custom.isSignaled } }
+        if batch.count > 1 { batch.sort { $0.custom.goesBefore($1.custom) } }
+    }
+
+    /// Whether a source has a signal. One that was performed in another mode or loop stays in the list without.
+    var hasSignal: Bool { list.contains { $0.custom.isSignaled } }
+
+    mutating func removeAll() { list = [] }
+}
+
+/// Ports that have messages, and some that had. They are served in turn.
+struct MessagedPorts: Sendable {
+    private var list: ContiguousArray<SourceMembership> = []
+    /// The index of the port whose turn is next.
+    private var next = 0
+
+    var count: Int { list.count }
+
+    /// Adds a port that may have messages.
+    @inline(__always)
+    mutating func add(_ membership: SourceMembership, inMode index: Int) {
+        if membership.queuedModes.insert(index) { list.append(membership) }
+    }
+
+    /// Takes out a port that has left the mode, or is served by another loop's thread.
+    mutating func remove(_ membership: SourceMembership, inMode index: Int) {
+        guard membership.queuedModes.contains(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
+        remove(at: place, mode: index)
+    }
+
+    private mutating func remove(at place: Int, mode index: Int) {
+        list[place].queuedModes.remove(index)
+        list.swapAt(place, list.count - 1)
+        list.removeLast()
+    }
+
+    /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it.
+    mutating func takeTurn(inStep step: UInt64, mode index: Int) -> SourceMembership? {
+        for _ in 0..<list.count {
+            if next >= list.count { next = 0 }
+            let membership = list[next]
+            guard membership.source.hasMessage else {
+                remove(at: next, mode: index)
+                continue
+            }
+            next += 1
+            // A handler may have changed the order of the list. Later than `step`: it had its turn in a run that was nested in this step.
+            if membership.messageStep >= step { continue }
+            membership.messageStep = step
+            return membership
+        }
+        return nil
+    }
+
+    /// Whether a port has messages.
+    @inline(__always)
+    var hasMessage: Bool { !list.isEmpty && findMessage() }
+
+    @inline(never)
+    private func findMessage() -> Bool { list.contains { $0.source.hasMessage } }
+
+    mutating func removeAll() { list = [] }
+}
+
+extension SourceMembership {
+    /// Only custom sources are signaled by hand.
+    var custom: RunLoop.CustomSource { unsafeDowncast(source, to: RunLoop.CustomSource.self) }
+}

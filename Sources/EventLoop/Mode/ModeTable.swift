@@ -1,0 +1,186 @@
+// The modes of one loop.
+//
+// Lifecycle of the storage: an array of references, grown by doubling under the loop's lock. Threads read it without the lock, so an
+// outgrown array stays until the table ends. A mode lives as long as the table.
+
+import Synchronization
+
+/// Every mode that a loop ever had, by index. The default mode is the first.
+///
+/// Any thread reads it without a lock; modes are only added, under the loop's lock.
+final class ModeTable: @unchecked Sendable {
+    // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
+
+    private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>
+
+    /// The index that stands for the common modes.
+    static let common = -1
+
+    /// What is queued for all common modes.
+    let common = ClosureQueues()
+
+    private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
+    private let countWord = Atomic<Int>(0)
+
+    // MARK: ForkAwareMutex by the loop's lock
+    // SAFETY: read and written under that lock only.
+
+    private var capacity = 4
+    private var outgrown: [Entries] = []
+    private(set) var commonNames: Set<RunLoop.Mode> = [.default]
+    /// How many places in queues closures with a ticket were put into or taken out of.
+    private(set) var testsOnlySteps = 0
+
+    init() {
+        array = Atomic(.allocate(capacity: 4))
+        makeLocked(.default)
+    }
+
+    deinit {
+        let entries = array.load(ordering: .relaxed)
+        for index in 0..<count { entries[index].release() }
+        entries.deallocate()
+        for entries in outgrown { entries.deallocate() }
+    }
+
+    // MARK: Any thread
+
+    @inline(__always)
+    var count: Int { countWord.load(ordering: .acquiring) }
+
+    /// Lends a mode.
+    @inline(__always)
+    func reference(_ index: Int) -> Unmanaged<ModeState> {
+        assert(index >= 0 && index < count, "an index comes from a mode of this loop")
+        return array.load(ordering: .acquiring)[index]
+    }
+
+    @inline(__always)
+    subscript(index: Int) -> ModeState { reference(index).takeUnretainedValue() }
+
+    /// Lends a mode to `body`.
+    @inline(__always)
+    func lend<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index)._withUnsafeGuaranteedRef(body) }
+
+    /// Lends each mode to `body`, by index.
+    @inline(__always)
+    func forEach(_ body: (ModeState) -> Void) {
+        for index in 0..<count { lend(index, body) }
+    }
+
+    /// Holds on all modes, by index.
+    var all: [ModeState] { (0..<count).map { self[$0] } }
+
+    /// Nil if there is no such mode.
+    @inline(__always)
+    func reference(_ name: RunLoop.Mode) -> Unmanaged<ModeState>? {
+        // A handful of modes: comparing short strings beats hashing one.
+        let count = count
+        let entries = array.load(ordering: .acquiring)
+        for index in 0..<count where entries[index]._withUnsafeGuaranteedRef({ $0.name == name }) { return entries[index] }
+        return nil
+    }
+
+    func find(_ name: RunLoop.Mode) -> ModeState? {
+        if name == .default { return self[0] }
+        return reference(name)?.takeUnretainedValue()
+    }
+
+    // MARK: Under the lock
+
+    @discardableResult
+    func makeLocked(_ name: RunLoop.Mode) -> ModeState {
+        if count > 0, let mode = find(name) { return mode }
+        let index = count
+        let mode = ModeState(name: name, index: index, isCommon: commonNames.contains(name))
+        if index == capacity { growLocked() }
+        (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
+        countWord.store(index + 1, ordering: .releasing)
+        return mode
+    }
+
+    private func growLocked() {
+        let old = array.load(ordering: .relaxed)
+        let new = Entries.allocate(capacity: capacity * 2)
+        new.initialize(from: old, count: capacity)
+        outgrown.append(old)
+        capacity *= 2
+        array.store(new, ordering: .releasing)
+    }
+
+    /// Makes a mode one of the common ones, for good. False if it is one.
+    func addCommonNameLocked(_ name: RunLoop.Mode) -> Bool {
+        guard commonNames.insert(name).inserted else { return false }
+        common.countQueueingLocked()
+        find(name)?.isCommon.store(true, ordering: .releasing)
+        return true
+    }
+}
+
+// MARK: - Closures, under the lock
+
+// Each call takes a fixed number of steps for each mode that a closure is queued for, however many closures are queued.
+
+extension ModeTable {
+    /// The queues of a mode; the common ones for `common`.
+    private func queues(_ index: Int) -> ClosureQueues { index == Self.common ? common : self[index] }
+
+    /// Puts a closure where its modes find it.
+    func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
+        if let ticket = item.ticket {
+            ticket.kind = kind
+            for name in names { enqueueLocked(item, ticket, name) }
+        } else if names.first == .common {
+            common.enqueueLocked(item, kind)
+        } else if let name = names.first {
+            makeLocked(name).enqueueLocked(item, kind)
+        }
+    }
+
+    private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode) {
+        testsOnlySteps += 1
+        let index = name == .common ? Self.common : makeLocked(name).index
+        if ticket.isIn(index) { return }
+        ticket.add(WorkPlace(modeIndex: index, place: queues(index).enqueueTicketedLocked(item, ticket.kind)))
+    }
+
+    /// Takes a closure out of every queue that has it. Nil if none does. The caller releases it outside the lock.
+    func takeTicketedLocked(_ ticket: WorkTicket) -> WorkItem? {
+        guard let first = ticket.first else { return nil }
+        let item = removeLocked(ticket, first)
+        for place in ticket.others { _ = removeLocked(ticket, place) }
+        ticket.removePlaces()
+        return item
+    }
+
+    private func removeLocked(_ ticket: WorkTicket, _ place: WorkPlace) -> WorkItem {
+        testsOnlySteps += 1
+        return queues(place.modeIndex).removeLocked(place.place, ticket.kind)
+    }
+
+    /// The place in line of the first closure with a ticket that the mode may perform; greater than any other if there is none.
+    func firstTicketedLocked(_ mode: ModeState, _ kind: ClosureKind) -> UInt64 {
+        let own = mode.firstTicketedLocked(kind)
+        return mode.isCommon.load(ordering: .relaxed) ? min(own, common.firstTicketedLocked(kind)) : own
+    }
+
+    /// Takes the first closure with a ticket that the mode may perform, if its place in line comes before `bound`.
+    func popTicketedLocked(_ mode: ModeState, _ kind: ClosureKind, before bound: UInt64) -> WorkItem? {
+        let first = firstTicketedLocked(mode, kind)
+        if first >= bound { return nil }
+        let queues = first == mode.firstTicketedLocked(kind) ? mode : common
+        return takeTicketedLocked(queues.firstTicketLocked(kind)!)  // there is a first one, and it has a ticket
+    }
+
+    /// Takes every closure of every mode, in no order.
+    func takeAllClosuresLocked() -> [WorkItem] {
+        var taken: [WorkItem] = []
+        for queues in all + [common] {
+            taken += queues.takeAllPlainLocked()
+            for kind in ClosureKind.allCases {
+                while let ticket = queues.firstTicketLocked(kind) { taken.append(takeTicketedLocked(ticket)!) }  // ends: one goes a turn
+            }
+        }
+        return taken
+    }
+}
