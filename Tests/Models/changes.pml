@@ -78,7 +78,7 @@ inline notify(word) {
 }
 
 proctype Closer() {
-    atomic { append(sourceEnd) };               /* ChangeQueue.swift: noteChange */
+    atomic { append(sourceEnd) };               /* ChangeQueue.swift: enqueueChange */
     notify(CHANGES);
     performIsQueued = true;                     /* RunLoop+Perform.swift: perform */
     notify(PERFORMS)
@@ -93,12 +93,12 @@ proctype Requester() {
             isHere = true; isKnown = false; uses++;
             if :: !slotIsTaken -> slotIsTaken = true :: else fi;    /* another slot, while the owner has not given this one back */
             isPending = true;
-            append(timerJoined)                 /* ChangeQueue.swift: noteJoined */
+            append(timerJoined)                 /* ChangeQueue.swift: enqueueJoin */
         };
         notify(CHANGES);
         atomic {                                /* RunLoop+Timers.swift: leave */
             if
-            :: isPending ->                     /* ChangeQueue.swift: noteLeft */
+            :: isPending ->                     /* ChangeQueue.swift: enqueueLeave */
                 removeChange(timerJoined);
                 isPending = false;
                 assert(!slotIsFiled);

@@ -31,7 +31,7 @@ inline wakeWaiters() {
         all[1] = waits[1]; all[2] = waits[2];
         waits[1] = false; waits[2] = false
     };
-    atomic { if :: all[1] -> queued[1] = true; wake[1] = true; all[1] = false :: else fi };    /* CustomSource+Signaling.swift: noteSignalAgain */
+    atomic { if :: all[1] -> queued[1] = true; wake[1] = true; all[1] = false :: else fi };    /* CustomSource+Signaling.swift: enqueueSignalAndWake */
     atomic { if :: all[2] -> queued[2] = true; wake[2] = true; all[2] = false :: else fi }
 }
 
@@ -40,7 +40,7 @@ proctype Signaller() {
     :: data < 2 ->
         data++;
         isSignaled = true;                      /* SignalWord.swift: claim */
-        atomic { queued[1] = true; wake[1] = true };    /* CustomSource+Signaling.swift: noteSignal */
+        atomic { queued[1] = true; wake[1] = true };    /* CustomSource+Signaling.swift: enqueueSignal */
         atomic { queued[2] = true; wake[2] = true }
     :: else -> break
     od

@@ -42,7 +42,7 @@ inline signal() {
 #ifdef FAULT_NOTE_FIRST
         atomic { if :: word == signaled && taken == count -> word = enqueued :: else fi }
 #endif
-        queued = true;                          /* CustomSource+Signaling.swift: noteSignalLocked */
+        queued = true;                          /* CustomSource+Signaling.swift: enqueueSignalLocked */
         attention = attention | SIGNALS;        /* Waker.swift: mark */
         atomic {                                /* SignalWord.swift: markEnqueued */
 #ifdef FAULT_NO_COUNT

@@ -112,7 +112,7 @@ end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */
                 wasWoken = (sleepState == woken);
                 sleepState = working;
 #endif
-                if :: !wasWoken -> goto again :: else -> takeAttention() fi    /* RunLoop+Sleep.swift: noteWakeUp */
+                if :: !wasWoken -> goto again :: else -> takeAttention() fi    /* RunLoop+Sleep.swift: didWakeUp */
             fi
         fi
     od

@@ -79,7 +79,7 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
     func ask() {
         isAsked.store(true, ordering: .sequentiallyConsistent)
         // A sender that came before may have found nobody waiting; one that comes now tells.
-        if hasMessage { noteMessagesEverywhere() }
+        if hasMessage { enqueueMessagesEverywhere() }
     }
 
     override var hasMessage: Bool { isAsked.load(ordering: .sequentiallyConsistent) && isValid && port.queue.count > 0 }

@@ -6,14 +6,14 @@ import Synchronization
 struct LoopShared: ~Copyable, Sendable {
     enum Phase: Sendable {
         case open
-        /// The loop's thread was told to end: what was accepted is still performed, nothing more is accepted.
+        /// The loop's thread was stopped: what was accepted is still performed, nothing more is accepted.
         case closing
         case ended
     }
 
     var phase = Phase.open
     let modes: ModeTable
-    /// The loop holds its sources and timers here; observers stand in their modes.
+    /// The loop holds its sources and timers here; observers are in their modes.
     var sources = UnorderedBag<SourceMembership>()
     var timers = UnorderedBag<RunLoop.Timer>()
     /// Observers that were added to the common modes; the others follow from their modes.

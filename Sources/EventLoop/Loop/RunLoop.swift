@@ -1,4 +1,4 @@
-// The run loop: one per thread. Its ten steps stand in RunLoop+Run.swift; each facet has a file of its own.
+// The run loop: one per thread. Its ten steps are in RunLoop+Run.swift; each facet is a type in a file of its own, in the rooms beside it.
 
 internal import CPlatform
 import Synchronization
@@ -34,7 +34,7 @@ public final class RunLoop: Sendable {
 
     // MARK: Owned by the loop's thread
 
-    // SAFETY: touched on the owning thread only; `preconditionOnLoop` stands before every way in from outside.
+    // SAFETY: touched on the owning thread only; `preconditionOnLoop` guards every entry from outside.
     nonisolated(unsafe) private let ownedState = LoopOwned()
 
     /// What only the owning thread touches.

@@ -7,7 +7,7 @@ enum ClosureKind: CaseIterable, Sendable { case block, perform }
 
 /// The closures that wait for one mode, and the two counts that spare the owner the lock.
 ///
-/// `ModeState` is one, and so is what `.common` stands for: closures that any common mode may perform.
+/// Each `ModeState` is one. Another one, in `ModeTable`, is for `.common`: any common mode may perform its closures.
 class ClosureQueues: @unchecked Sendable {
     // SAFETY: atomics, what the loop's lock guards, and what its thread owns, in this order.
 
@@ -58,7 +58,7 @@ class ClosureQueues: @unchecked Sendable {
     @inline(__always)
     final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 { kind == .block ? blocks.firstTicketed : performs.firstTicketed }
 
-    /// Queues a closure that stands in no other queue and that nobody withdraws.
+    /// Queues a closure that is in no other queue and that nobody withdraws.
     @inline(__always)
     final func enqueueLocked(_ item: __owned WorkItem, _ kind: ClosureKind) {
         if kind == .block { blocks.plain.append(item) } else { performs.plain.append(item) }

@@ -2,19 +2,19 @@
 
 import Synchronization
 
-/// What the observers of a mode want to be told, without the lock. Written under it.
+/// The activities that the observers of a mode observe. Read without the lock, written under it.
 struct ObservedActivities: ~Copyable, Sendable {
     private let union = Atomic<UInt>(0)
     /// Counts the changes of the list.
     private let versionWord = Atomic<UInt64>(0)
 
-    /// Whether an observer wants to be told of one of these.
+    /// Whether an observer observes one of these.
     @inline(__always)
     func intersects(_ activities: RunLoop.Activity) -> Bool { union.load(ordering: .relaxed) & activities.rawValue != 0 }
 
     var version: UInt64 { versionWord.load(ordering: .acquiring) }
 
-    fileprivate func noteChangeLocked(_ list: ContiguousArray<RunLoop.Observer>) {
+    fileprivate func didChangeLocked(_ list: ContiguousArray<RunLoop.Observer>) {
         versionWord.store(versionWord.load(ordering: .relaxed) &+ 1, ordering: .releasing)
         let activities = list.reduce(RunLoop.Activity()) { $0.union($1.activities) }
         union.store(activities.rawValue, ordering: .sequentiallyConsistent)
@@ -36,18 +36,18 @@ extension ModeState {
         guard observer.modes.insert(index) else { return }
         let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
         observers.insert(observer, at: place)
-        observed.noteChangeLocked(observers)
+        observed.didChangeLocked(observers)
     }
 
     func removeObserverLocked(_ observer: RunLoop.Observer) {
         guard observer.modes.remove(index) else { return }
         observers.removeAll { $0 === observer }
-        observed.noteChangeLocked(observers)
+        observed.didChangeLocked(observers)
     }
 
     func removeAllObserversLocked() {
         observers = []
-        observed.noteChangeLocked(observers)
+        observed.didChangeLocked(observers)
     }
 
     /// The list for the owner's snapshot. What the snapshot had is released by the caller, outside the lock.

@@ -48,7 +48,7 @@ final class ModeTable: @unchecked Sendable {
     @inline(__always)
     var count: Int { countWord.load(ordering: .acquiring) }
 
-    /// Lends a mode.
+    /// A mode, borrowed: modes live as long as the table.
     @inline(__always)
     func reference(_ index: Int) -> Unmanaged<ModeState> {
         assert(index >= 0 && index < count, "an index comes from a mode of this loop")
@@ -58,14 +58,14 @@ final class ModeTable: @unchecked Sendable {
     @inline(__always)
     subscript(index: Int) -> ModeState { reference(index).takeUnretainedValue() }
 
-    /// Lends a mode to `body`.
+    /// Calls `body` with a mode, borrowed.
     @inline(__always)
-    func lend<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index)._withUnsafeGuaranteedRef(body) }
+    func withMode<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index)._withUnsafeGuaranteedRef(body) }
 
-    /// Lends each mode to `body`, by index.
+    /// Calls `body` with each mode, borrowed, by index.
     @inline(__always)
     func forEach(_ body: (ModeState) -> Void) {
-        for index in 0..<count { lend(index, body) }
+        for index in 0..<count { withMode(index, body) }
     }
 
     /// Holds on all modes, by index.

@@ -12,7 +12,7 @@ struct WorkItem: Sendable {
 
 /// Where a queued closure is that is queued for several modes and performed in one, or that somebody waits for and may withdraw.
 ///
-/// Such a closure stands in the queue of each of its modes. Whoever takes it out of one takes it out of all, each in O(1). Made with the
+/// Such a closure is in the queue of each of its modes. Taking it out of one takes it out of all, each in O(1). Made with the
 /// closure, held by its queues.
 class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.

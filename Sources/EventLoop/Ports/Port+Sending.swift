@@ -49,7 +49,7 @@ extension RunLoop.Port {
 
     /// Notifies the loops of the port, or those of its readers, that an empty queue has a message.
     func notifyLoopsOfMessages() {
-        if hasHandler { return noteMessagesEverywhere() }
-        for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.noteMessagesEverywhere() }
+        if hasHandler { return enqueueMessagesEverywhere() }
+        for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.enqueueMessagesEverywhere() }
     }
 }

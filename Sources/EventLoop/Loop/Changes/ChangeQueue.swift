@@ -45,7 +45,7 @@ struct ChangeQueue: ~Copyable, Sendable {
     // MARK: Sources
 
     /// Queues a change of a source's membership, or adds to the one that is queued.
-    mutating func noteChange(of membership: SourceMembership, left modeIndex: Int? = nil, isRewatched: Bool = false) {
+    mutating func enqueueChange(of membership: SourceMembership, left modeIndex: Int? = nil, isRewatched: Bool = false) {
         if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
             membership.changePlace = changes.append(.source(SourceChange(membership: membership)))
         }
@@ -67,7 +67,7 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     // MARK: Timers
 
-    mutating func noteJoined(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) {
+    mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) {
         let place = changes.append(.timerJoined(timer, membership))
         timer.memberships.setChangePlace(place, inMode: membership.modeIndex)
     }
@@ -81,7 +81,7 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     /// Queues that a timer has left a mode, or takes back the queued change with which it joined. `membership` is what it was. True if the
     /// owner has never filed it there, so that its slot is free at once.
-    mutating func noteLeft(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) -> Bool {
+    mutating func enqueueLeave(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) -> Bool {
         if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
             changes.append(.timerLeft(timer, membership))
             return false
@@ -91,7 +91,7 @@ struct ChangeQueue: ~Copyable, Sendable {
     }
 
     /// Queues that a timer that the owner knows has another date, once however often it changes.
-    mutating func noteRedate(_ timer: RunLoop.Timer) {
+    mutating func enqueueRedate(_ timer: RunLoop.Timer) {
         // Under the lock, so a flag that is set means a change that is queued.
         let flags = timer.flags.bitwiseOr(RunLoop.Timer.Flag.redateQueued, ordering: .sequentiallyConsistent).oldValue
         if flags & RunLoop.Timer.Flag.redateQueued == 0 { changes.append(.timerChanged(timer)) }
@@ -99,9 +99,9 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     // MARK: Ends
 
-    mutating func noteDied(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
+    mutating func enqueueEnd(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
 
-    mutating func noteDied(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
+    mutating func enqueueEnd(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
 }
 
 /// The batch of changes that the owner carries out. Owning thread only.

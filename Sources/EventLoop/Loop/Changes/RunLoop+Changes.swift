@@ -40,7 +40,7 @@ extension RunLoop {
         case .source(let change):
             (taken.modes, taken.isDead) = (change.membership.modes, change.membership.isDead)
         case .timerJoined(let timer, let membership):
-            // It is, unless the loop has ended: whoever takes a timer out takes its change out.
+            // It is, unless the loop has ended: a thread that takes a timer out takes its change out.
             taken.isMember = isTimer(timer, filedAs: membership)
             if taken.isMember { timer.memberships.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):
@@ -69,16 +69,16 @@ extension RunLoop {
         return isAccepted
     }
 
-    /// The owner looks at the source's `watch` again.
+    /// The owner reads the source's `watch` again.
     func submitRewatch(of membership: SourceMembership) {
-        submit { if !membership.isDead { $0.changes.noteChange(of: membership, isRewatched: true) } }
+        submit { if !membership.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
     }
 
     /// The owner ends the use of a dead membership. False if the loop has ended.
-    func submitEnd(of membership: SourceMembership) -> Bool { submit { $0.changes.noteChange(of: membership) } }
+    func submitEnd(of membership: SourceMembership) -> Bool { submit { $0.changes.enqueueChange(of: membership) } }
 
     /// The owner ends the use of an observer that has left. False if the loop has ended.
-    func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.noteDied(observer) } }
+    func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.enqueueEnd(observer) } }
 
     /// The owner files a timer under its present date. False if the timer has left this loop; then the loop that took it has read the date.
     func submitRedate(of timer: Timer) {
@@ -86,13 +86,13 @@ extension RunLoop {
         let mustTell = shared.withLock { shared in
             // Not filed yet: the change that is queued will read the date.
             guard isHereLocked(timer), timer.memberships.isKnownToOwner else { return false }
-            shared.changes.noteRedate(timer)
+            shared.changes.enqueueRedate(timer)
             return true
         }
         if mustTell { carryOutChanges() }
     }
 
-    /// Carries out what was queued, on the owning thread; elsewhere tells the owner.
+    /// Carries out what was queued, on the owning thread; elsewhere wakes the owner.
     func carryOutChanges() {
         preconditionNotForked()
         if isCurrent {
@@ -110,7 +110,7 @@ extension RunLoop {
         case .timerJoined(let timer, let membership):
             if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
-            modeTable.lend(membership.modeIndex) { mode in
+            modeTable.withMode(membership.modeIndex) { mode in
                 mode.timers.remove(membership.slot)
                 shared.withLock { _ in mode.timerSlots.giveBack(membership.slot) }
             }
@@ -119,7 +119,7 @@ extension RunLoop {
         case .timerDied(let timer):
             // A date that this thread set while another one moved the timer is not lost.
             let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
-            if loopID != 0 && loopID != id { timer.tellLoop(loopID) }
+            if loopID != 0 && loopID != id { timer.submitRedate(loopID) }
             endUse(of: timer)
         case .observerDied(let observer):
             forgetSeenObservers()
@@ -135,7 +135,7 @@ extension RunLoop {
         if change.isRewatched { updateRegistrations(membership) }
     }
 
-    /// The kernel lets go, then the membership's use of the source ends.
+    /// Takes the source off every base, then ends the membership's use of it.
     private func applyEnd(of membership: SourceMembership) {
         forgetParked(membership)
         // Ends: one goes a turn.
@@ -164,7 +164,7 @@ extension RunLoop {
         }
     }
 
-    /// Makes the last callouts of items that have ended, and lets go of their handlers.
+    /// Makes the last callouts of items that have ended, and releases their handlers.
     func finishItems() { /* DOES CALLOUT */
         owned.pending.remove(.finishing)
         while !owned.ended.isEmpty {  // ends: each item ends once

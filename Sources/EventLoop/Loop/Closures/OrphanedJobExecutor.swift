@@ -12,7 +12,7 @@ import Musl
 import Darwin
 #endif
 
-/// The one thread of the process that stands in for loops that have ended. On it the isolation checks of the loop whose job it runs pass.
+/// The one thread of the process that runs the jobs of ended loops. On it the isolation checks of the loop whose job it runs pass.
 ///
 /// It goes from loop to loop and takes what each has queued, so that the order of a loop's jobs is kept across its end.
 enum OrphanedJobExecutor {
@@ -25,8 +25,8 @@ enum OrphanedJobExecutor {
     }
     private static let state = ForkAwareMutex(State())
 
-    /// Has the thread run what `loop` has queued. Thread-safe.
-    static func visit(_ loop: RunLoop) {
+    /// Has the thread run the jobs of `loop`, which has ended. Thread-safe.
+    static func adopt(_ loop: RunLoop) {
         let (latch, mustStart) = state.withLock { state -> (Latch?, Bool) in
             state.loops.append(loop)
             defer { (state.latch, state.hasThread) = (nil, true) }

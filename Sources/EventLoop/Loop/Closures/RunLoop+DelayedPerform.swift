@@ -67,7 +67,7 @@ extension RunLoop {
             forget()
         }
 
-        /// Leaves the loop's list, and lets go of the target.
+        /// Leaves the loop's list, and releases the target.
         func forget() {
             if let targetID {
                 loop.shared.withLock { $0.delayed.remove(self, of: targetID) }
@@ -76,7 +76,7 @@ extension RunLoop {
                 defer { target = nil }
                 return target
             }
-            _ = released  // let go of outside the lock: its deinit is the user's
+            _ = released  // outside the lock: its deinit is the user's
         }
     }
 }

@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoop {
-    /// Queues a job for the next point of a pass in a common mode, and wakes the loop; for the loop's stand-in when it has ended. Thread-safe.
+    /// Queues a job for the next point of a pass in a common mode, and wakes the loop; for `OrphanedJobExecutor` if the loop has ended. Thread-safe.
     func enqueueJob(_ job: QueuedJob) {
         preconditionNotForked()
         // The job may be what keeps the loop alive, and be over before this call is.
@@ -14,7 +14,7 @@ extension RunLoop {
             common.countQueueingLocked()
             return shared.jobs.append(job, pendingJobs)
         }
-        if !isElsewhere { notify(.jobs) } else if isFirst { OrphanedJobExecutor.visit(self) }
+        if !isElsewhere { notify(.jobs) } else if isFirst { OrphanedJobExecutor.adopt(self) }
     }
 
     /// Runs the jobs that were queued when this begins, in order; what they queue waits for the next point, so that no storm of jobs starves
@@ -48,10 +48,10 @@ extension RunLoop {
 
     /// The loop has ended, and its thread passes its isolation checks no more: what is queued, and what will come, is run elsewhere.
     func handOverJobs() {
-        if shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.visit(self) }
+        if shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(self) }
     }
 
-    /// Takes the jobs of a loop that has ended. On the stand-in's thread only.
+    /// Takes the jobs of a loop that has ended. On the thread of `OrphanedJobExecutor` only.
     func takeLeftJobs() -> ContiguousArray<QueuedJob> {
         shared.withLock { $0.jobs.takeAll() }
     }

@@ -52,10 +52,10 @@ extension RunLoop {
         return code == 0
     }
 
-    /// Performs what the main queue has. False when it is being drained further out: a main-queue block is not interrupted by another.
+    /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
     func drainMainQueue(handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
         if handleIsReadable {
-            // Whoever watches the handle reads it; unread it would stay readable.
+            // The watcher of the handle must read it; unread it would stay readable.
             var count: UInt64 = 0
             _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
         }

@@ -6,7 +6,7 @@ extension RunLoop {
     /// Performs `body` in the next pass of any of `modes`, and wakes the loop.
     ///
     /// All that are queued for a mode are performed in one pass, in order; they count as a handled source and keep the mode from being
-    /// empty meanwhile. False when the loop has ended, or its `RunLoopThread` was told to stop: `body` will not be performed. An empty
+    /// empty meanwhile. False when the loop has ended, or its `RunLoopThread` was stopped: `body` will not be performed. An empty
     /// list of modes performs nothing. Also on the owning thread `body` is queued, not called. Thread-safe; no system call when the
     /// loop is working, one when it sleeps. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
     @discardableResult
@@ -14,7 +14,7 @@ extension RunLoop {
         enqueuePerform(modes, body, Self.ticket(for: modes))
     }
 
-    /// The same in the common modes. Of its own, because a list of modes, even of one, costs more to hand over than the closure.
+    /// The same in the common modes. A function of its own, because passing a list of modes, even of one, costs more than the closure.
     @discardableResult
     public func perform(_ body: __owned @escaping @Sendable () -> Void) -> Bool {
         preconditionNotForked()

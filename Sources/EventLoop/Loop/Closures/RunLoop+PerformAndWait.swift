@@ -11,7 +11,7 @@ extension RunLoop {
     /// Performs `body` on the owning thread and returns its value; inline, ahead of anything queued, when the caller is already there.
     ///
     /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, else what `body`
-    /// throws. The closure is let go of before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
+    /// throws. The closure is released before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
     /// `body` is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no
     /// timeout. An empty list of modes is a precondition failure: the call could never return. See
     /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
@@ -26,12 +26,12 @@ extension RunLoop {
             if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
             return try body()
         }
-        let outcome = Outcome<R>()
+        let result = ClosureResult<R>()
         let latch = Latch()
-        // The request lets go of the closure before it opens the latch, so the closure does not outlive this call.
+        // The request releases the closure before it opens the latch, so the closure does not outlive this call.
         try withoutActuallyEscaping(body) { body in
             let request = PerformRequest(
-                perform: { outcome.run(body) },
+                perform: { result.run(body) },
                 completion: { [latch] _ in latch.open() })
             guard enqueuePerform(modes, request.perform, request) else {
                 request.withdraw()
@@ -48,7 +48,7 @@ extension RunLoop {
             }
             if request.wasDropped { throw RunLoopEnded() }
         }
-        return try outcome.take()
+        return try result.take()
     }
 
     /// As `performAndWait`, suspending instead of blocking.
@@ -63,8 +63,8 @@ extension RunLoop {
         preconditionNotForked()
         try Task.checkCancellation()
         if isCurrent && !hasEnded.load(ordering: .relaxed) { return try body() }
-        let outcome = Outcome<R>()
-        let request = PerformRequest(perform: { outcome.run(body) })
+        let result = ClosureResult<R>()
+        let request = PerformRequest(perform: { result.run(body) })
         await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                 request.onCompletion { _ in continuation.resume() }
@@ -77,23 +77,23 @@ extension RunLoop {
         }
         if request.wasDropped { throw RunLoopEnded() }
         if request.wasCancelled { throw CancellationError() }
-        return try outcome.take()
+        return try result.take()
     }
 }
 
 /// Where the value of a closure is left for the thread that waits.
-private final class Outcome<R>: @unchecked Sendable {
-    // SAFETY: written on the owning thread before the waiter is told, read by the waiter after; the latch's lock or the continuation
+private final class ClosureResult<R>: @unchecked Sendable {
+    // SAFETY: written on the owning thread before the waiter wakes, read by the waiter after; the latch's lock or the continuation
     // orders the two.
-    private var result: Result<R, any Error>?
+    private var value: Result<R, any Error>?
 
     func run(_ body: () throws -> sending R) {
-        do { result = .success(try body()) } catch { result = .failure(error) }
+        do { value = .success(try body()) } catch { value = .failure(error) }
     }
 
     func take() throws -> sending R {
-        nonisolated(unsafe) let taken = result!  // SAFETY: the waiter was told that the closure has returned
-        result = nil
+        nonisolated(unsafe) let taken = value!  // SAFETY: the closure has returned
+        value = nil
         return try taken.get()
     }
 }
@@ -116,7 +116,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     var wasDropped: Bool { content.withLock { $0.state == .dropped } }
     var wasCancelled: Bool { content.withLock { $0.state == .cancelled } }
 
-    /// Sets whom to tell. A request that was cancelled before tells at once.
+    /// Sets the completion handler, which is called at once if the request was cancelled before.
     func onCompletion(_ completion: @escaping @Sendable (PerformRequest) -> Void) {
         let isOver = content.withLock { content in
             if content.state == .waiting { content.completion = completion }
@@ -125,7 +125,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         if isOver { completion(self) }
     }
 
-    /// What stands in the loop's queue.
+    /// The closure for the loop's queue.
     var perform: @Sendable () -> Void { { [self] in begin() } }
 
     private func begin() { /* DOES CALLOUT */
@@ -151,11 +151,11 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
                 content = Content(state: .cancelled)
                 return released
             } ?? nil
-        // The closures are let go of outside the lock: what they hold is the user's.
+        // The closures are released outside the lock: what they hold is the user's.
         return released != nil
     }
 
-    /// As `withdraw`, and tells the waiter.
+    /// As `withdraw`, and wakes the waiter.
     @discardableResult
     func cancel() -> Bool { end(.cancelled, from: .waiting) }
 
@@ -175,7 +175,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
             } ?? nil
         guard released != nil else { return false }
         let completion = released?.completion
-        // Outside the lock, because what the closure holds is the user's; before the waiter is told, because the closure may live on its stack.
+        // Outside the lock, because what the closure holds is the user's; before the waiter wakes, because the closure may live on its stack.
         released = nil
         completion?(self)
         return true

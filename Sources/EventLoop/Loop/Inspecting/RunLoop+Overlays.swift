@@ -3,12 +3,12 @@
 import Synchronization
 
 extension RunLoop {
-    /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which gets none by this.
+    /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
     package static var presentOfCaller: Instant { callersNow() }
 
-    /// Whether the loop makes no more passes: its thread has exited, or was told to stop by its `RunLoopThread`. Thread-safe.
+    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe.
     ///
-    /// Every run ends at once then, so whoever runs again and again has to look.
+    /// Every run ends at once then, so a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.

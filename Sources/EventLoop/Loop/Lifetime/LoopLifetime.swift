@@ -35,7 +35,7 @@ enum LoopLifetime {
     /// The calling thread's loop, which the caller knows to have one.
     static var unsafeCurrent: RunLoop { Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!).takeUnretainedValue() }
 
-    /// The same, lent: it lives as long as its thread.
+    /// The same, borrowed: it lives as long as its thread.
     @inline(__always)
     static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
         Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!)._withUnsafeGuaranteedRef(body)  // the caller knows that there is one
@@ -125,7 +125,7 @@ enum LoopRegistry {
         }
     }
 
-    /// Before the thread lets go of its loop.
+    /// Before the thread releases its loop.
     static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
 
     /// Nil when the loop has ended, and in a child of fork for a loop of the parent's that is not the caller's own.
@@ -145,12 +145,12 @@ enum LoopRegistry {
 }
 
 extension RunLoop {
-    /// Ends the loop, on its thread: items are let go of and may join other loops, what is queued is dropped and its waiters are told, the
-    /// kernel's objects are freed.
+    /// Ends the loop, on its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the
+    /// kernel's objects.
     fileprivate func end() { /* DOES CALLOUT */
         applyChanges()
         finishItems()
-        // Nothing is let go of under the lock: a deinit may be the user's.
+        // Nothing is released under the lock: a deinit may be the user's.
         let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         // What other threads queued until then.
@@ -158,8 +158,8 @@ extension RunLoop {
         for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
         for token in released.delayed { token.cancel() }
-        letGo(timers, observers)
-        letGo(sources)
+        release(timers, observers)
+        release(sources)
         modeTable.forEach { $0.poller = nil }
         Reserve.completeAgain()
         LoopRegistry.remove(id)
@@ -173,7 +173,7 @@ extension RunLoop {
         modeTable.all.flatMap { $0.performing.removeAll() } + common.performing.removeAll()
     }
 
-    private func letGo(_ timers: [Timer], _ observers: [Observer]) {
+    private func release(_ timers: [Timer], _ observers: [Observer]) {
         for timer in timers {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.rundown.exit() { timer.finish() }
@@ -182,7 +182,7 @@ extension RunLoop {
         for observer in observers where observer.rundown.exit() { observer.finish() }
     }
 
-    private func letGo(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
+    private func release(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
         for (membership, lost) in sources {
             forgetParked(membership)
             // Ends: one goes a turn.

@@ -1,4 +1,4 @@
-// The orderly end of a loop whose thread is told to stop.
+// The orderly end of a loop whose thread was stopped.
 
 import Synchronization
 
@@ -30,7 +30,7 @@ extension RunLoop {
         performJobBatch { applyChanges() }
     }
 
-    /// Makes the default mode's base ahead of the first run, so that a thread without descriptors is told in time.
+    /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.
     func prepareDefaultMode() throws(SourceError) {
         let poller = try Poller(waking: waker.channel)
         modeTable[0].poller = poller

@@ -9,5 +9,5 @@ struct RemovalCount: ~Copyable, Sendable {
     @inline(__always)
     var generation: UInt64 { count.load(ordering: .acquiring) }
 
-    func note() { count.add(1, ordering: .acquiringAndReleasing) }
+    func increment() { count.add(1, ordering: .acquiringAndReleasing) }
 }

@@ -16,7 +16,7 @@ extension RunLoop {
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
         let gained = shared.withLock { $0.addCommonMode(mode) }
         for (membership, state) in gained {
-            // Held until the callouts have returned; of an invalid source nobody need be told.
+            // Held until the callouts have returned; nobody is notified of an invalid source.
             let source = membership.source
             guard source.rundown.enter() else { continue }
             afterJoining(membership, [state])
@@ -57,7 +57,7 @@ extension LoopShared {
             timer.place.store(
                 timer.memberships.place(in: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID).word,
                 ordering: .releasing)
-            changes.noteJoined(timer, membership)
+            changes.enqueueJoin(timer, membership)
         }
         for observer in commonObservers { modes.makeLocked(name).insertObserverLocked(observer) }
         return gained

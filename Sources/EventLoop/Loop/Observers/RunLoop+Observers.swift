@@ -1,11 +1,11 @@
-// Observers in modes, and telling them.
+// Observers in modes, and notifying them.
 
 import Synchronization
 
 extension RunLoop {
     /// Adds an observer to a mode, or with `.common` to every mode that is or becomes a common one.
     ///
-    /// False when the observer is invalid, belongs to another loop, or the loop has ended. Added during a notification it is told from
+    /// False when the observer is invalid, belongs to another loop, or the loop has ended. Added during a notification it is notified from
     /// the next one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
     @discardableResult
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
@@ -23,7 +23,7 @@ extension RunLoop {
         }
     }
 
-    /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not told again once this
+    /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not notified again once this
     /// returns. Out of its last mode, it may join another loop. Nothing when it is not there. Thread-safe. See
     /// `CFRunLoopRemoveObserver`.
     public func remove(_ observer: Observer, forMode mode: Mode = .default) {
@@ -64,7 +64,7 @@ extension RunLoop {
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
             return true
         }
-        removals.note()
+        removals.increment()
         if isDead && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
     }
 
@@ -72,7 +72,7 @@ extension RunLoop {
         if shared.phase == .ended { return false }
         let (isClaimed, owner) = observer.loopID.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         if !isClaimed { return owner == id && observer.isValid }
-        // After the claim: whoever invalidates the observer from here on finds it in this loop.
+        // After the claim: a thread that invalidates the observer from here on finds it in this loop.
         guard observer.rundown.enter() else {
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
             return false
@@ -82,29 +82,29 @@ extension RunLoop {
         return true
     }
 
-    // MARK: Telling
+    // MARK: Notifying
 
-    /// Tells the observers of a mode. One test of a bit when nobody wants to know.
+    /// Notifies the observers of a mode. One test of a bit when there is none.
     @inline(__always)
     func notifyObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
-        if mode.observed.intersects(activity) { tellObservers(activity, in: mode) }
+        if mode.observed.intersects(activity) { callObservers(activity, in: mode) }
     }
 
     @inline(never)
-    private func tellObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+    private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
         let generation = removals.generation
-        // A snapshot: what is added meanwhile is told from the next notification on.
+        // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)
-        // The snapshot holds them, so they are lent from it without counting.
+        // The snapshot holds them, so they are borrowed without counting.
         observers.withUnsafeBufferPointer { observers in
             for index in observers.indices {
-                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { tell($0, activity, mode, generation) }
+                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { call($0, activity, mode, generation) }
             }
         }
     }
 
     @inline(__always)
-    private func tell(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
+    private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
         if observer.activities.isDisjoint(with: activity) || observer.isFiring.load(ordering: .relaxed) { return }
         if removals.generation != generation && !isMember(observer, of: mode) { return }
         if !observer.isValid { return }
@@ -139,7 +139,7 @@ extension RunLoop {
 }
 
 extension RunLoop.Observer {
-    /// Takes the observer out of every mode, for good, and lets go of its handler. In its own handler: there are no more calls. A second
+    /// Takes the observer out of every mode, for good, and releases its handler. In its own handler: there are no more calls. A second
     /// call does nothing. Thread-safe. See `CFRunLoopObserverInvalidate`.
     public func invalidate() {
         let (isFirst, isLast) = rundown.invalidate()

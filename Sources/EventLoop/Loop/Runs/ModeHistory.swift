@@ -9,7 +9,7 @@ struct ModeHistory {
 
     /// A run of a mode begins. True if other modes may have run since that mode ran last.
     @inline(__always)
-    mutating func noteRun(inMode index: Int, isNested: Bool) -> Bool {
+    mutating func beginRun(inMode index: Int, isNested: Bool) -> Bool {
         if !isNested && lastIndex == index { return false }
         lastIndex = isNested ? -1 : index
         epoch &+= 1

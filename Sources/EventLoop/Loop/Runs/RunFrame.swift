@@ -106,7 +106,7 @@ struct PassBatch<Item> {
     @inline(__always)
     mutating func fill<R>(_ body: (inout ContiguousArray<Item>) -> R) -> R { body(&items) }
 
-    /// Lends the next item, which the batch keeps until it is emptied. Call it while `hasRest`.
+    /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
     @inline(__always)
     mutating func takeNext() -> Unmanaged<Item> where Item: AnyObject {
         let item = Unmanaged.passUnretained(items[next])

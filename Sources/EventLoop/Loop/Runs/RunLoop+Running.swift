@@ -13,7 +13,7 @@ extension RunLoop {
     /// Runs in `mode` until stopped, finished, or until `deadline`; with `returnAfterSourceHandled`, until a source was handled.
     ///
     /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
-    /// `.finished` at once, without telling observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
+    /// `.finished` at once, without notifying observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
     /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
     @available(*, noasync)
     public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult
@@ -77,7 +77,7 @@ extension RunLoop {
         let outerMode = runs.enterMode(mode.index)
         let isNested = runs.depth > 1
         // The pending bits were set for another mode, unless nothing but runs of this one came before.
-        if owned.modeHistory.noteRun(inMode: mode.index, isNested: isNested) { owned.pending.insert(.recheckQueues) }
+        if owned.modeHistory.beginRun(inMode: mode.index, isNested: isNested) { owned.pending.insert(.recheckQueues) }
         if !mode.parked.isEmpty { unpark(mode) }
         Reserve.completeAgain()
         if !isNested { counters.beginRunning() }
@@ -136,7 +136,7 @@ extension RunLoop {
 
     // MARK: Passes
 
-    /// Looks after the bits that others have set, and drops wake-ups that came before the pass: it looks at everything anyway.
+    /// Handles the bits that others have set, and drops wake-ups that came before the pass: it checks everything anyway.
     @inline(__always)
     func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
         counters.passes.increment()

@@ -2,7 +2,7 @@
 
 extension RunLoop {
     /// Ends the innermost run in progress. When none is in progress nothing happens, unless `sticky`: then the next run ends at once
-    /// with `.stopped`, without telling observers.
+    /// with `.stopped`, without notifying observers.
     ///
     /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two
     /// stops before one is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for

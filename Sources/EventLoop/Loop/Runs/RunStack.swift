@@ -4,7 +4,7 @@ import Synchronization
 
 /// The stack of runs in progress.
 ///
-/// The owner pushes and pops. Other threads and signal handlers ask where it stands, and stop the innermost run: they touch atomics only.
+/// The owner pushes and pops. Other threads and signal handlers read its depth and mode, and stop the innermost run: they touch atomics only.
 /// The frames live as long as the loop, so a frame that was innermost a moment ago can be asked whether it still is in progress.
 struct RunStack: ~Copyable, Sendable {
     private let outermost = RunFrame(outer: nil)
@@ -15,7 +15,7 @@ struct RunStack: ~Copyable, Sendable {
     private let modeIndexWord = Atomic<Int>(-1)
     /// A sticky stop that waits for the next run.
     private let pendingStop = Atomic<Bool>(false)
-    /// Every run ends, however deep: the loop's `RunLoopThread` was told to stop.
+    /// Every run ends, however deep: the loop's `RunLoopThread` was stopped.
     private let terminating = Atomic<Bool>(false)
 
     // MARK: Any thread
@@ -70,7 +70,7 @@ struct RunStack: ~Copyable, Sendable {
         let depth = depthWord.load(ordering: .relaxed)
         depthWord.store(depth + 1, ordering: .releasing)
         if depth == 0 {
-            // In this order: whoever finds the frame innermost finds it running.
+            // In this order: a thread that finds the frame innermost finds it running.
             outermost.begin()
             let frame = Unmanaged.passUnretained(outermost)
             // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.

@@ -16,7 +16,7 @@ extension RunLoop.CustomSource {
         recordSignalTime()
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         _ = state.withLockUnlessInherited { state in
-            state.forEachMembership { $0.loop.noteSignal($0) }
+            state.forEachMembership { $0.loop.enqueueSignal($0) }
         }
         // Not before: whoever finds the signal enqueued relies on it, and may wake the loop at once.
         signalWord.markEnqueued(claim)
@@ -24,18 +24,18 @@ extension RunLoop.CustomSource {
 }
 
 extension RunLoop {
-    fileprivate func noteSignal(_ membership: SourceMembership) {
+    fileprivate func enqueueSignal(_ membership: SourceMembership) {
         if belongsToParentProcess { return }
         shared.withLock { _ in
             if membership.isDead { return }
-            membership.modes.forEach { modeTable.reference($0)._withUnsafeGuaranteedRef { $0.noteSignalLocked(of: membership) } }
+            membership.modes.forEach { modeTable.reference($0)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) } }
         }
         waker.mark(.signals)
     }
 
     /// Notes a signal again that another loop's thread was in the way of.
-    func noteSignalAgain(_ membership: SourceMembership) {
-        noteSignal(membership)
+    func enqueueSignalAndWake(_ membership: SourceMembership) {
+        enqueueSignal(membership)
         notify(.signals)
     }
 }
@@ -43,7 +43,7 @@ extension RunLoop {
 extension ModeState {
     /// Notes a pending signal under the loop's lock.
     @inline(__always)
-    func noteSignalLocked(of membership: SourceMembership) {
+    func enqueueSignalLocked(of membership: SourceMembership) {
         signaled.add(membership, inMode: index)
         countQueueingLocked()
     }

@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoop.DescriptorSource {
-    /// What the source is to be told of. Setting it takes effect before the loop waits next; from another thread it wakes the loop.
+    /// The events that the source reports. Setting it takes effect before the loop waits next; from another thread it wakes the loop.
     /// Empty: the source stays in its modes and is silent. Thread-safe.
     public var events: Events {
         get { Events(rawValue: wanted.load(ordering: .acquiring)) }
@@ -22,7 +22,7 @@ extension RunLoop.DescriptorSource {
 }
 
 extension RunLoop.Source {
-    /// Has every loop that the source is in look at `watch` again.
+    /// Has every loop that the source is in read `watch` again.
     func watchDidChange() {
         for membership in state.withLock({ $0.memberships }) { membership.loop.submitRewatch(of: membership) }
     }

@@ -1,7 +1,7 @@
 // Descriptors in several modes that have run.
 //
 // Each mode has a base of its own, so that another mode begins to run at no cost, however many sources it has. The price is the kernel's: it
-// tells every base that a descriptor stands in of each event, 45 ns a base. A source that is served again and again in one mode would pay
+// reports each event to every base that the descriptor is on, 45 ns a base. A source that is served again and again in one mode would pay
 // it for modes that do not run. So it leaves their bases after a while, and returns when they run: by then it has paid as much as that
 // costs, and no more, so that neither many events nor many changes of mode cost more than twice what the better of the two ways would.
 
@@ -9,10 +9,10 @@ extension RunLoop {
     /// How many servings cost as much as leaving a base and coming back.
     static let servingsBeforeParking: UInt32 = 32
 
-    /// Counts a serving of a source that stands in several bases, and takes back what the others have collected for it: the call that
-    /// follows is for that too.
+    /// Counts a serving of a source that is on several bases, and drops what the others have collected for it: the call that follows
+    /// serves that too.
     @inline(never)
-    func noteServing(_ membership: SourceMembership) {
+    func countServing(_ membership: SourceMembership) {
         forgetCollected(membership)
         let epoch = owned.modeHistory.epoch
         if membership.countedInEpoch != epoch { (membership.countedInEpoch, membership.servings) = (epoch, 0) }

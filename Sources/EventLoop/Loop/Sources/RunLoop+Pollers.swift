@@ -14,7 +14,7 @@ extension RunLoop {
     /// The libevent base that serves `mode`, for C libraries that register their own events on it. Owning thread only; not `.common`.
     ///
     /// Their events keep the mode from being empty and count as handled sources; their callbacks run inside the wait, before
-    /// `.afterWaiting` is told, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode
+    /// the observers of `.afterWaiting` are notified, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode
     /// inside such a callback is a precondition failure; of another mode it works. What was registered must be freed on this thread
     /// before it ends (`RunLoopThread`'s `teardown`). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
     /// is an `event_base`.
@@ -102,9 +102,9 @@ extension RunLoop {
             if let error = poller.update(registration, watch, stale: &stale) { failure = error }
         }
         // Failing a source takes its registrations away, so it comes after the walk; and those of others perhaps, so they are held before it.
-        let strangers = held(stale)
+        let reused = held(stale)
         if let failure { fail(membership.source, failure) }
-        failStale(strangers)
+        failStale(reused)
     }
 
     /// Hears no more of a source until its registrations are updated.
@@ -127,7 +127,7 @@ extension RunLoop {
             registration, owner: membership,
             description: source.typeDescription + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
         if wasOpen || source.isValid { return }
-        // The caller's mistake, and perhaps a file that the kernel goes on reporting: said where one looks for what was wrong with a source.
+        // The caller's mistake, and perhaps a file that the kernel goes on reporting. `failure` is where a user looks.
         source.state.withLock { state in
             if state.failure == nil { state.failure = .badDescriptor(descriptor) }
         }

@@ -3,7 +3,7 @@
 // 1. Is it still a member of the mode? Anything may have been removed since the batch was taken; `removals` says so without the lock.
 // 2. Claim it (`beginServing`): a source may be in several loops, and its handler never runs on two threads.
 // 3. Call it (`call`): the membership counts the calls in progress, so that its end waits for them.
-// 4. Release the claim (`endServing`), and tell loops that waited for it.
+// 4. Release the claim (`endServing`), and notify loops that waited for it.
 //
 // What wakes the loop for a source, and what makes it ready, is elsewhere: Poller.collect for descriptors, CustomSource.signal, and
 // RunLoop+Messages.swift for ports.
@@ -38,9 +38,9 @@ extension RunLoop {
     @inline(__always)
     func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
         let source = membership.source
-        if membership.isInSeveralBases { noteServing(membership) }
+        if membership.isInSeveralBases { countServing(membership) }
         guard source.isValid else {
-            // Another thread invalidates it and has not told the loop yet. Until then its descriptor would keep the loop from sleeping.
+            // Another thread invalidates it, and the loop has no change yet. Until then its descriptor would keep the loop from sleeping.
             suspendRegistrations(membership)
             return false
         }
@@ -112,7 +112,7 @@ extension RunLoop {
     func requeue(_ rest: ArraySlice<SourceMembership>, in mode: ModeState) {
         shared.withLock { _ in
             for membership in rest where !membership.isDead && membership.modes.contains(mode.index) && membership.custom.isSignaled {
-                mode.noteSignalLocked(of: membership)
+                mode.enqueueSignalLocked(of: membership)
             }
         }
         owned.pending.insert(.signals)
@@ -124,7 +124,7 @@ extension RunLoop {
     /// turn came. Ends with a stop. True if a message was delivered.
     @inline(never)
     func serveMessages(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        // What was removed is taken out of the lists by whoever removed it; what is removed from here on raises the count.
+        // A thread that removes a port takes it out of the lists; one that does so from here on increments the count.
         let generation = removals.generation
         if hasPendingWork { carryOutPendingChanges(mode) }
         owned.pending.takeMessages()
@@ -166,15 +166,15 @@ extension RunLoop {
         }
     }
 
-    /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop join
-    /// those that are told of it: the other way round it could be told in between.
+    /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
+    /// join the waiters: the other way round it could be notified in between.
     @inline(never)
     private func waitForMessages(of membership: SourceMembership) -> Bool {
         shared.withLock { shared in
             shared.modes.forEach { $0.messaged.remove(membership, inMode: $0.index) }
         }
         guard membership.source.waitToServe(on: membership) else { return false }
-        noteMessages(membership)
+        enqueueMessagesAndWake(membership)
         return true
     }
 
@@ -190,7 +190,7 @@ extension RunLoop {
         shared.withLock { _ in !membership.isDead && membership.modes.contains(mode.index) }
     }
 
-    /// Calls the handler of a source that this loop has claimed, then ends the membership if it died meanwhile, and the claim.
+    /// Calls the handler of a source that this loop has claimed. Then ends the membership if it has died, and releases the claim.
     @inline(__always)
     private func call(_ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         membership.callsInProgress += 1
@@ -214,8 +214,8 @@ extension RunLoop {
 // MARK: - A source in several loops
 
 extension RunLoop.Source {
-    /// Whether this loop's thread may call the handler now. False when another thread is in it: then this loop hears no more of the
-    /// source until that call has returned.
+    /// Whether this loop's thread may call the handler now. False when another thread is in it: then the source is silent in
+    /// this loop until that call has returned.
     ///
     /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
     @inline(__always)
@@ -228,7 +228,7 @@ extension RunLoop.Source {
         while true {  // ends: with a claim, or with a place among those who wait
             if claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
-                // The one who serves looks for waiters after it has let go.
+                // The serving thread looks for waiters after it has released the claim.
                 if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { return false }
                 state.wait(membership)
                 hasWaiters.store(true, ordering: .sequentiallyConsistent)
@@ -236,7 +236,7 @@ extension RunLoop.Source {
             }
             if waits {
                 membership.loop.suspendRegistrations(membership)
-                // It may have let go before it could see the waiter.
+                // It may have released the claim before it could see the waiter.
                 if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { wakeWaiters() }
                 return false
             }
@@ -269,8 +269,8 @@ extension RunLoop.Source {
         for waiting in waiting {
             switch kind {
             case .watched, .descriptor: waiting.loop.submitRewatch(of: waiting)
-            case .messages: waiting.loop.noteMessages(waiting)
-            case .custom: waiting.loop.noteSignalAgain(waiting)
+            case .messages: waiting.loop.enqueueMessagesAndWake(waiting)
+            case .custom: waiting.loop.enqueueSignalAndWake(waiting)
             }
         }
     }

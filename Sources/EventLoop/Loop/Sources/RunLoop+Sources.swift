@@ -75,7 +75,7 @@ extension RunLoop {
     }
 
     func afterLeaving(_ membership: SourceMembership, _ lost: [ModeState], isDead: Bool) { /* DOES CALLOUT */
-        if !lost.isEmpty { removals.note() }
+        if !lost.isEmpty { removals.increment() }
         for mode in lost { membership.source.didLeave(self, mode.name) }
         if isDead { membership.source.forget(membership) }
         if membership.source.kind.isWatched {
@@ -121,11 +121,11 @@ extension LoopShared {
         switch membership.source.kind {
         case .watched, .descriptor:
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
-            changes.noteChange(of: membership)
+            changes.enqueueChange(of: membership)
         case .messages:
-            if membership.source.hasMessage { mode.noteMessagesLocked(of: membership) }
+            if membership.source.hasMessage { mode.enqueueMessagesLocked(of: membership) }
         case .custom:
-            if membership.custom.isSignaled { mode.noteSignalLocked(of: membership) }
+            if membership.custom.isSignaled { mode.enqueueSignalLocked(of: membership) }
         }
         return mode
     }
@@ -164,16 +164,16 @@ extension LoopShared {
         return true
     }
 
-    /// Ends a membership that has lost its last mode. What the kernel must be told of is queued with it, so that no run finishes between
-    /// the two; a custom source's `cancel` comes before.
+    /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
+    /// two; a custom source's `cancel` comes before.
     private mutating func endIfUnused(_ membership: SourceMembership, _ lost: [ModeState]) -> Bool {
         guard membership.modes.isEmpty && !membership.isCommon else {
             if membership.source.kind.isWatched {
-                for mode in lost { changes.noteChange(of: membership, left: mode.index) }
+                for mode in lost { changes.enqueueChange(of: membership, left: mode.index) }
             }
             return false
         }
-        if membership.source.kind.isWatched { changes.noteChange(of: membership) }
+        if membership.source.kind.isWatched { changes.enqueueChange(of: membership) }
         membership.isDead = true
         let index = membership.index
         if sources.contains(membership, at: Int(index)) {

@@ -1,11 +1,11 @@
-// Time that moves only when told to.
+// Time that moves only when the program advances it.
 
 import Synchronization
 
 extension RunLoop {
-    /// Time that moves only when told to, for tests: a loop made to use it never waits for the wall.
+    /// Time that moves only when the program advances it, for tests: a loop that uses it never waits for real time.
     ///
-    /// Descriptors, wake-ups and performs work as ever beside it. Several loops may share one. Thread-safe.
+    /// Descriptors, wake-ups and performs work as always. Several loops may share one. Thread-safe.
     public final class ManualClock: Sendable {
         fileprivate struct State {
             var now: Int64
@@ -21,7 +21,7 @@ extension RunLoop {
             var limit: Int64?
             /// The turn since which it has asked the kernel, and found nothing.
             var asked: UInt64 = 0
-            /// The turn in which it was told to ask again.
+            /// The turn in which it was asked to ask again.
             var told: UInt64 = 0
         }
 
@@ -65,7 +65,7 @@ extension RunLoop {
                 state.turn += 1
                 return (gone, advanceIfAllWait(&state))
             }
-            withExtendedLifetime(gone) {}  // not let go of under the lock
+            withExtendedLifetime(gone) {}  // not released under the lock
             carryOut(steps)
         }
 
@@ -101,7 +101,7 @@ extension RunLoop {
 
         var turn: UInt64 { state.withLock { $0.turn } }
 
-        /// Notes that a loop waits, having found nothing since `turn`. With autoAdvance time may come to its deadline by that.
+        /// Records that a loop waits, and has found nothing since `turn`. With autoAdvance this may advance the time to its deadline.
         func beginWaiting(_ loop: RunLoop, until limit: Int64, since turn: UInt64) -> Verdict {
             let (verdict, steps) = state.withLock { state -> (Verdict, Steps) in
                 state.setLimit(of: loop, limit, asked: turn)
@@ -162,7 +162,7 @@ extension RunLoop.ManualClock.State {
         }
     }
 
-    /// The loops that have not asked the kernel in this turn, and have not been told to.
+    /// The loops that have not asked the kernel in this turn, and have not been asked to.
     fileprivate mutating func takeThoseToAsk() -> [RunLoop] {
         var loops: [RunLoop] = []
         for index in users.indices where users[index].asked != turn && users[index].told != turn {

@@ -2,7 +2,7 @@
 
 import Synchronization
 
-/// Tasks that sleep on a timer of the loop, which are told when it ends. Under the loop's lock.
+/// Tasks that sleep on a timer of the loop, and wake when it ends. Under the loop's lock.
 struct SleepingTasks: Sendable {
     private var requests: [ObjectIdentifier: PerformRequest] = [:]
 
@@ -21,7 +21,7 @@ extension RunLoop {
 
     /// A clock whose sleeps are timers of one run loop, with no thread of their own.
     ///
-    /// Sleeps stand in the common modes: while the loop runs in none of them, or not at all, they do not end. On a loop that uses a
+    /// Sleeps are in the common modes: while the loop runs in none of them, or not at all, they do not end. On a loop that uses a
     /// `ManualClock` they follow it.
     public struct Clock: _Concurrency.Clock {
         let loop: RunLoop
@@ -70,7 +70,7 @@ extension RunLoop {
             return true
         }
         guard isOpen else { return false }
-        // A timer that was cancelled meanwhile is refused; its request has been told.
+        // A timer that was cancelled meanwhile is refused; its request has been completed.
         return add(timer, forMode: .common) || !timer.isValid
     }
 

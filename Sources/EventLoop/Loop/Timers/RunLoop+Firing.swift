@@ -32,8 +32,8 @@ extension RunLoop {
         if timer.rundown.exit() { timer.finish() }
     }
 
-    /// Files a timer that was taken for firing and is not due any more. Whoever gave it its date has done so as a rule, and then it keeps the
-    /// place among equal dates that it has since.
+    /// Files a timer that was taken for firing and is not due any more, unless the call that set its date has filed it: then it keeps its
+    /// place among equal dates.
     private func fileIfPopped(_ timer: Timer) {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.all : [] })
         where membership.modeIndex < modeTable.count {
@@ -62,12 +62,12 @@ extension RunLoop {
 
     /// Gives a timer its next date, or ends it.
     private func afterFiring(_ timer: Timer, _ fired: Int64, _ version: UInt32) {
-        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or is told below.
+        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
         timer.flags.bitwiseAnd(~Timer.Flag.firing, ordering: .sequentiallyConsistent)
         if !timer.repeats && !timer.isOnDemand { return timer.invalidate() }
         if timer.dateVersion.load(ordering: .acquiring) == version {
             let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
-            // Somebody may have set the date since the version was read: theirs stands.
+            // A date that was set since the version was read wins.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }
         let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
@@ -75,7 +75,7 @@ extension RunLoop {
             reschedule(timer)
         } else if loopID != 0 {
             // The handler has moved it to another loop, which left it alone while the handler ran.
-            timer.tellLoop(loopID)
+            timer.submitRedate(loopID)
         }
     }
 }

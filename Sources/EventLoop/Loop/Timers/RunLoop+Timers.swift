@@ -20,7 +20,7 @@ extension RunLoop {
                 timer.memberships.isKnownToOwner = true
                 return (true, joined)
             }
-            joined.forEach { shared.changes.noteJoined(timer, $0) }
+            joined.forEach { shared.changes.enqueueJoin(timer, $0) }
             return (true, isOwner ? .queued : joined.isNone ? .none : .queued)
         }
         if !isAdded { return false }
@@ -71,7 +71,7 @@ extension RunLoop {
     /// it, or another thread has moved it meanwhile.
     func expelAtOnce(_ timer: Timer, _ place: TimerPlace) -> Bool {
         guard !belongsToParentProcess, place.modeIndex < modeTable.count else { return false }
-        return modeTable.lend(place.modeIndex) { expelAtOnce(timer, place, $0) }
+        return modeTable.withMode(place.modeIndex) { expelAtOnce(timer, place, $0) }
     }
 
     @inline(__always)
@@ -110,9 +110,9 @@ extension RunLoop {
             guard isHereLocked(timer) else { return (false, false) }
             let lost = taking(&shared)
             for membership in lost {
-                shared.modes.lend(membership.modeIndex) {
+                shared.modes.withMode(membership.modeIndex) {
                     $0.changePopulationLocked(by: -1)
-                    if shared.changes.noteLeft(timer, membership) { $0.timerSlots.giveBack(membership.slot) }
+                    if shared.changes.enqueueLeave(timer, membership) { $0.timerSlots.giveBack(membership.slot) }
                 }
             }
             if !timer.memberships.isEmpty || timer.memberships.isCommon {
@@ -124,11 +124,11 @@ extension RunLoop {
             // The owner's queues do not have it, so its use ends here. Else the queue of changes would hold what other threads add and
             // take away while the owner is busy.
             if !timer.memberships.isKnownToOwner { return (true, true) }
-            shared.changes.noteDied(timer)
+            shared.changes.enqueueEnd(timer)
             return (true, false)
         }
         guard hasLeft else { return }
-        removals.note()
+        removals.increment()
         if isCurrent {
             if endsUnseen { endUse(of: timer) }
             applyChanges()
@@ -151,7 +151,7 @@ extension RunLoop {
         let unplaced = TimerPlace(unplacedIn: id).word
         let (isClaimed, _) = timer.place.compareExchange(expected: 0, desired: unplaced, ordering: .sequentiallyConsistent)
         guard isClaimed else { return false }
-        // After the claim: whoever invalidates the timer from here on finds it in this loop.
+        // After the claim: a thread that invalidates the timer from here on finds it in this loop.
         guard timer.rundown.enter() else {
             timer.place.store(0, ordering: .sequentiallyConsistent)
             return false
@@ -193,7 +193,7 @@ extension RunLoop {
         let isFiring = timer.flags.load(ordering: .sequentiallyConsistent) & Timer.Flag.firing != 0
         let date = isFiring ? .max : timer.date.load(ordering: .sequentiallyConsistent)
         let tolerance = timer.toleranceNanoseconds.load(ordering: .relaxed)
-        modeTable.lend(membership.modeIndex) {
+        modeTable.withMode(membership.modeIndex) {
             $0.timers.file(membership.slot, date: date, tolerance: tolerance, owner: Unmanaged.passUnretained(timer).toOpaque())
         }
     }
@@ -217,7 +217,7 @@ extension RunLoop {
     func reschedule(_ place: TimerPlace, _ date: Int64) -> Bool {
         // A mode that the owner has not seen yet has a queued change that files the timer.
         guard place.modeIndex < modeTable.count else { return false }
-        return modeTable.lend(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
+        return modeTable.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
@@ -273,7 +273,7 @@ extension LoopShared {
     mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode) -> JoinedModes {
         // The first mode of every loop.
         if name == .default {
-            let joined = modes.lend(0) { Self.put(timer, in: $0) }
+            let joined = modes.withMode(0) { Self.put(timer, in: $0) }
             return joined.map { .one($0) } ?? .none
         }
         if name != .common { return Self.put(timer, in: modes.makeLocked(name)).map { .one($0) } ?? .none }
@@ -291,7 +291,7 @@ extension LoopShared {
         return membership
     }
 
-    /// Takes a timer off the list, and hands over the list's hold on it: it must not end under the lock.
+    /// Takes a timer off the list, and returns the list's reference: it must not be released under the lock.
     mutating func forget(_ timer: RunLoop.Timer) -> Unmanaged<RunLoop.Timer> {
         let index = timer.memberships.index
         return timers.remove(timer, at: Int(index)) { $0.memberships.index = index }

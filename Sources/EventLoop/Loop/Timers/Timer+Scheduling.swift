@@ -63,9 +63,9 @@ extension RunLoop.Timer {
 
     /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired.
     ///
-    /// Setting it moves the timer and starts a repeating timer's grid anew. A date in the past reads back as it was set, means the next
-    /// pass, and starts the grid at the present. Set in the timer's own handler the date stands, except that a timer which fires once is
-    /// over with its callout. Reaches a sleeping loop at once. O(1) on the owning thread for a later date, O(log n) for an earlier one.
+    /// Setting it moves the timer and restarts a repeating timer's grid. A date in the past reads back as it was set, means the next
+    /// pass, and starts the grid at the present. A date that is set in the timer's own handler is kept, but a timer that fires once ends with
+    /// its callout. Reaches a sleeping loop at once. O(1) on the owning thread for a later date, O(log n) for an earlier one.
     /// Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
     public var nextFire: RunLoop.Instant {
         get { isValid ? RunLoop.Instant(nanoseconds: dateAsSet(date.load(ordering: .acquiring))) : .distantFuture }
@@ -74,14 +74,14 @@ extension RunLoop.Timer {
             let place = TimerPlace(word: place.load(ordering: .acquiring))
             let newDate = repeats ? dateToFile(newValue.nanoseconds, present: present(in: place.loopID)) : newValue.nanoseconds
             guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else { return setDate(newDate) }
-            // Nobody but this thread files the timer, and its own callout is the only one that wants to know. If another thread is just moving
-            // it to another loop, that one is told when this loop lets go of it (`apply(.timerDied)`).
+            // Only this thread files the timer, and only its own callout reads the version. If another thread is just moving it to another
+            // loop, that loop gets a change when this one releases the timer (`apply(.timerDied)`).
             date.store(newDate, ordering: .releasing)
             if isFiring {
                 // Filed when the callout has returned: a run that is nested in it does not wake for this timer.
                 dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
             } else if !LoopLifetime.withCurrent({ $0.reschedule(place, newDate) }) {
-                // Another thread has added it, and may take it away again without a change that this loop would hear of.
+                // Another thread has added it, and may remove it again without a change that this loop would see.
                 setDate(newDate)
             }
         }
@@ -100,7 +100,7 @@ extension RunLoop.Timer {
         // After the store: a loop that takes the timer in meanwhile reads the date after it has put its name here.
         let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
         if loopID == 0 { return }
-        if loopID != LoopID.current { return tellLoop(loopID) }
+        if loopID != LoopID.current { return submitRedate(loopID) }
         if !isFiring { LoopLifetime.unsafeCurrent.reschedule(self) }
     }
 
@@ -114,11 +114,11 @@ extension RunLoop.Timer {
             toleranceNanoseconds.store(honoured, ordering: .sequentiallyConsistent)
             let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
             if loopID == 0 { return }
-            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.fileAgain(self) } else { tellLoop(loopID) }
+            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.fileAgain(self) } else { submitRedate(loopID) }
         }
     }
 
-    func tellLoop(_ loopID: UInt64) {
+    func submitRedate(_ loopID: UInt64) {
         LoopRegistry.loop(loopID)?.submitRedate(of: self)
     }
 

@@ -33,7 +33,7 @@ extension RunLoop {
     func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
         var pause = Self.shortestPause
         while true {  // ends: with an event, a wake-up, the limit, or with a base
-            // The bases of other modes never read the channel. Whoever writes after this finds the loop asleep.
+            // The bases of other modes never read the channel. A thread that writes after this finds the loop asleep.
             waker.channel.drain()
             let entries = entriesToPoll(mode)
             waker.beginSleep()
@@ -47,7 +47,7 @@ extension RunLoop {
             let ready = waitWithoutPoller(entries, mode, until: limit, atMost: pause)
             counters.endWaiting()
             let wasWoken = waker.endSleep()
-            if wasWoken { noteWakeUp(mode) }
+            if wasWoken { didWakeUp(mode) }
             if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
             if preparePoller(mode, mayStayWithout: false), let poller = mode.poller { return sleep(frame, mode, poller) }
             pause = min(2 * pause, Self.longestPause)

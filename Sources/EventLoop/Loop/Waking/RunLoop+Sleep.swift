@@ -9,7 +9,7 @@ extension RunLoop {
         static let mainQueue = Ready(Poller.WaitResult.mainQueue)
         /// A C library's callback ran inside the wait.
         static let foreign = Ready(Poller.WaitResult.foreign)
-        /// Sources were collected, or there are some to be failed by whoever serves them.
+        /// Sources were collected, or the serving step must fail some.
         static let descriptors = Ready(Poller.WaitResult.stale)
         /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending.deferredEvents` does.
         static let messages = Ready(rawValue: 1 << 3)
@@ -20,12 +20,12 @@ extension RunLoop {
         init(_ outcome: Poller.WaitResult) { rawValue = outcome.rawValue }
     }
 
-    /// Whether somebody is told of steps 6 and 8. If nobody is, asking first and waiting then cannot be told from one wait.
+    /// Whether a mode has observers of steps 6 and 8. Without one, asking first and then waiting looks the same as one wait.
     func observesSleep(_ mode: ModeState) -> Bool {
         mode.observed.intersects([.beforeWaiting, .afterWaiting])
     }
 
-    /// Asks the kernel without waiting. Nobody but C libraries on the mode's base is called.
+    /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
     func findReady(_ mode: ModeState) -> Ready {
         // A handler may have forked, and returned in the child.
         preconditionNotForked()
@@ -65,13 +65,13 @@ extension RunLoop {
             let outcome = wait(poller, until: limit)
             let wasWoken = waker.endSleep()
             let ready = ready(after: outcome, poller)
-            if wasWoken { noteWakeUp(mode) }
+            if wasWoken { didWakeUp(mode) }
             if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
         }
     }
 
     @inline(never)
-    func noteWakeUp(_ mode: ModeState) {
+    func didWakeUp(_ mode: ModeState) {
         counters.wakeUps.increment()
         // A timer that another thread has added may be due at step 9.
         carryOutPendingChanges(mode)

@@ -5,7 +5,7 @@ import Synchronization
 extension RunLoop {
     // MARK: Any thread
 
-    /// Makes a sleeping loop go round once more; a loop that works is not interrupted. Any number before the wake is taken are one.
+    /// Has a sleeping loop make another pass; a loop that works is not interrupted. Calls before the loop takes the wake-up coalesce.
     ///
     /// Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. One system call when the loop sleeps, none
     /// when it works. In a forked child it does nothing. See `CFRunLoopWakeUp`.
@@ -67,7 +67,7 @@ extension RunLoop {
     private func lookIntoQueues(_ mode: ModeState, _ counts: (own: UInt64, common: UInt64)) -> Attention {
         var work: Attention = []
         let isEmpty = shared.withLock { shared in
-            // Under the lock: who makes the mode a common one counts first.
+            // Under the lock: a thread that makes the mode a common one counts first.
             let isCommon = mode.isCommon.load(ordering: .relaxed)
             if !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block)) { work.insert(.blocks) }
             if !mode.isEmptyLocked(.perform) || (isCommon && !common.isEmptyLocked(.perform)) { work.insert(.performs) }

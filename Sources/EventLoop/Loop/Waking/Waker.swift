@@ -8,8 +8,8 @@ import Synchronization
 /// Two words carry the protocol, and nobody takes a lock for either:
 /// - `attention` says what the owner has to look at. Others set bits after the fact that the bits stand for; the owner takes all bits before
 ///   it looks.
-/// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. Whoever turns *asleep* into *woken* writes
-///   to the channel, so a sleep costs at most one write, and a working loop is never written to.
+/// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. The thread that turns *asleep* into *woken*
+///   writes to the channel, so a sleep costs at most one write, and a working loop is never written to.
 ///
 /// The owner stores *asleep* before it takes the bits; others set their bits before they read the state. Both are sequentially consistent,
 /// so either the owner finds the bits and does not sleep, or the other thread finds it asleep and writes.
