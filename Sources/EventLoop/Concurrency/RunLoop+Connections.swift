@@ -1,4 +1,4 @@
-// Connections, accepted and made, for a task.
+// Accepts and makes connections for tasks.
 
 import Synchronization
 
@@ -11,15 +11,15 @@ import Darwin
 #endif
 
 extension RunLoop {
-    /// Listens, and tells a task of each connection.
+    /// Listens, and passes each connection to a task.
     ///
-    /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default all common modes): see there for the
-    /// addresses, the parameters and what is thrown. A connection is accepted when the task has come to wait for one and at no other time,
-    /// so those that a slow task cannot take wait in the kernel's queue (`backlog`), and the clients behind them are turned away. One that
-    /// was accepted and never reached the task is closed.
+    /// The socket listens from the call on, with a `SocketSource` in `mode` of this loop (by default, all common modes). `SocketSource`
+    /// documents the addresses, the parameters and the errors. The source accepts a connection only while the task waits for one. So if the
+    /// task is slow, connections wait in the kernel's queue (`backlog`), and when that is full, clients are refused. A connection that was
+    /// accepted and did not reach the task is closed.
     ///
-    /// The listener goes when the task that iterates is cancelled, or the last copy of the sequence and of its iterator is let go of. One
-    /// task iterates at a time. Iterating throws `SourceError` when the listener breaks, and `RunLoopEnded` when the loop's thread exits.
+    /// The listener is closed when the iterating task is cancelled, or when the last copy of the sequence and its iterator is released. One
+    /// task at a time may iterate. Iterating throws `SourceError` if the listener fails, and `RunLoopEnded` when the loop's thread exits.
     ///
     /// ```
     /// let connections = try loop.connections(listeningOn: .ipv4(host: "127.0.0.1", port: 8080))
@@ -42,20 +42,20 @@ extension RunLoop {
             }
         }
         source.isAccepting = false
-        // The loop alone holds the source, so that it goes with the loop.
+        // Only the loop retains the source, so that the source ends with the loop.
         source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
         channel.connect(demand: { [weak source] in source?.isAccepting = true }, removal: { [weak source] in source?.invalidate() })
-        // An ended loop refuses it; then the first `next` throws.
+        // An ended loop refuses the source. Then the first `next` throws.
         if !add(source, forMode: mode) { source.invalidate() }
         return Connections(localAddress: source.localAddress ?? address, reader: ChannelReader(channel))
     }
 
-    /// Connects to a socket, and returns its descriptor, non-blocking and close-on-exec and the caller's to close.
+    /// Connects to a socket, and returns the descriptor, which is non-blocking and close-on-exec. The caller must close it.
     ///
-    /// As `SocketSource(connectingTo:)` in `mode` of this loop (by default all common modes). Throws `SourceError`: `.badAddress`, or
-    /// `.system` with the operation `connect`, ETIMEDOUT when the `timeout`, in this loop's time, was over; `CancellationError` when the
-    /// task is cancelled, and `RunLoopEnded` when the loop's thread exits. A connection that comes to stand while the task is being
-    /// cancelled is closed.
+    /// Uses a `SocketSource(connectingTo:)` in `mode` of this loop (by default, all common modes). Throws `SourceError`: `.badAddress`, or
+    /// `.system` with the operation `connect`, with ETIMEDOUT if the `timeout`, in this loop's time, has passed. Throws `CancellationError`
+    /// if the task is cancelled, and `RunLoopEnded` when the loop's thread exits. If the connection is established while the task is being
+    /// cancelled, it is closed.
     ///
     /// Any task may call this.
     public func connection(
@@ -67,7 +67,7 @@ extension RunLoop {
         return try await channel.only(isolation: isolation).take()
     }
 
-    /// Apart, so that the loop alone holds the source while the task waits, and it goes with the loop.
+    /// A function of its own, so that only the loop retains the source while the task waits, and the source ends with the loop.
     private func report(
         connectionTo address: SocketAddress, _ timeout: Duration?, to channel: SingleElementChannel<OwnedDescriptor>, _ mode: Mode,
         _ file: StaticString, _ line: UInt
@@ -83,9 +83,9 @@ extension RunLoop {
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }
 
-    /// What `connections(listeningOn:)` makes.
+    /// The result of `connections(listeningOn:)`.
     public struct Connections: AsyncSequence, Sendable {
-        /// A connection that was accepted. The descriptor is non-blocking and close-on-exec, and yours to close.
+        /// An accepted connection. The descriptor is non-blocking and close-on-exec. The caller must close it.
         public struct Connection: Sendable, Hashable {
             public let descriptor: Int32
             public let peer: SocketAddress
@@ -99,7 +99,7 @@ extension RunLoop {
             let peer: SocketAddress
         }
 
-        /// The address it listens on, with the port that the kernel chose.
+        /// The address that the socket listens on, with the port that the kernel chose.
         public let localAddress: SocketAddress
         let reader: ChannelReader<Arrival>
 
@@ -108,7 +108,7 @@ extension RunLoop {
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Arrival>
 
-            /// The next connection; nil when the task is cancelled.
+            /// The next connection; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Connection? {
                 guard let arrival = try await reader.channel.next(isolation: actor) else { return nil }
                 return Connection(descriptor: arrival.descriptor.take(), peer: arrival.peer)
@@ -117,7 +117,7 @@ extension RunLoop {
     }
 }
 
-/// A descriptor that is closed unless somebody takes it. Thread-safe.
+/// A descriptor that is closed on release unless it was taken. Thread-safe.
 final class OwnedDescriptor: Sendable {
     private let descriptor: Atomic<Int32>
 
@@ -128,6 +128,6 @@ final class OwnedDescriptor: Sendable {
         if descriptor >= 0 { close(descriptor) }
     }
 
-    /// From now on the caller's. Once.
+    /// Passes the descriptor to the caller, which must close it. Once only.
     func take() -> Int32 { descriptor.exchange(-1, ordering: .acquiringAndReleasing) }
 }

@@ -1,12 +1,12 @@
-// The end of a child process, for a task.
+// Waits for the exit of a child process, for tasks.
 
 extension RunLoop {
-    /// Waits for a child of this process to end, and returns how it did.
+    /// Waits for a child of this process to exit, and returns how it exited.
     ///
-    /// As `ProcessSource` in `mode` of this loop (by default all common modes): the child may have ended already, is buried, and no other
-    /// is touched. Throws `SourceError.badProcess` for what is no child or was waited for by somebody else, `CancellationError` when the
-    /// task is cancelled, and `RunLoopEnded` when the loop's thread exits; the child is left alone in the last two cases, unless it had
-    /// just ended.
+    /// Uses a `ProcessSource` in `mode` of this loop (by default, all common modes), which reaps the child and no other. The child may have
+    /// exited already. Throws `SourceError.badProcess` if the process is not a child or other code reaps it, `CancellationError` if the
+    /// task is cancelled, and `RunLoopEnded` when the loop's thread exits. In the last two cases the child is not reaped, unless it has
+    /// just exited.
     ///
     /// ```
     /// let status = try await loop.exitStatus(of: child)
@@ -21,7 +21,7 @@ extension RunLoop {
         return try await channel.only(isolation: isolation)
     }
 
-    /// Apart, so that the loop alone holds the source while the task waits, and it goes with the loop.
+    /// A function of its own, so that only the loop retains the source while the task waits, and the source ends with the loop.
     private func report(
         endOf pid: Int32, to channel: SingleElementChannel<ExitStatus>, _ mode: Mode, _ file: StaticString, _ line: UInt
     ) throws {
@@ -35,7 +35,7 @@ extension RunLoop {
 }
 
 extension SingleElementChannel {
-    /// The only element. A channel that ends without one has been cancelled.
+    /// The only element. If the channel ends without one, the task was cancelled.
     func only(isolation: isolated (any Actor)?) async throws -> Element {
         guard let element = try await next(isolation: isolation) else { throw CancellationError() }
         return element

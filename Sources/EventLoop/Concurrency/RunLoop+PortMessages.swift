@@ -1,19 +1,19 @@
-// The messages of a port, for a task.
+// Passes the messages of a port to tasks.
 
 import Synchronization
 
 extension RunLoop {
-    /// The messages that are sent to `port`, one each time a task asks, in order. The port is one without a handler (a precondition
-    /// failure).
+    /// The messages that are sent to `port`, in order, one each time a task asks. The port must not have a handler; otherwise this is a
+    /// precondition failure.
     ///
-    /// Each iterator has a source of its own in `mode` of this loop (by default all common modes), made with the iterator, which takes a
-    /// message from the port while its task waits for one and at no other time. So a slow task has its messages in the port's queue, and
-    /// its senders wait for room or are refused, as with a slow handler. While the loop does not run in the mode nothing is taken. Several
-    /// iterators of one port, on one loop or several, share its messages: each goes to one of them.
+    /// Each iterator has its own source in `mode` of this loop (by default, all common modes), made with the iterator. The source takes a
+    /// message from the port only while the task waits for one. So if the task is slow, messages stay in the port's queue, and senders wait
+    /// for room or are refused, as with a slow handler. While the loop does not run in the mode, no messages are taken. Several iterators
+    /// of one port, on one loop or several, share its messages: each message goes to one of them.
     ///
-    /// The source goes when the iteration ends, its task is cancelled, or the iterator is let go of. The port stays: its messages wait for
-    /// the next iteration, and one that was on its way to a task that was cancelled comes first. The sequence ends when the port is
-    /// invalid, and when the loop has ended.
+    /// The source is removed when the iteration ends, its task is cancelled, or the iterator is released. The port stays valid: its
+    /// messages wait for the next iteration, and a message that was on its way to a cancelled task comes first. The sequence ends when the
+    /// port becomes invalid, and when the loop ends.
     ///
     /// ```
     /// for await message in loop.messages(of: port) { try message.replyPort?.send(answer(to: message)) }
@@ -23,11 +23,12 @@ extension RunLoop {
     public func messages(
         of port: Port, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
     ) -> PortMessages {
-        precondition(!port.hasHandler, "a port's messages go to its handler; make a port without one to read them in a task")
+        precondition(
+            !port.hasHandler, "this port passes its messages to its handler; to read messages in a task, make a port without a handler")
         return PortMessages(loop: self, port: port, mode: mode, site: CreationSite(file, line))
     }
 
-    /// What `messages(of:)` makes.
+    /// The result of `messages(of:)`.
     public struct PortMessages: AsyncSequence, Sendable {
         public typealias Element = PortMessage
         public typealias Failure = Never
@@ -42,10 +43,10 @@ extension RunLoop {
             let channel = SingleElementChannel<PortMessage>()
             let reader = PortReader(port, channel, site)
             reader.onInvalidation { channel.end() }
-            // The loop alone holds the source, so that it goes with the loop.
+            // Only the loop retains the source, so that the source ends with the loop.
             channel.connect(demand: { [weak reader] in reader?.ask() }, removal: { [weak reader] in reader?.invalidate() })
             port.add(reader)
-            // An ended loop refuses it.
+            // An ended loop refuses the source.
             if !loop.add(reader, forMode: mode) { reader.invalidate() }
             return AsyncIterator(reader: ChannelReader(channel))
         }
@@ -53,9 +54,9 @@ extension RunLoop {
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<PortMessage>
 
-            /// The next message; nil when the task is cancelled, the port is invalid or the loop has ended.
+            /// The next message; nil if the task is cancelled, the port is invalid, or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> PortMessage? {
-                // Nobody ends this channel with a failure.
+                // This channel never ends with a failure.
                 try? await reader.channel.next(isolation: actor)
             }
         }
@@ -75,10 +76,10 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         super.init(kind: .messages, label: "messages for a task", site: site)
     }
 
-    /// The task has come to wait.
+    /// The task has started to wait.
     func ask() {
         isAsked.store(true, ordering: .sequentiallyConsistent)
-        // A sender that came before may have found nobody waiting; one that comes now tells.
+        // A sender that came earlier may have found no waiting reader. One that comes now notifies the loop.
         if hasMessage { enqueueMessagesEverywhere() }
     }
 
@@ -87,21 +88,21 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
     override var lastMessage: UInt64 { port.queue.lastNumber }
 
     override func serveMessage(upTo last: UInt64, onlyOne: Bool) -> Bool {
-        // A task that asks again at once does not keep the pass from ending.
+        // Messages after `last` wait for the next pass, so that a task that asks again at once does not keep this pass from ending.
         guard port.queue.holds(upTo: last), isAsked.exchange(false, ordering: .sequentiallyConsistent) else { return false }
         guard let message = port.queue.takeFirst() else {
-            // Another iterator was faster.
+            // Another iterator has taken it.
             isAsked.store(true, ordering: .sequentiallyConsistent)
             return false
         }
-        // Counted before: the task may ask for the next one at once.
-        let mustTell = port.queue.countDelivery()
-        if !channel.hand(message) {
+        // Counted before the delivery, because the task may ask for the next message at once.
+        let mustNotify = port.queue.countDelivery()
+        if !channel.deliver(message) {
             port.queue.putBackDelivered(message)
             port.notifyLoopsOfMessages()
             return false
         }
-        if mustTell { port.notifyLoopsOfMessages() }
+        if mustNotify { port.notifyLoopsOfMessages() }
         return true
     }
 
@@ -109,13 +110,13 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
 }
 
 extension RunLoop.Port {
-    /// Has a reader told of messages, and ended with the port.
+    /// Adds a reader. The port notifies it of messages, and invalidates it when the port becomes invalid.
     fileprivate func add(_ reader: RunLoop.Source) {
         readers.withLock { readers in
             readers.removeAll { $0.source == nil }
             readers.append(WeakSource(source: reader))
         }
-        // Invalidated meanwhile, or before: whoever did it may not have seen the reader.
+        // If the port is already invalid, its invalidation may have missed the reader.
         if !isValid { reader.invalidate() }
     }
 }

@@ -1,18 +1,18 @@
-// The readiness of a descriptor, for a task.
+// Reports the readiness of a descriptor to tasks.
 
 import Synchronization
 
 extension RunLoop {
-    /// Tells a task each time it asks when `descriptor` is ready for one of `events`, and for which.
+    /// Each time the task asks, waits until `descriptor` is ready for one of `events`, and reports for which.
     ///
-    /// Each iterator has a one-shot source of its own in `mode` of this loop (by default all common modes), made with the iterator, armed
-    /// while its task waits for the next element and at no other time, so that nothing is queued for a slow task. It goes when the
-    /// iteration ends, its task is cancelled, or the iterator is let go of. Read until there is nothing more before asking again, or be
-    /// told again.
+    /// Each iterator has its own one-shot source in `mode` of this loop (by default, all common modes), made with the iterator. The source
+    /// is armed only while the task waits for the next element, so that nothing is queued for a slow task. It is removed when the iteration
+    /// ends, its task is cancelled, or the iterator is released. If the task asks again before it has read everything, it gets another
+    /// element.
     ///
-    /// Iterating throws `SourceError` when the descriptor cannot be watched, or its number was taken by another file, and `RunLoopEnded`
-    /// when the loop's thread exits. The descriptor stays the caller's: `perform { close(descriptor) }` on the loop, after the iteration,
-    /// closes it when the kernel has let go of it.
+    /// Iterating throws `SourceError` if the descriptor cannot be watched, or if another file has taken its number, and `RunLoopEnded` when
+    /// the loop's thread exits. The caller must close the descriptor. After the iteration, `perform { close(descriptor) }` on the loop
+    /// closes it when the kernel has stopped watching it.
     ///
     /// ```
     /// for try await _ in loop.readiness(of: socket) { while let bytes = try socket.readAvailable() { … } }
@@ -26,7 +26,7 @@ extension RunLoop {
         DescriptorReadiness(loop: self, descriptor: descriptor, events: events, mode: mode, file: file, line: line)
     }
 
-    /// What `readiness(of:)` makes.
+    /// The result of `readiness(of:)`.
     public struct DescriptorReadiness: AsyncSequence, Sendable {
         public typealias Element = DescriptorSource.Events
         public typealias Failure = any Error
@@ -38,7 +38,7 @@ extension RunLoop {
         let file: StaticString
         let line: UInt
 
-        /// Makes the source; what stands in its way is thrown by the first `next()`.
+        /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<DescriptorSource.Events>()
             do { try connect(channel) } catch { channel.end(throwing: error) }
@@ -52,7 +52,7 @@ extension RunLoop {
                 channel.post(ready) { waiting, new in waiting.formUnion(new) }
             }
             source.isArmed.store(false, ordering: .releasing)
-            // The loop alone holds the source, so that it goes with the loop.
+            // Only the loop retains the source, so that the source ends with the loop.
             source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
             channel.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
@@ -61,7 +61,7 @@ extension RunLoop {
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<DescriptorSource.Events>
 
-            /// What the descriptor has become ready for; nil when the task is cancelled.
+            /// The events that the descriptor is ready for; nil if the task is cancelled.
             public mutating func next(
                 isolation actor: isolated (any Actor)? = #isolation
             ) async throws -> DescriptorSource.Events? {

@@ -1,14 +1,13 @@
-// Process signals, for a task.
+// Reports process signals to tasks.
 
 extension RunLoop {
-    /// Tells a task how many times `signal` has arrived since it last asked.
+    /// Each time the task asks, reports how many times `signal` has arrived since the last time.
     ///
-    /// Each iterator has a `SignalSource` of its own in `mode` of this loop (by default all common modes), made with the iterator, and
-    /// counts from then on. A task that is slower than the signals gets one element with their number: nothing is queued. The source goes
-    /// when the iteration ends, its task is cancelled, or the iterator is let go of; with the last source of a signal the handler that was
-    /// there before it is back.
+    /// Each iterator has its own `SignalSource` in `mode` of this loop (by default, all common modes), made with the iterator, and counts
+    /// from then on. Signals coalesce: a slow task gets one element with their number. The source is removed when the iteration ends, its
+    /// task is cancelled, or the iterator is released. The end of a signal's last source restores the earlier handler.
     ///
-    /// Iterating throws `SourceError.badSignal` for what cannot be handled, and `RunLoopEnded` when the loop's thread exits.
+    /// Iterating throws `SourceError.badSignal` if the signal cannot be handled, and `RunLoopEnded` when the loop's thread exits.
     ///
     /// ```
     /// for try await _ in loop.signals(SIGHUP) { try await server.readConfiguration() }
@@ -21,9 +20,9 @@ extension RunLoop {
         Signals(loop: self, signal: signal, mode: mode, file: file, line: line)
     }
 
-    /// What `signals(_:)` makes: a sequence that any number of tasks may iterate, each with a source of its own.
+    /// The result of `signals(_:)`. Any number of tasks may iterate it, each with its own source.
     public struct Signals: AsyncSequence, Sendable {
-        /// How many have arrived: 1 or more.
+        /// How many signals have arrived, at least 1.
         public typealias Element = Int
         public typealias Failure = any Error
 
@@ -33,7 +32,7 @@ extension RunLoop {
         let file: StaticString
         let line: UInt
 
-        /// Makes the source; what stands in its way is thrown by the first `next()`.
+        /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<Int>()
             do { try connect(channel) } catch { channel.end(throwing: error) }
@@ -44,7 +43,7 @@ extension RunLoop {
             let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
                 channel.post(count) { waiting, new in waiting += new }
             }
-            // The loop alone holds the source, so that it goes with the loop.
+            // Only the loop retains the source, so that the source ends with the loop.
             source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
             channel.connect { [weak source] in source?.invalidate() }
             if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
@@ -53,7 +52,7 @@ extension RunLoop {
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Int>
 
-            /// How many signals have arrived since the last call; nil when the task is cancelled.
+            /// How many signals have arrived since the last call; nil if the task is cancelled.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async throws -> Int? {
                 try await reader.channel.next(isolation: actor)
             }

@@ -1,31 +1,30 @@
-// The fires of a repeating timer, for a task.
+// Reports the fires of a repeating timer to tasks.
 
 extension RunLoop {
-    /// A tick every `interval` of this loop's time, on a grid that begins when the iteration does; an interval below 0.1 ms counts as 0.1
-    /// ms.
+    /// A tick every `interval` of this loop's time, on a grid that starts with the iteration. An interval below 0.1 ms counts as 0.1 ms.
     ///
-    /// Each iterator has a timer of its own in `mode` of this loop (by default all common modes), made with the iterator and gone when the
-    /// iteration ends, its task is cancelled, or the iterator is let go of. A task that is slower than the ticks gets one that stands for
-    /// several: nothing is queued. While the loop does not run in the mode there are no ticks. When the loop has ended the sequence ends.
+    /// Each iterator has its own timer in `mode` of this loop (by default, all common modes), made with the iterator. The timer is removed
+    /// when the iteration ends, its task is cancelled, or the iterator is released. Ticks coalesce: a slow task gets one tick that stands
+    /// for several. While the loop does not run in the mode, there are no ticks. The sequence ends when the loop ends.
     ///
     /// ```
     /// for await tick in loop.ticks(every: .seconds(1)) { print(tick.date, tick.count) }
     /// ```
     ///
-    /// Thread-safe. `tolerance` is how late a tick may be, as a timer's: at most half the interval.
+    /// Thread-safe. `tolerance` is how late a tick may be, at most half the interval, as for a timer.
     public func ticks(
         every interval: Duration, tolerance: Duration = .zero, mode: Mode = .common, file: StaticString = #fileID, line: UInt = #line
     ) -> Ticks {
         Ticks(loop: self, interval: interval, tolerance: tolerance, mode: mode, site: CreationSite(file, line))
     }
 
-    /// What `ticks(every:)` makes: a sequence that any number of tasks may iterate, each with a timer of its own.
+    /// The result of `ticks(every:)`. Any number of tasks may iterate it, each with its own timer.
     public struct Ticks: AsyncSequence, Sendable {
         /// One fire of the timer, or several that a slow task has missed.
         public struct Tick: Sendable, Hashable {
-            /// The latest slot of the grid that was fired, in the loop's time.
+            /// The date of the grid that fired last, in the loop's time.
             public var date: Instant
-            /// How many fires it stands for; slots that the loop itself was too busy for are not among them, as with any timer.
+            /// How many fires it stands for. Dates that the loop itself has skipped, because it was busy, do not count, as with any timer.
             public var count: Int
 
             public init(date: Instant, count: Int) { (self.date, self.count) = (date, count) }
@@ -55,7 +54,7 @@ extension RunLoop {
                 }
             }
             channel.connect { timer.invalidate() }
-            // An ended loop refuses it; its handler goes, and with it the sequence ends.
+            // An ended loop refuses the timer. Its handler is released, which ends the sequence.
             if !loop.add(timer, forMode: mode) { timer.invalidate() }
             return AsyncIterator(reader: ChannelReader(channel))
         }
@@ -63,9 +62,9 @@ extension RunLoop {
         public struct AsyncIterator: AsyncIteratorProtocol {
             let reader: ChannelReader<Tick>
 
-            /// The next tick; nil when the task is cancelled or the loop has ended.
+            /// The next tick; nil if the task is cancelled or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> Tick? {
-                // Nobody ends this channel with a failure.
+                // This channel never ends with a failure.
                 try? await reader.channel.next(isolation: actor)
             }
         }

@@ -1,18 +1,18 @@
-// A limit to how long a task waits, kept by a timer of a loop.
+// A time limit for a task's operation, kept by a timer of a loop.
 
-/// The time given to a task's operation passed before it returned; the operation was cancelled.
+/// The operation did not return before its time limit, and was cancelled.
 public struct TaskTimedOut: Error, Sendable { public init() {} }
 
 extension RunLoop {
-    /// Runs `body`, and cancels it when `duration` has passed in this loop's time.
+    /// Runs `body`, and cancels it after `duration` of this loop's time.
     ///
-    /// Returns when `body` has returned, never before: it is a child task, which sees its cancellation as any task does and should end soon
-    /// then. A value that it returns in spite of the cancellation is returned; an error that it throws after the time has passed comes out
-    /// as `TaskTimedOut`. `RunLoopEnded` comes out in its place when the loop has ended, so that no limit can be kept: `body` is cancelled
-    /// then as well. Cancelling the calling task cancels `body`.
+    /// Never returns before `body` returns. `body` runs in a child task, which should end soon after it is cancelled. If `body` returns a
+    /// value despite the cancellation, this returns the value. If it throws an error after the limit has passed, this throws `TaskTimedOut`
+    /// instead. If the loop ends, it cannot keep the limit: `body` is cancelled, and this throws `RunLoopEnded` instead. Cancelling the
+    /// calling task cancels `body`.
     ///
-    /// The limit is a one-shot timer in the loop's common modes, gone as soon as `body` has returned. While the loop runs in none of them
-    /// the limit does not pass. `body` keeps the isolation it was written in; it need not be on the loop. Any task may call this.
+    /// The limit is a one-shot timer in the loop's common modes, which is removed as soon as `body` returns. While the loop runs in none of
+    /// the common modes, the limit does not pass. `body` keeps its own isolation, and need not run on the loop. Any task may call this.
     ///
     /// ```
     /// let answer = try await loop.withTimeout(.seconds(2)) { try await server.ask(question) }
@@ -22,7 +22,7 @@ extension RunLoop {
     ) async throws -> sending R { /* DOES CALLOUT */
         let (deadline, clock) = (timeForOthers().advanced(by: duration), clock)
         return try await withoutActuallyEscaping(body) { body in
-            _ = isolation  // named, so that this closure has the caller's isolation too
+            _ = isolation  // used here, so that this closure has the caller's isolation, too
             nonisolated(unsafe) let borrowed = body  // SAFETY: this function waits until the child task that runs it has ended
             let work = BorrowedOperation(borrowed)
             let isOver = await withTaskGroup(of: LimitedTask.self) { group in
@@ -35,7 +35,7 @@ extension RunLoop {
                     return .time
                 }
                 let first = await group.next()!  // there are two
-                // Either the timer goes, or the body hears that it should end.
+                // Cancels the timer or the body, whichever has not ended.
                 group.cancelAll()
                 await group.waitForAll()
                 return first
@@ -45,11 +45,11 @@ extension RunLoop {
     }
 }
 
-/// Which of the two tasks was the first to end, and why.
+/// Which of the two tasks ended first, and why.
 private enum LimitedTask: Sendable {
     case body, time, loopEnded
 
-    /// What to throw for an error of the body's.
+    /// The error to throw instead of the body's error.
     var error: (any Error)? {
         switch self {
         case .body: nil
@@ -59,9 +59,9 @@ private enum LimitedTask: Sendable {
     }
 }
 
-/// A closure that a child task runs while its caller waits, and what it returned.
+/// A closure that a child task runs while its caller waits, and its result.
 private final class BorrowedOperation<R>: @unchecked Sendable {
-    // SAFETY: the child task alone touches both until it has ended, and the caller, who waits for that, afterwards.
+    // SAFETY: only the child task accesses both until it ends. The caller waits for that, and accesses them afterwards.
     private let body: () async throws -> sending R
     private var result: Result<R, any Error>?
 
@@ -71,9 +71,9 @@ private final class BorrowedOperation<R>: @unchecked Sendable {
         do { result = .success(try await body()) } catch { result = .failure(error) }
     }
 
-    /// The value, or `other` in place of the error when there is one.
+    /// Returns the value, or throws `other`, if there is one, instead of the body's error.
     func take(orThrow other: (any Error)?) throws -> sending R {
-        nonisolated(unsafe) let taken = result!  // SAFETY: the body has returned, and nobody else can reach its value
+        nonisolated(unsafe) let taken = result!  // SAFETY: the body has returned, and no other code refers to its value
         result = nil
         do { return try taken.get() } catch { throw other ?? error }
     }

@@ -1,18 +1,18 @@
-// How what a loop's sources report reaches a task: the one mechanism behind every sequence that a loop offers.
+// Passes what a source reports to a task. Every sequence that a loop offers uses it.
 //
-// A channel holds one element at most. What is reported while the task is busy is merged into it, so a slow task costs no memory; or
-// nothing is reported then, because the source is armed only when the task has come to wait (`demand`). A sequence chooses one of the two
-// and says which. What must not be lost is handed over to a task that waits, or not at all (`hand`).
+// A channel holds at most one element. Each sequence chooses one of two ways to limit memory, and documents which. Either new elements are
+// merged into the one that waits for the task (`post`). Or the source reports nothing while the task is busy, because it is armed only when
+// the task starts to wait (`demand`). Elements that must not be lost are passed only to a task that waits (`deliver`).
 //
-// Lifecycle: the source's handler holds the channel, the iterator holds its reader. When the last copy of the iterator goes, or its task is
-// cancelled, the channel removes the source; when the source goes first, it ends the channel.
+// Lifecycle: the source's handler retains the channel, and the iterator retains its reader. When the last copy of the iterator is released,
+// or its task is cancelled, the channel removes the source. If the source becomes invalid first, it ends the channel.
 
 import Synchronization
 
-/// One element, or somebody who waits for one, or the end.
+/// Holds an element, or a task that waits for one, or the end.
 final class SingleElementChannel<Element: Sendable>: Sendable {
-    // Checked, though each is resumed once by construction: what an unsafe one reads is compiled into this module, where ThreadSanitizer
-    // sees the reads, and not how the runtime orders them (Swift 6.3).
+    // Checked continuations, although each is resumed once by construction. The code of unsafe ones is compiled into this module, where
+    // ThreadSanitizer sees its reads but not the runtime's synchronization (Swift 6.3).
     private typealias Waiter = CheckedContinuation<Element?, any Error>
 
     private struct State: Sendable {
@@ -21,17 +21,17 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         var isEnded = false
         /// Thrown once, after the last element.
         var failure: (any Error)?
-        /// Takes the source away.
+        /// Removes the source.
         var removal: (@Sendable () -> Void)?
-        /// Has the source report again.
+        /// Asks the source to report again.
         var demand: (@Sendable () -> Void)?
     }
     private let state = ForkAwareMutex(State())
 
     // MARK: The source's side
 
-    /// Says how the source is taken away, and how it is asked for more when it reports only on demand. On a channel that has ended it is
-    /// taken away at once.
+    /// Sets how the channel removes the source and, if the source reports only on demand, how the channel asks it for an element. If the
+    /// channel has ended, removes the source at once.
     func connect(demand: (@Sendable () -> Void)? = nil, removal: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
         let isEnded = state.withLock { state in
             if !state.isEnded { (state.removal, state.demand) = (removal, demand) }
@@ -40,7 +40,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         if isEnded { removal() }
     }
 
-    /// Hands an element over, or merges it into the one that waits to be taken. Thread-safe.
+    /// Passes an element to the waiting task, or stores it, or merges it into the stored one. Thread-safe.
     func post(_ element: Element, merging merge: (inout Element, Element) -> Void) {
         let waiter = state.withLock { state -> Waiter? in
             if state.isEnded { return nil }
@@ -54,8 +54,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         waiter?.resume(returning: element)
     }
 
-    /// Hands an element to the task that waits for it. False when none does (any more): the element is still the caller's. Thread-safe.
-    func hand(_ element: Element) -> Bool {
+    /// Passes an element to the waiting task. Returns false if no task waits; then the caller keeps the element. Thread-safe.
+    func deliver(_ element: Element) -> Bool {
         let waiter = state.withLock { state in
             defer { state.waiter = nil }
             return state.waiter
@@ -64,7 +64,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         return waiter != nil
     }
 
-    /// Nothing more will come: the task gets what is left, then `failure` if there is one, then the end. Thread-safe.
+    /// Ends the channel. The task gets the stored element, then `failure` if there is one, then the end. Thread-safe.
     func end(throwing failure: (any Error)? = nil) {
         let (waiter, released) = state.withLock { state -> (Waiter?, State?) in
             if state.isEnded { return (nil, nil) }
@@ -72,14 +72,14 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
             state = State(element: state.element, isEnded: true, failure: waiter == nil ? failure : nil)
             return (waiter, released)
         }
-        // The closures are let go of outside the lock: they hold the source.
+        // The closures are released outside the lock, because they refer to the source.
         withExtendedLifetime(released) {}
         if let failure { waiter?.resume(throwing: failure) } else { waiter?.resume(returning: nil) }
     }
 
     // MARK: The task's side
 
-    /// The task wants no more: what is left is dropped, and the source goes. Thread-safe.
+    /// Drops the stored element, ends the channel, and removes the source. Thread-safe.
     func cancel() { /* DOES CALLOUT */
         let released = state.withLockUnlessInherited { state in
             defer { state = State(isEnded: true) }
@@ -89,7 +89,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         released?.waiter?.resume(returning: nil)
     }
 
-    /// The next element; nil at the end, and when the task is cancelled, which is the end as well. One task at a time.
+    /// The next element; nil at the end. Cancelling the task ends the channel. One task at a time.
     func next(isolation: isolated (any Actor)?) async throws -> Element? { /* DOES CALLOUT */
         try await withTaskCancellationHandler(
             operation: {
@@ -105,7 +105,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     private func wait(_ waiter: Waiter) { /* DOES CALLOUT */
         let answer = state.withLock { state -> Answer in
-            precondition(state.waiter == nil, "two tasks ask one iterator for its next element; give each task an iterator of its own")
+            precondition(state.waiter == nil, "two tasks use one iterator at the same time; make an iterator for each task")
             if let element = state.element {
                 state.element = nil
                 return .now(element)
@@ -126,7 +126,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     }
 }
 
-/// What an iterator and its copies share: the last one to go cancels.
+/// Shared by the copies of an iterator. The release of the last copy cancels the channel.
 final class ChannelReader<Element: Sendable>: Sendable {
     let channel: SingleElementChannel<Element>
 
@@ -135,7 +135,7 @@ final class ChannelReader<Element: Sendable>: Sendable {
     deinit { channel.cancel() }
 }
 
-/// Tells when the closure that holds it is let go of.
+/// Calls `body` when the closure that captures it is released.
 final class ReleaseNotifier: Sendable {
     private let body: @Sendable () -> Void
 

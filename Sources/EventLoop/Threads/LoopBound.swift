@@ -1,22 +1,23 @@
-// A value that only one loop's thread touches.
+// A value that is bound to the thread of a loop.
 
-/// A value that only one loop's thread touches, carried into handlers; any other thread traps with a clear message.
+/// A value that only one loop's thread may access, for use in handlers. An access from any other thread traps with a message.
 ///
-/// The loop's thread releases the value, whichever thread drops the object. Once the loop has ended, the thread that drops the object does.
+/// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the
+/// object does.
 public final class LoopBound<Value>: @unchecked Sendable {
-    // SAFETY: `box` is opened on the thread of `loop` only, which every accessor checks; `deinit` sends it there.
+    // SAFETY: `box` is accessed only on the thread of `loop`, which every accessor checks. `deinit` sends it to that thread.
     private let box: Box
     private let loop: RunLoop
 
     private final class Box: LoopReleased, @unchecked Sendable {
-        // SAFETY: as `LoopBound.box`. Nil once the value has been released.
+        // SAFETY: as for `LoopBound.box`. Nil after the value was released.
         var value: Value?
         init(_ value: consuming sending Value) { self.value = value }
 
         func release() { value = nil }
     }
 
-    /// Hands `value` over to `loop`'s thread.
+    /// Binds `value` to `loop`'s thread.
     public init(_ value: sending Value, to loop: RunLoop) {
         box = Box(value)
         self.loop = loop
@@ -31,7 +32,8 @@ public final class LoopBound<Value>: @unchecked Sendable {
 
     deinit {
         if loop.belongsToParentProcess || loop.isIsolatingCaller { return }
-        // The loop's thread empties the box. Sending the last reference to the box would not do: this thread holds one until it returns.
+        // The loop's thread empties the box. Sending it the last reference to the box does not suffice, because this thread holds a
+        // reference until it returns.
         _ = loop.releaseOnThread(box)
     }
 
@@ -39,7 +41,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     public var value: Value {
         get {
             preconditionIsolated("value")
-            return box.value!  // it is emptied after the last accessor
+            return box.value!  // the box is emptied after the last access
         }
         set {
             preconditionIsolated("value")
@@ -50,14 +52,14 @@ public final class LoopBound<Value>: @unchecked Sendable {
     /// Changes the value in place. On the loop's thread only.
     public func withValue<R>(_ body: (inout Value) throws -> R) rethrows -> R {
         preconditionIsolated("withValue")
-        return try body(&box.value!)  // it is emptied after the last accessor
+        return try body(&box.value!)  // the box is emptied after the last access
     }
 
     private func preconditionIsolated(_ member: StaticString) {
         loop.preconditionNotForked()
         precondition(
             loop.isIsolatingCaller,
-            "LoopBound.\(member) was used on another thread than the run loop's own, where the value lives; hand the work over with perform"
+            "LoopBound.\(member) was called on another thread than the run loop's; use perform to run the code on the loop's thread"
         )
     }
 }

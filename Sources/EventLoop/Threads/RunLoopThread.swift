@@ -11,20 +11,20 @@ import Musl
 import Darwin
 #endif
 
-/// A thread whose only work is its run loop; it runs in `.default` and lives until `stop()`.
+/// A thread whose only work is its run loop. It runs the loop in `.default` until `stop()`.
 ///
-/// Dropping the object does not end the thread. Thread-safe.
+/// Releasing the object does not end the thread. Thread-safe.
 public final class RunLoopThread: Sendable {
     public let name: String
-    /// The thread's loop, ready from `init` on.
+    /// The thread's loop, which is ready when `init` returns.
     public let runLoop: RunLoop
     private let life: ThreadLife
 
-    /// Starts the thread and returns once its loop is ready.
+    /// Starts the thread, and returns when its loop is ready.
     ///
-    /// `setup` runs on it first; what it throws comes out here, and the thread is gone. `teardown` runs on it last, when its run has ended
-    /// and before its loop does. Throws `SourceError.system` when the system has no thread or no descriptors left. `stackSize` is in bytes;
-    /// nil is the system's default.
+    /// `setup` runs first on the thread. If it throws, the thread ends, and this initializer throws the same error. `teardown` runs last on
+    /// the thread, after its last run and before its loop ends. Throws `SourceError.system` if the system has no threads or no descriptors
+    /// left. `stackSize` is in bytes; nil means the system's default.
     public init(
         name: String, stackSize: Int? = nil,
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
@@ -41,17 +41,18 @@ public final class RunLoopThread: Sendable {
         runLoop = try outcome.get()
     }
 
-    /// Ends the thread after the pass in progress; never lost, however early. What was accepted before is still performed, in one last
-    /// batch before `teardown`; nothing more is accepted. In a child of fork it does nothing. Thread-safe. (`runLoop.stop()` ends a run
-    /// only; the thread runs again.)
+    /// Ends the thread after the pass in progress. It takes effect however early it is called. The thread still performs everything that
+    /// its loop accepted earlier, in one last batch before `teardown`; the loop accepts nothing more. No-op in a child of fork.
+    /// Thread-safe. (`runLoop.stop()` only ends a run; then the thread runs its loop again.)
     public func stop() {
-        // In this order: a thread that finds itself stopping has a loop that takes nothing more.
+        // This order guarantees that the loop of a stopping thread accepts nothing more.
         runLoop.terminate()
         life.isStopping.store(true, ordering: .sequentiallyConsistent)
     }
 
-    /// Blocks until the thread has ended; false when `timeout` passed first (real time). From the thread itself it is a precondition
-    /// failure: it would wait for itself. In a child of fork the thread does not exist, and `join` returns true at once.
+    /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. Calling it on the thread itself is a
+    /// precondition failure, because the thread would wait for itself. In a child of fork the thread does not exist, and `join` returns
+    /// true at once.
     @discardableResult
     public func join(timeout: Duration? = nil) -> Bool {
         if runLoop.belongsToParentProcess { return true }
@@ -60,10 +61,10 @@ public final class RunLoopThread: Sendable {
     }
 }
 
-/// What the thread and its handle share.
+/// State that the thread and its handle share.
 ///
-/// Lifecycle: held by the handle, and by the thread from its start to its end; the thread is detached, and `ended` opens as its last act
-/// that anybody can see.
+/// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. Opening `ended` is its last visible
+/// action.
 private final class ThreadLife: Sendable {
     let name: String
     let started = Latch()
@@ -86,7 +87,7 @@ private final class ThreadLife: Sendable {
         throw RunLoop.SourceError.system(operation: "starting a thread" + stack, errno: code)
     }
 
-    /// The thread's whole life.
+    /// The body of the thread.
     fileprivate func live() { /* DOES CALLOUT */
         cplatform_name_this_thread(name)
         run()

@@ -16,13 +16,13 @@ public final class RunLoopThreadGroup: Sendable {
     private let threads: [RunLoopThread]
     private let turn = Atomic<UInt64>(0)
 
-    /// Starts `count` threads, named `name-0`, `name-1` and so on. When one cannot be started, or its `setup` throws, those that were
-    /// started are ended and the error comes out here. A count below one is a precondition failure.
+    /// Starts `count` threads, named `name-0`, `name-1` and so on. If a thread cannot be started, or its `setup` throws, ends the threads
+    /// that were started and throws the error. A count below one is a precondition failure.
     public init(
         count: Int, name: String = "loop",
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
     ) throws { /* DOES CALLOUT */
-        precondition(count > 0, "a group of run loop threads has at least one; pass a positive count")
+        precondition(count > 0, "a group has at least one thread, and count is \(count); pass a positive count")
         var started: [RunLoopThread] = []
         do {
             for index in 0..<count {
@@ -36,7 +36,7 @@ public final class RunLoopThreadGroup: Sendable {
         threads = started
     }
 
-    /// The loops of the group's threads, in the order of their names.
+    /// The loops of the group's threads, in the order of the threads' numbers.
     public var runLoops: [RunLoop] { threads.map(\.runLoop) }
 
     /// The next loop, round robin.
@@ -45,23 +45,24 @@ public final class RunLoopThreadGroup: Sendable {
         return threads[Int(turn % UInt64(threads.count))].runLoop
     }
 
-    /// Stops and joins every thread; while one is stuck in a handler, says which on standard error every ten seconds. From a member thread
-    /// it is a precondition failure.
+    /// Stops and joins every thread. While a thread is stuck in a handler, reports it on standard error every ten seconds. Calling it on a
+    /// member thread is a precondition failure.
     public func shutdown() {
-        shutdown(tellingEvery: .seconds(10), say)
+        shutdown(reportingEvery: .seconds(10), writeToStandardError)
     }
 
-    /// As `shutdown()`; `tell` gets the message, at each `interval` that a thread is stuck. For tests, which do not wait for ten seconds.
-    package func shutdown(tellingEvery interval: Duration, _ tell: (String) -> Void) { /* DOES CALLOUT */
+    /// Like `shutdown()`, but calls `report` with the message each `interval` while a thread is stuck. For tests, which do not wait for ten
+    /// seconds.
+    package func shutdown(reportingEvery interval: Duration, _ report: (String) -> Void) { /* DOES CALLOUT */
         stopAll()
         for thread in threads {
-            while !thread.join(timeout: interval) {  // ends: when the handler returns; until then somebody is told
-                tell("run loop thread \"\(thread.name)\" has been told to stop and is still in a handler\n")
+            while !thread.join(timeout: interval) {  // ends when the handler returns; until then it is reported
+                report("run loop thread \"\(thread.name)\" was told to stop and is still in a handler\n")
             }
         }
     }
 
-    /// Stops every thread. The threads that had not ended when `timeout` (for all together, in real time) passed.
+    /// Stops every thread, and waits at most `timeout` (for all together, in real time). Returns the threads that have not ended.
     public func shutdown(timeout: Duration) -> [RunLoopThread] {
         stopAll()
         let deadline = RunLoop.Instant.now.advanced(by: timeout)
@@ -71,13 +72,13 @@ public final class RunLoopThreadGroup: Sendable {
     private func stopAll() {
         precondition(
             !threads.contains { $0.runLoop.isCurrent && !$0.runLoop.belongsToParentProcess },
-            "a group's shutdown joins its threads, so none of them can call it; call it from another thread")
+            "shutdown joins the group's threads, so it cannot be called on one of them; call it from another thread")
         for thread in threads { thread.stop() }
     }
 
-    private func say(_ text: String) {
+    private func writeToStandardError(_ text: String) {
         let bytes = Array(text.utf8)
-        // A message that cannot be written has nowhere else to go.
+        // If the message cannot be written, there is nowhere else to report it.
         _ = bytes.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 }

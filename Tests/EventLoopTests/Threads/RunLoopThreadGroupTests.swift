@@ -119,9 +119,9 @@ import Testing
             gate.wait()
         }
         entered.wait()
-        let message = "run loop thread \"stuck-1\" has been told to stop and is still in a handler\n"
+        let message = "run loop thread \"stuck-1\" was told to stop and is still in a handler\n"
         let told = Box(0)
-        group.shutdown(tellingEvery: .milliseconds(1)) { text in
+        group.shutdown(reportingEvery: .milliseconds(1)) { text in
             // Others may take a moment to end, too.
             if text == message && told.increment() == 3 { gate.open() }
         }
