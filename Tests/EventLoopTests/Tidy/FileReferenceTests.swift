@@ -27,7 +27,7 @@ private struct Places {
         ).union(["Diff"])
     }
 
-    private static let shortRoots = ["Tests/EventLoopTests", "Sources/EventLoop"]
+    private static let shortRoots = ["Tests/EventLoopTests", "Sources/EventLoop", "Sources/EventLoop/Loop"]
     /// Stand for any file in a rule, or for one that is the reader's.
     private static let anyFile: Set<String> = ["main.swift", "Type+Facet.swift", "Package.swift"]
     /// Named before they are there. A name leaves this list when its file comes.

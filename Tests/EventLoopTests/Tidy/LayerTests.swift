@@ -38,7 +38,6 @@ private let exceptions = [
     NameException(name: "joined", prefix: "Items/", reason: "of Sequence"),
     NameException(name: "offset", prefix: "Poller/", reason: "of enumerated()"),
     NameException(name: "release", prefix: "", reason: "of Unmanaged"),
-    NameException(name: "resume", prefix: "", reason: "of a continuation"),
     NameException(name: "size", prefix: "", reason: "of MemoryLayout"),
     NameException(name: "take", prefix: "Base/", reason: "of Optional"),
     NameException(name: "ticks", prefix: "Loop/RunLoop+Statistics.swift", reason: "a label of a tuple"),

@@ -36,7 +36,7 @@ struct JobQueue: Sendable {
     }
 
     /// Exchanges the queue for an empty array, which keeps its memory.
-    mutating func exchange(_ batch: inout ContiguousArray<QueuedJob>) { swap(&batch, &jobs) }
+    mutating func swapJobs(with batch: inout ContiguousArray<QueuedJob>) { swap(&batch, &jobs) }
 
     mutating func takeAll() -> ContiguousArray<QueuedJob> {
         defer { jobs = [] }

@@ -29,7 +29,7 @@ extension RunLoop {
     /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
     func performJobBatch(_ carryOutChanges: () -> Void) { /* DOES CALLOUT */
         var batch = owned.jobs.begin()
-        shared.withLock { $0.jobs.exchange(&batch) }
+        shared.withLock { $0.jobs.swapJobs(with: &batch) }
         carryOutChanges()
         for index in batch.indices {
             if index == batch.count - 1 { pendingJobs.endBatch() }
