@@ -18,7 +18,7 @@ import Testing
 
     private static let known: Set<Substring> = {
         var known: Set<Substring> = []
-        for file in Checkout.files where !file.isPage {
+        for file in Checkout.files where !file.isPage && file.path.hasPrefix("Sources/") {
             for line in file.lines { known.formUnion(names(in: line.text.dropLast(line.prose.utf8.count))) }
         }
         for path in Checkout.paths { known.formUnion(names(in: Substring(path))) }
