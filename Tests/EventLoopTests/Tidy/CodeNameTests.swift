@@ -8,7 +8,8 @@ import Testing
 
     /// Names of other libraries and programs.
     private static let foreign: Set<String> = [
-        "_Fork", "clone", "event_reinit", "kcmp", "max_dispatch_callbacks", "os_unfair_lock", "swift_task_asyncMainDrainQueue", "vfork",
+        "MainActor", "_Fork", "clone", "event_reinit", "kcmp", "max_dispatch_callbacks", "os_unfair_lock", "swift_task_asyncMainDrainQueue",
+        "vfork",
     ]
 
     /// The identifiers of code, from four characters on: shorter ones are words of English too often.
@@ -27,8 +28,10 @@ import Testing
 
     static func unknownNames(in file: Checkout.File, known: Set<Substring>) -> [String] {
         file.linesOutsideBlocks.flatMap { line in
-            quoted(line.text).filter { !$0.hasPrefix("/*") }.flatMap(names).filter { !known.contains($0) && !foreign.contains(String($0)) }
-                .map { "\(file.path):\(line.number) names \($0), which is not in the code" }
+            quoted(line.text).filter { !$0.hasPrefix("/*") && !$0.hasPrefix("make ") }.flatMap(names).filter {
+                !known.contains($0) && !foreign.contains(String($0))
+            }
+            .map { "\(file.path):\(line.number) names \($0), which is not in the code" }
         }
     }
 
