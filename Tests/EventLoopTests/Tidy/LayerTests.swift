@@ -34,7 +34,6 @@ private let exceptions = [
     NameException(name: "add", prefix: "Base/", reason: "of Atomic"),
     NameException(name: "allocate", prefix: "Base/", reason: "of UnsafeMutablePointer"),
     NameException(name: "contains", prefix: "Items/Observer.swift", reason: "of OptionSet"),
-    NameException(name: "exchange", prefix: "", reason: "of Atomic"),
     NameException(name: "failure", prefix: "Poller/", reason: "of Result"),
     NameException(name: "joined", prefix: "Items/", reason: "of Sequence"),
     NameException(name: "offset", prefix: "Poller/", reason: "of enumerated()"),
