@@ -41,8 +41,6 @@ struct MessagedPorts: Sendable {
     /// The index of the port whose turn is next.
     private var next = 0
 
-    var count: Int { list.count }
-
     /// Adds a port that may have messages.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
@@ -61,19 +59,23 @@ struct MessagedPorts: Sendable {
         list.removeLast()
     }
 
-    /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it.
-    mutating func takeTurn(inStep step: UInt64, mode index: Int) -> SourceMembership? {
+    /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it. `turns` is how many
+    /// turns the step has left; nil before the first.
+    mutating func takeTurn(inStep step: UInt64, mode index: Int, _ turns: inout Int?) -> SourceMembership? {
+        let left = turns ?? list.count
+        if left == 0 { return nil }
         for _ in 0..<list.count {
             if next >= list.count { next = 0 }
-            let membership = list[next]
-            guard membership.source.hasMessage else {
+            guard Unmanaged.passUnretained(list[next])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) else {
                 remove(at: next, mode: index)
                 continue
             }
+            let membership = list[next]
             next += 1
             // A handler may have changed the order of the list. Later than `step`: it had its turn in a run that was nested in this step.
             if membership.messageStep >= step { continue }
             membership.messageStep = step
+            turns = left - 1
             return membership
         }
         return nil

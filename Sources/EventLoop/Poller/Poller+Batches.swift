@@ -49,6 +49,19 @@ extension Poller {
         return nil
     }
 
+    /// Ends a batch. With the outermost one, the registrations that were unregistered in a batch are freed.
+    @inline(__always)
+    func endBatch() {
+        batchesInProgress -= 1
+        if batchesInProgress == 0 && !retired.isEmpty { freeRetired() }
+    }
+
+    func freeRetired() {
+        let dead = retired
+        retired = []
+        for (registration, _) in dead { EventRecord.free(registration) }
+    }
+
     @inline(__always)
     private func chooseNext(in batch: inout ReadyBatch) -> RegistrationPointer? {
         if batch.isOver { return nil }

@@ -64,20 +64,6 @@ extension Poller {
         return wasOpen
     }
 
-    // MARK: Batches
-
-    @inline(__always)
-    func endBatch() {
-        batchesInProgress -= 1
-        if batchesInProgress == 0 && !retired.isEmpty { freeRetired() }
-    }
-
-    func freeRetired() {
-        let dead = retired
-        retired = []
-        for (registration, _) in dead { EventRecord.free(registration) }
-    }
-
     // MARK: The kernel's side
 
     /// Compares what the number stands for with what is watched under it.

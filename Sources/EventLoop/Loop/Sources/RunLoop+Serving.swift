@@ -131,10 +131,9 @@ extension RunLoop {
         var isHandled = false
         var isLeft = false
         let step = owned.messageSteps.next()
-        var turns = shared.withLock { _ in mode.messaged.count }
+        var turns: Int?
         // Ends: there are as many turns as there were ports at the beginning.
-        while turns > 0, let membership = shared.withLock({ _ in mode.messaged.takeTurn(inStep: step, mode: mode.index) }) {
-            turns -= 1
+        while let membership = shared.withLock({ _ in mode.messaged.takeTurn(inStep: step, mode: mode.index, &turns) }) {
             if serveMessages(of: membership, frame, mode, generation) { isHandled = true }
             if membership.source.hasMessage { isLeft = true }
             if runs.isStopRequested(frame) || (isHandled && frame.returnsAfterSource) {
