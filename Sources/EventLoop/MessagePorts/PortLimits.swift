@@ -4,7 +4,9 @@
 // that keeps others waiting and makes no progress is closed.
 
 /// The accounts of one port, and the decisions that follow from them. `PortServer` carries the decisions out.
-struct PortLimits {
+///
+/// Noncopyable, because a copy would retain its collections at each access.
+struct PortLimits: ~Copyable {
     /// How many descriptors of incomplete messages all clients together may make the port hold. Above half of it, processes that hold some
     /// are not read further. Above all of it, the process that holds the most loses a connection.
     private let descriptorLimit: Int

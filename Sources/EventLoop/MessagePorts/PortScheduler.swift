@@ -4,7 +4,9 @@
 ///
 /// Each connection gets one message per turn. The connection that was served last is read first, without asking the kernel, because a
 /// client that waits for its reply sends its next request right afterwards.
-struct PortScheduler {
+///
+/// Noncopyable, because a copy would retain its connections at each access.
+struct PortScheduler: ~Copyable {
     /// How many turns in a row go to the last active connection before the kernel is asked for others. Others that are ready stay ready.
     private static let lastActiveLimit = 16
 
