@@ -16,11 +16,25 @@ private let levels = [
     ["Threads"], ["MessagePorts"],
 ]
 
-/// `RunLoop` is the name that the lower layers know of a layer above: memberships refer to their loop, and closures get it. They call none of its
-/// members.
-private let layering = Layering(levels, forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"])
+/// `RunLoop` is the name that the lower layers know of a layer above: memberships refer to their loop, and closures get it. They call none
+/// of its members.
+private let layering = Layering(
+    levels, forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"], standardMembers: standardMembers)
 
-/// A name that means something else where it seems to mean a member of a layer above.
+/// Members of the standard library's types. A receiver that could be anything could be one of these.
+private let standardMembers: Set<String> = [
+    // Atomic
+    "add", "bitwiseOr", "compareExchange", "exchange", "load", "store", "subtract", "weakCompareExchange", "wrappingAdd",
+    // sequences, collections and their elements
+    "append", "contains", "count", "element", "filter", "first", "insert", "isEmpty", "joined", "key", "keys", "last", "map", "offset",
+    "remove", "removeAll", "sort", "sorted", "union", "value", "values",
+    // pointers and memory
+    "allocate", "deallocate", "deinitialize", "initialize", "move", "pointee", "release", "retain", "size",
+    // optionals, results, continuations, tasks
+    "cancel", "failure", "get", "resume", "success", "take",
+]
+
+/// A name that means something else where it seems to mean a member of a layer above, although the receiver's name tells its type.
 private struct NameException {
     let name: String
     /// Where: the beginning of the files' paths.
@@ -31,17 +45,8 @@ private struct NameException {
 }
 
 private let exceptions = [
-    NameException(name: "add", prefix: "Base/", reason: "of Atomic"),
-    NameException(name: "allocate", prefix: "Base/", reason: "of UnsafeMutablePointer"),
     NameException(name: "contains", prefix: "Items/Observer.swift", reason: "of OptionSet"),
-    NameException(name: "failure", prefix: "Poller/", reason: "of Result"),
-    NameException(name: "joined", prefix: "Items/", reason: "of Sequence"),
-    NameException(name: "offset", prefix: "Poller/", reason: "of enumerated()"),
-    NameException(name: "release", prefix: "", reason: "of Unmanaged"),
-    NameException(name: "size", prefix: "", reason: "of MemoryLayout"),
-    NameException(name: "take", prefix: "Base/", reason: "of Optional"),
     NameException(name: "ticks", prefix: "Loop/RunLoop+Statistics.swift", reason: "a label of a tuple"),
-    NameException(name: "value", prefix: "Base/", reason: "of a dictionary's element"),
 ]
 
 private struct SourceFile {
@@ -156,7 +161,9 @@ private struct SeededTree: CustomTestStringConvertible {
     let high: String
 
     var upwardUses: [String] {
-        let layering = Layering([["Low"], ["Left", "Right"], ["High"]], forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"])
+        let layering = Layering(
+            [["Low"], ["Left", "Right"], ["High"]], forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"],
+            standardMembers: ["add", "load"])
         let files = [("Low", low), ("Left", left), ("Right", right), ("High", high)].map {
             LayeredFile(folder: $0.0, name: "File.swift", text: $0.1)
         }

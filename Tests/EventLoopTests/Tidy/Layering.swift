@@ -1,9 +1,10 @@
 // Finds what a folder uses of the folders above it: types, and members of types.
 //
 // It reads tokens and knows no types but those that a name tells: the type around a line, and a receiver that is named for its type
-// (`source.…`, `membership.…`, `loop.…`). A member of any other receiver is looked up by its name alone. A name that several folders
-// declare counts for the lowest, so an upward use can hide behind a name that the library declares further down, but never behind the
-// name of a type, of a loop's member, or of a member of the type around it.
+// (`source.…`, `membership.…`, `loop.…`). A member of any other receiver is looked up by its name alone: if several folders declare it, it
+// counts for the lowest, and if the standard library has a member of that name, it counts for that. So an upward use can go unnoticed if
+// its receiver has some other name and its member a common one, but not if the use is of a type, of a loop's member through a loop, or of a
+// member of the type around the line.
 
 /// A file of a layered library.
 struct LayeredFile: Sendable {
@@ -35,9 +36,13 @@ struct Layering {
     private let forwardTypes: Set<String>
     /// Receivers whose names differ from their types' by more than the first letter.
     private let receivers: [String: String]
+    /// Members of types outside of the library. On a receiver of an unknown type they count for those.
+    private let standardMembers: Set<String>
 
-    init(_ levels: [[String]], forwardTypes: Set<String> = [], receivers: [String: String] = [:]) {
-        (self.levels, self.forwardTypes, self.receivers) = (levels, forwardTypes, receivers)
+    init(
+        _ levels: [[String]], forwardTypes: Set<String> = [], receivers: [String: String] = [:], standardMembers: Set<String> = []
+    ) {
+        (self.levels, self.forwardTypes, self.receivers, self.standardMembers) = (levels, forwardTypes, receivers, standardMembers)
         folders = levels.flatMap { $0 }
     }
 
@@ -84,8 +89,10 @@ struct Layering {
             case .named(let receiver):
                 let type = receivers[receiver] ?? (index.isType(receiver) ? receiver : capitalized(receiver))
                 let known = index.members(named: use.name, of: [type])
+                if known.isEmpty && standardMembers.contains(use.name) { return nil }
                 declaring = known.isEmpty ? index.anyMembers(named: use.name, hiddenBy: file) : known
             case .other:
+                if standardMembers.contains(use.name) { return nil }
                 declaring = index.anyMembers(named: use.name, hiddenBy: file)
             }
         }
