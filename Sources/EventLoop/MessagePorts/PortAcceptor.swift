@@ -226,7 +226,7 @@ final class PortAcceptor: @unchecked Sendable {
         }
         registration.withdraw()
         cplatform_shutdown(listener)
-        while case let client = cplatform_accept_client(listener), client >= 0 { DescriptorCloser.end(client) }  // ends: it no longer listens
+        while case let client = cplatform_accept_client(listener), client >= 0 { DescriptorCloser.end(client) }  // ends: no new ones
         // Without a free descriptor some clients stay in the queue.
         isDrained.store(cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_EXHAUSTED, ordering: .releasing)
     }

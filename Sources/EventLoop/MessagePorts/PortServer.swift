@@ -302,7 +302,7 @@ final class PortServer: @unchecked Sendable {
     private func count(_ connection: ServedConnection) {
         if limits.countReplies(connection) { scheduler.resumeDeferred() }
         let holdsFewer = limits.countDescriptors(connection, round: scheduler.round)
-        while let process = limits.processOverDescriptorLimit, let victim = table.longestHolder(of: process) {  // ends: each turn closes one
+        while let process = limits.processOverDescriptorLimit, let victim = table.longestHolder(of: process) {  // ends: one is closed
             drop(victim)
         }
         // Also while there are many: the process may hold none any more.
