@@ -1,27 +1,29 @@
-// Rules proved here, which no compiler states:
-// - A file uses types and members of its own layer and of those below it, not of those above (docs/architecture.md).
-// - CLibevent is imported in Libevent/ only; nothing in the library imports Foundation or Dispatch.
-// - Of the libraries, one imports Foundation, and one Swift Testing.
-// - The ten steps stand in RunLoop+Run.swift, once each and in order, without `#if` and without locks.
-// - Whatever claims to be safe without the compiler's word says why, beside the claim.
-// - No file of the library is over 400 lines.
-// And of the check itself: it sees an upward use in small made-up trees, and takes nothing else for one.
+// Rules proved here, which the compiler does not check:
+// - A file uses types and members of its own layer and of the layers below, not of those above (docs/architecture.md).
+// - Only files in Libevent/ import CLibevent. No file of the library imports Foundation or Dispatch.
+// - One library imports Foundation, and one imports Swift Testing.
+// - RunLoop+Run.swift has the ten steps, once each and in order, without `#if` and without locks.
+// - Every claim of safety that the compiler does not check has its reason beside it.
+// - No file of the library has more than 400 lines.
+//
+// Rules of the check of the layers, on small made-up trees:
+// - It reports an upward use.
+// - It reports nothing else.
 
 import Foundation
 import Testing
 
-/// From the lowest level up. Folders of one level know nothing of each other.
+/// From the lowest level up. Folders of the same level may not use each other.
 private let levels = [
     ["Base"], ["Libevent"], ["Poller"], ["Items"], ["Mode"], ["Loop"], ["Sockets", "Signals", "Ports"], ["Processes"], ["Concurrency"],
     ["Threads"], ["MessagePorts"],
 ]
 
-/// `RunLoop` is the name that the lower layers know of a layer above: memberships refer to their loop, and closures get it. They call none
-/// of its members.
+/// Every layer may name `RunLoop`: memberships refer to their loop, and closures receive it. Layers below Loop may not use its members.
 private let layering = Layering(
     levels, forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"], standardMembers: standardMembers)
 
-/// Members of the standard library's types. A receiver that could be anything could be one of these.
+/// Members of the standard library's types. If the type of a receiver is unknown, a use of one of these is not reported.
 private let standardMembers: Set<String> = [
     // Atomic
     "add", "bitwiseOr", "compareExchange", "exchange", "load", "store", "subtract", "weakCompareExchange", "wrappingAdd",
@@ -34,10 +36,10 @@ private let standardMembers: Set<String> = [
     "cancel", "failure", "get", "resume", "success", "take",
 ]
 
-/// A name that means something else where it seems to mean a member of a layer above, although the receiver's name tells its type.
+/// A use that the check takes for an upward one, although the name means something else there.
 private struct NameException {
     let name: String
-    /// Where: the beginning of the files' paths.
+    /// The beginning of the paths of the files to which the exception applies.
     let prefix: String
     let reason: String
 
@@ -74,7 +76,7 @@ private func importedModules(_ tokens: [Token]) -> [String] {
     }
 }
 
-/// Read once for all tests.
+/// Read and parsed once for all tests.
 private let filesOfLibrary = Result { try readLibrary() }
 
 private func libraryFiles() throws -> [SourceFile] { try filesOfLibrary.get() }
@@ -82,7 +84,7 @@ private func libraryFiles() throws -> [SourceFile] { try filesOfLibrary.get() }
 private func readLibrary() throws -> [SourceFile] {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .appendingPathComponent("../../../Sources/EventLoop").standardizedFileURL
-    // Paths inside the folder: a layer may have rooms.
+    // A layer may have folders of its own.
     return try FileManager.default.subpathsOfDirectory(atPath: root.path).filter { $0.hasSuffix(".swift") }.sorted().map { path in
         let parts = path.split(separator: "/")
         return SourceFile(
@@ -92,18 +94,18 @@ private func readLibrary() throws -> [SourceFile] {
 }
 
 @Suite struct LayerTests {
-    @Test func `a file uses types and members of its own layer and of those below it only`() throws {
+    @Test func `a file uses only types and members of its own layer and of the layers below`() throws {
         let files = try libraryFiles()
         #expect(files.count > 40)
-        #expect(Set(files.map(\.layer)) == Set(levels.flatMap { $0 }), "the folders of the library are the layers listed here")
+        #expect(Set(files.map(\.layer)) == Set(levels.flatMap { $0 }), "the folders of the library must be those of `levels`")
         let uses = layering.upwardUses(in: files.map(\.layered))
-        for use in uses where !exceptions.contains(where: { $0.covers(use) }) { Issue.record("\(use), which lies above it") }
+        for use in uses where !exceptions.contains(where: { $0.covers(use) }) { Issue.record("\(use), which is above it") }
         for exception in exceptions where !uses.contains(where: exception.covers) {
-            Issue.record("nothing needs the exception for \(exception.name) any more; take it out of the list")
+            Issue.record("the exception for \(exception.name) is not needed any more; remove it")
         }
     }
 
-    @Test func `libevent is imported in its folder only, and Foundation and Dispatch nowhere`() throws {
+    @Test func `only files in Libevent import libevent, and no file imports Foundation or Dispatch`() throws {
         for file in try libraryFiles() {
             let imports = file.imports
             #expect(file.layer == "Libevent" || !imports.contains("CLibevent"), "\(file.name)")
@@ -112,7 +114,7 @@ private func readLibrary() throws -> [SourceFile] {
     }
 
     @Test(arguments: [("Foundation", "EventLoopFoundation"), ("Testing", "EventLoopTesting")])
-    func `what not every user wants to link is imported by one library only`(module: String, library: String) throws {
+    func `only one library imports a module that not every user wants to link`(module: String, library: String) throws {
         let sources = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
             .appendingPathComponent("../../../Sources").standardizedFileURL
         // Paths inside `Sources`: the folders above it may have any name. Programs measure Foundation's run loop; nobody links them.
@@ -129,7 +131,7 @@ private func readLibrary() throws -> [SourceFile] {
         #expect(Set(importing.map { $0.split(separator: "/")[0] }) == [Substring(library)])
     }
 
-    @Test func `the ten steps stand in one file, in order`() throws {
+    @Test func `one file has the ten steps, in order`() throws {
         let file = try #require(try libraryFiles().first { $0.name == "RunLoop+Run.swift" })
         let numbers = file.lines.compactMap { line in line.firstMatch(of: /\/\/ (\d+)$/).flatMap { Int($0.1) } }
         #expect(numbers == [1, 10, 2, 3, 4, 5, 6, 7, 8, 9])
@@ -137,7 +139,7 @@ private func readLibrary() throws -> [SourceFile] {
         #expect(file.lines.count <= 70)
     }
 
-    @Test func `every unchecked claim says what makes it safe`() throws {
+    @Test func `every claim of safety that the compiler does not check has a reason`() throws {
         for file in try libraryFiles() {
             for (index, line) in file.lines.enumerated() where line.contains("@unchecked Sendable") || line.contains("nonisolated(unsafe)")
             {
@@ -147,7 +149,7 @@ private func readLibrary() throws -> [SourceFile] {
         }
     }
 
-    @Test func `no file is over 400 lines`() throws {
+    @Test func `no file has more than 400 lines`() throws {
         for file in try libraryFiles() { #expect(file.lines.count <= 400, "\(file.name) has \(file.lines.count)") }
     }
 }
@@ -282,12 +284,12 @@ private let treesWithout: [SeededTree] = [
 
 @Suite struct LayeringTests {
     @Test(arguments: treesWithAnUpwardUse)
-    private func `the check sees an upward use`(seeded: (tree: SeededTree, use: String)) {
+    private func `the check reports an upward use`(seeded: (tree: SeededTree, use: String)) {
         #expect(seeded.tree.upwardUses == [seeded.use])
     }
 
     @Test(arguments: treesWithout)
-    private func `the check takes nothing else for one`(tree: SeededTree) {
+    private func `the check reports nothing else`(tree: SeededTree) {
         #expect(tree.upwardUses == [])
     }
 }

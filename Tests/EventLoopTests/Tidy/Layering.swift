@@ -1,10 +1,11 @@
-// Finds what a folder uses of the folders above it: types, and members of types.
+// Finds the types and members that a folder uses of the folders above it.
 //
-// It reads tokens and knows no types but those that a name tells: the type around a line, and a receiver that is named for its type
-// (`source.…`, `membership.…`, `loop.…`). A member of any other receiver is looked up by its name alone: if several folders declare it, it
-// counts for the lowest, and if the standard library has a member of that name, it counts for that. So an upward use can go unnoticed if
-// its receiver has some other name and its member a common one, but not if the use is of a type, of a loop's member through a loop, or of a
-// member of the type around the line.
+// The check reads tokens and resolves names without the compiler. It knows the type of a receiver only if the receiver is `self`, a type,
+// or a variable that is named after its type (`source.…`, `membership.…`, `loop.…`). A name without a receiver is looked up in the types
+// around the line and in the types that they inherit from. A member of any other receiver is looked up by its name alone. If several
+// folders declare that name, the lowest counts; if the standard library has a member of that name, the use is not reported. So the check
+// can miss an upward use with a common name on a receiver of unknown type. It finds every upward use of a type, of a loop's member through
+// a variable `loop`, and of a member of the type around the line.
 
 /// A file of a layered library.
 struct LayeredFile: Sendable {
@@ -28,15 +29,15 @@ struct UpwardUse: Hashable, CustomStringConvertible {
     var description: String { "\(file):\(line) uses \(name) of \(declaredIn.joined(separator: ", "))" }
 }
 
-/// The folders of a library, from the lowest level up, and who may use whom: a file uses its own folder and the levels below.
+/// The folders of a library, from the lowest level up. A file may use its own folder and the levels below.
 struct Layering {
     private let levels: [[String]]
     private let folders: [String]
-    /// Types that every folder may name. Their members count as any other's.
+    /// Types that every folder may name. Their members are checked like any other.
     private let forwardTypes: Set<String>
-    /// Receivers whose names differ from their types' by more than the first letter.
+    /// The types of receivers that are not named exactly after their types.
     private let receivers: [String: String]
-    /// Members of types outside of the library. On a receiver of an unknown type they count for those.
+    /// Members of the standard library. On a receiver of unknown type they are not reported.
     private let standardMembers: Set<String>
 
     init(
@@ -69,7 +70,7 @@ struct Layering {
         return allowed
     }
 
-    /// The folders that declare what is used; nil if one of them may be used, or if the library does not declare it.
+    /// The folders that declare the used name, if the file may use none of them; otherwise nil.
     private func declaringFolders(of use: ScannedSource.Use, in file: LayeredFile, _ index: DeclarationIndex, _ allowed: FolderSet)
         -> FolderSet?
     {
@@ -102,7 +103,7 @@ struct Layering {
     private func capitalized(_ name: String) -> String { name.prefix(1).uppercased() + name.dropFirst() }
 }
 
-/// Folders by their index.
+/// A set of folder indices.
 struct FolderSet {
     private var bits: UInt32 = 0
 
@@ -118,9 +119,9 @@ struct FolderSet {
     }
 }
 
-/// What all files declare for other files.
+/// The declarations of all files that other files can see.
 private struct DeclarationIndex {
-    /// Types at the top of a file, or directly in an extension of `RunLoop`, where the public ones stand.
+    /// Types at the top level of a file, or directly in an extension of `RunLoop`, which contains the public types.
     private(set) var types: [String: FolderSet] = [:]
     /// Functions and variables outside of types.
     private(set) var globals: [String: FolderSet] = [:]
@@ -152,12 +153,12 @@ private struct DeclarationIndex {
 
     func isType(_ name: String) -> Bool { types[name] != nil || membersByType[name] != nil }
 
-    /// Members of the types, and of what they inherit from.
+    /// The folders in which the types, or the types that they inherit from, have such a member.
     func members(named name: String, of types: [String]) -> FolderSet {
         guard membersByName[name] != nil else { return FolderSet() }
         var found = FolderSet()
         var (left, seen) = (types, Set<String>())
-        while let type = left.popLast() {  // ends: each type is looked at once
+        while let type = left.popLast() {  // ends: each type is visited once
             guard seen.insert(type).inserted else { continue }
             if let folders = membersByType[type]?[name] { found = found.union(folders) }
             left += parents[type] ?? []

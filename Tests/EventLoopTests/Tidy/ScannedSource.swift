@@ -1,4 +1,4 @@
-// What a file declares and what it uses, as far as its tokens tell.
+// The declarations and the uses in a file, read from its tokens.
 
 /// Declarations and uses of one file.
 struct ScannedSource: Sendable {
@@ -9,7 +9,7 @@ struct ScannedSource: Sendable {
         let isPrivate: Bool
         var isType = false
         var isExtension = false
-        /// What a type inherits from and conforms to.
+        /// The types that it inherits from or conforms to.
         var parents: [String] = []
     }
 
@@ -60,7 +60,7 @@ struct ScannedSource: Sendable {
     init(_ tokens: [Token]) {
         self.tokens = tokens
         var position = 0
-        while position < tokens.count { position = scan(position) }  // ends: the position rises
+        while position < tokens.count { position = scan(position) }  // ends: the position increases
     }
 
     private var declaresMembers: Bool {
@@ -137,7 +137,7 @@ struct ScannedSource: Sendable {
     private func isPrivate(_ keyword: Int) -> Bool {
         if privateDepth > 0 { return true }
         var position = keyword - 1
-        while position >= 0, tokens[position].isName || ["(", ")", "@"].contains(text(position)) {  // ends: the position falls
+        while position >= 0, tokens[position].isName || ["(", ")", "@"].contains(text(position)) {  // ends: the position decreases
             if ["private", "fileprivate"].contains(text(position)) && text(position + 1) != "(" { return true }
             if tokens[position].startsLine { return false }
             position -= 1
@@ -149,7 +149,7 @@ struct ScannedSource: Sendable {
     private mutating func declareVariables(_ keyword: Int) -> Int {
         var position = keyword + 1
         if text(position) == "(" {
-            while position < tokens.count, text(position) != ")" {  // ends: the position rises
+            while position < tokens.count, text(position) != ")" {  // ends: the position increases
                 if isName(position) { declare(text(position), at: keyword) }
                 position += 1
             }
@@ -160,7 +160,7 @@ struct ScannedSource: Sendable {
         position += 1
         // The types of a list are taken for uses when the scan comes to them.
         var next = position
-        while next < tokens.count, !tokens[next].startsLine, !["=", "{", ";"].contains(text(next)) {  // ends: the position rises
+        while next < tokens.count, !tokens[next].startsLine, !["=", "{", ";"].contains(text(next)) {  // ends: the position increases
             if text(next) == ",", isName(next + 1), text(next + 2) == ":" { declare(text(next + 1), at: keyword) }
             next += 1
         }
@@ -179,7 +179,7 @@ struct ScannedSource: Sendable {
     private mutating func declareCases(_ keyword: Int) -> Int {
         var (position, depth) = (keyword + 1, 0)
         var isExpected = true
-        while position < tokens.count, !tokens[position].startsLine || isExpected {  // ends: the position rises
+        while position < tokens.count, !tokens[position].startsLine || isExpected {  // ends: the position increases
             switch text(position) {
             case "(": depth += 1
             case ")": depth -= 1
@@ -199,7 +199,7 @@ struct ScannedSource: Sendable {
         var name = text(position)
         let isExtension = text(keyword) == "extension"
         if isExtension { recordUse(position) }
-        while text(position + 1) == "." {  // ends: the position rises
+        while text(position + 1) == "." {  // ends: the position increases
             position += 2
             name = text(position)
             if isExtension { recordUse(position) }
@@ -207,7 +207,7 @@ struct ScannedSource: Sendable {
         var parents: [String] = []
         var next = position + 1
         var isAfterWhere = false
-        while next < tokens.count, text(next) != "{" {  // ends: the position rises
+        while next < tokens.count, text(next) != "{" {  // ends: the position increases
             if text(next) == "where" { isAfterWhere = true }
             if isName(next), !Self.keywords.contains(text(next)) {
                 recordUse(next)
@@ -251,7 +251,7 @@ struct ScannedSource: Sendable {
     /// `{ a, b in`, `{ (a: A) -> B in`.
     private mutating func collectClosureParameters(after brace: Int) {
         var (position, found) = (brace + 1, Set<String>())
-        while position < tokens.count, !tokens[position].startsLine {  // ends: the position rises
+        while position < tokens.count, !tokens[position].startsLine {  // ends: the position increases
             if text(position) == "in" { return locals.formUnion(found) }
             if isName(position) { found.insert(text(position)) } else if ["{", "}", ";", "="].contains(text(position)) { return }
             position += 1

@@ -7,13 +7,13 @@ struct Token: Sendable {
     let line: Int
     let isName: Bool
     let isCapitalized: Bool
-    /// Nothing stands before it on its line.
+    /// It is the first token of its line.
     let startsLine: Bool
-    /// No blank stands between it and the token before.
+    /// There is no space between it and the previous token.
     let followsClosely: Bool
 }
 
-/// Bytes and not regular expressions, which take most of a minute for the library's lines in a debug build on a busy machine.
+/// Works on bytes. Regular expressions take most of a minute for the library's lines in a debug build on a busy machine.
 struct Lexer {
     private let bytes: [UInt8]
     private var position = 0
@@ -22,7 +22,7 @@ struct Lexer {
     private var startsLine = true
     private var followsClosely = false
 
-    /// The names and the punctuation of a text, without comments, and of string literals only what is interpolated.
+    /// The names and the punctuation of a text, without comments. Of string literals, only the interpolated code.
     static func tokens(of text: String) -> [Token] {
         var lexer = Lexer(bytes: Array(text.utf8))
         lexer.readCode(untilParenthesis: false)
@@ -38,7 +38,7 @@ struct Lexer {
 
     private mutating func readCode(untilParenthesis: Bool) {
         var depth = 0
-        while position < bytes.count {  // ends: the position rises
+        while position < bytes.count {  // ends: the position increases
             switch bytes[position] {
             case UInt8(ascii: "\n"):
                 (line, startsLine, followsClosely) = (line + 1, true, false)
@@ -47,7 +47,7 @@ struct Lexer {
                 followsClosely = false
                 position += 1
             case UInt8(ascii: "/") where byte(1) == UInt8(ascii: "/"):
-                while position < bytes.count, bytes[position] != UInt8(ascii: "\n") { position += 1 }  // ends: the position rises
+                while position < bytes.count, bytes[position] != UInt8(ascii: "\n") { position += 1 }  // ends: the position increases
             case UInt8(ascii: "/") where byte(1) == UInt8(ascii: "*"):
                 skipComment()
             case UInt8(ascii: "\""):
@@ -83,7 +83,7 @@ struct Lexer {
 
     private mutating func readName(isNumber: Bool) {
         let start = position
-        while position < bytes.count {  // ends: the position rises
+        while position < bytes.count {  // ends: the position increases
             switch bytes[position] {
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"),
                 UInt8(ascii: "_"), UInt8(ascii: "$"), 128...:
@@ -97,7 +97,7 @@ struct Lexer {
     }
 
     private mutating func skipComment() {
-        while position < bytes.count, !(bytes[position] == UInt8(ascii: "*") && byte(1) == UInt8(ascii: "/")) {  // ends: the position rises
+        while position < bytes.count, !(bytes[position] == UInt8(ascii: "*") && byte(1) == UInt8(ascii: "/")) {  // ends: finite text
             if bytes[position] == UInt8(ascii: "\n") { (line, startsLine) = (line + 1, true) }
             position += 1
         }
@@ -109,7 +109,7 @@ struct Lexer {
         let quote = UInt8(ascii: "\"")
         let isLong = byte(1) == quote && byte(2) == quote
         position += isLong ? 3 : 1
-        while position < bytes.count {  // ends: the position rises
+        while position < bytes.count {  // ends: the position increases
             if bytes[position] == UInt8(ascii: "\\") {
                 position += 2
                 if bytes[position - 1] == UInt8(ascii: "(") {
