@@ -4,8 +4,8 @@
 
 internal import CPlatform
 
-/// A value that can be accessed only under its lock. Like `Synchronization.Mutex`, and a child of fork can tell a lock of its own from one
-/// that a thread of the parent held at the fork. The lock is not recursive, and is never held across a callout.
+/// A value that can be accessed only under its lock. Like `Synchronization.Mutex`, except that a child of fork can distinguish a lock of
+/// its own from one that a thread of the parent held at the fork. The lock is not recursive, and is never held across a callout.
 struct ForkAwareMutex<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: `value` is accessed only between `cplatform_lock` and `cplatform_unlock`.
     private let value: UnsafeMutablePointer<Value>

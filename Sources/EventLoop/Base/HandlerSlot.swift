@@ -4,7 +4,7 @@
 
 import Synchronization
 
-/// Holds an item's closures until the item is finished, and lends them without reference counting. Thread-safe.
+/// Retains an item's closures until the item is finished, and passes them to callers without reference counting. Thread-safe.
 ///
 /// A closure in a variable is retained and released around every call, because the variable might change during the call. That is two
 /// locked instructions, as much as all other work for an event. A closure in a constant of an object that the caller keeps alive is not
@@ -18,14 +18,15 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     init(_ handlers: Handlers) { box = Atomic(.passRetained(HandlerBox(handlers))) }
     deinit { box.load(ordering: .relaxed)?.release() }
 
-    /// Lends the closures; nil after `clear`. The caller holds a use of the item's rundown, so that nobody clears the slot meanwhile.
+    /// Calls `body` with the closures, unretained; nil after `clear`. The caller must hold a use of the item's rundown, so that no other
+    /// thread clears the slot.
     @inline(__always)
     borrowing func with<R>(_ body: (HandlerBox<Handlers>) -> R) -> R? {
         guard let box = box.load(ordering: .acquiring) else { return nil }
         return box._withUnsafeGuaranteedRef { body($0) }
     }
 
-    /// Releases the closures. Only the caller that the item's rundown tells to finish the item calls this. No-op the second time.
+    /// Releases the closures. Only the caller that ended the last use of the item's rundown may call it. No-op the second time.
     borrowing func clear() { /* DOES CALLOUT */
         // The closures may hold the last reference to an object of the user's.
         box.exchange(nil, ordering: .acquiringAndReleasing)?.release()

@@ -18,8 +18,8 @@ struct PortQueue: ~Copyable, Sendable {
         case closed
     }
 
-    // Internal, with its parts: a private type inside a non-copyable value that a class of another file holds stops Swift 6.3's own
-    // verifier ("Global is external, but doesn't have external or weak linkage"). Private again when that compiles.
+    // Not private because of a bug in Swift 6.3: the compiler's verifier fails on a private type inside a non-copyable value that a class
+    // of another file stores ("Global is external, but doesn't have external or weak linkage"). To be made private when that compiles.
     struct Inbox: ~Copyable, Sendable {
         var messages = Deque<RunLoop.PortMessage>()
         /// The value of `taken` that a sender saw last. It may be too small, never too great. The receiver writes `taken` often, so senders
@@ -41,8 +41,8 @@ struct PortQueue: ~Copyable, Sendable {
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
     /// How many messages wait to be delivered, including those in a batch. The result may be too great, never too small: `taken` is read
-    /// first, because it is the smaller word. In the other order the difference could be negative, and a loop could mistake the port for
-    /// empty. `appended` is read sequentially consistent, after the caller's stores: a reader stores that it waits and then reads this
+    /// first, because it never exceeds `appended`. In the other order the difference could be negative, and a loop could mistake the port
+    /// for empty. `appended` is read sequentially consistent, after the caller's stores: a reader stores that it waits and then reads this
     /// count, while a sender appends and then reads whether a reader waits.
     var count: Int {
         let taken = taken.load(ordering: .acquiring)

@@ -58,7 +58,8 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let count = signals.take()
-            // Another loop that the source is in has taken the count.
+            // Zero if another loop that the source is in has taken the count, or if the count was taken between the signal handler's
+            // increment and its write.
             if count == 0 { return false }
             handler.with { $0.handlers.call(self, count) }
             return true
