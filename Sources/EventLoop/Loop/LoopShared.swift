@@ -1,4 +1,4 @@
-// What a loop's lock guards, and what its thread owns.
+// The two parts of a loop's state that are not for every thread: under the lock, and the owner's own.
 
 import Synchronization
 
@@ -36,7 +36,7 @@ struct LoopShared: ~Copyable, Sendable {
     }
 }
 
-/// What only the owning thread touches.
+/// The state of a loop that only its own thread touches.
 ///
 /// No access spans a callout, so the run-time check for overlapping accesses would only cost: it was a quarter of a pass's instructions.
 final class LoopOwned {
@@ -49,6 +49,6 @@ final class LoopOwned {
     @exclusivity(unchecked) var messageSteps = MessageSteps()
     /// Emptied by the step that performs blocks, and kept for its memory.
     @exclusivity(unchecked) var spareBlocks = WorkQueue()
-    /// What was found ready in a mode without a base.
+    /// The sources that were found ready in a mode without a base.
     @exclusivity(unchecked) var polled = PolledSources()
 }

@@ -20,7 +20,7 @@ public final class RunLoop: Sendable {
     let waker: Waker
     let runs = RunStack()
     let modeTable: ModeTable
-    /// What is queued for all common modes: the table's.
+    /// The closures and counts of all common modes: the table's.
     let common: ClosureQueues
     let pendingJobs = PendingJobs()
     let removals = RemovalCount()
@@ -37,7 +37,7 @@ public final class RunLoop: Sendable {
     // SAFETY: touched on the owning thread only; `preconditionOnLoop` guards every entry from outside.
     nonisolated(unsafe) private let ownedState = LoopOwned()
 
-    /// What only the owning thread touches.
+    /// The state that only the owning thread touches. Asserts the thread in debug builds.
     var owned: LoopOwned {
         @inline(__always)
         _read {

@@ -50,6 +50,6 @@ extension ModeState {
         observed.didChangeLocked(observers)
     }
 
-    /// The list for the owner's snapshot. What the snapshot had is released by the caller, outside the lock.
+    /// The list for the owner's snapshot. The caller releases the old one outside the lock.
     func observersLocked() -> ObserverSnapshot { ObserverSnapshot(list: observers, version: observed.version) }
 }

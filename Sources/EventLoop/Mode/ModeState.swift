@@ -1,4 +1,4 @@
-// What one mode of one loop holds.
+// The items and queues of one mode of one loop.
 
 import Synchronization
 

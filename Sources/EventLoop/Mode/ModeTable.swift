@@ -16,7 +16,7 @@ final class ModeTable: @unchecked Sendable {
     /// The index that stands for the common modes.
     static let common = -1
 
-    /// What is queued for all common modes.
+    /// The closures and counts of all common modes.
     let common = ClosureQueues()
 
     private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>

@@ -15,7 +15,7 @@ enum LoopChange: Sendable {
     case observerDied(RunLoop.Observer)
 }
 
-/// What happened to a source in one loop. When the owner carries out the change, it reads off the membership which modes the source is in.
+/// The changes of a source in one loop. When the owner carries out the change, it reads off the membership which modes the source is in.
 struct SourceChange: Sendable {
     let membership: SourceMembership
     /// Modes that it has left. It may have joined them again: then it is registered again, and its pending edge is reported again.

@@ -1,4 +1,4 @@
-// What other threads changed, carried out by the owner before it waits.
+// Carries out, before the owner waits, the changes that other threads made.
 
 import Synchronization
 

@@ -1,4 +1,4 @@
-// What becomes of jobs whose loop has ended. A job cannot be refused: its task would wait for ever. So they run here, one after another.
+// Runs the jobs of loops that have ended, one after another. A job cannot be refused: its task would wait for ever.
 //
 // Lifecycle of the thread: started with the first such job, detached, and there until the process ends.
 
@@ -20,7 +20,7 @@ enum OrphanedJobExecutor {
         /// Ended loops that have jobs; each once.
         var loops: [RunLoop] = []
         var hasThread = false
-        /// What the thread waits at while there is nothing to do.
+        /// The thread waits for it while there are no jobs.
         var latch: Latch?
     }
     private static let state = ForkAwareMutex(State())

@@ -8,8 +8,8 @@
 /// source. While a job is on the stack, nested runs perform none of the loop's jobs.
 ///
 /// While the loop is not run in a common mode its jobs wait. When it has ended, they run one after another on one thread of the process, on
-/// which `assumeIsolated` and `LoopBound` work as they did on the loop's own; jobs that were queued before a `RunLoopThread` was told to
-/// stop still run on that thread.
+/// which `assumeIsolated` and `LoopBound` work as they did on the loop's own; jobs that were queued before a `RunLoopThread` was
+/// stopped still run on that thread.
 ///
 /// An actor refers to its executor without holding it: keep the loop in a property of the actor.
 extension RunLoop: SerialExecutor, TaskExecutor {
@@ -29,10 +29,10 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     }
     #endif
 
-    /// What an actor on this loop returns from `unownedExecutor`. It does not hold the loop.
+    /// The value that an actor on this loop returns from `unownedExecutor`. It does not hold the loop.
     public func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
 
-    /// What `withTaskExecutorPreference` uses. It does not hold the loop.
+    /// The value for `withTaskExecutorPreference`. It does not hold the loop.
     public func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
 
     /// Two loops are never one context.
@@ -59,7 +59,7 @@ extension QueuedJob {
     ///
     /// A job that came by preference runs as code of the loop *and* isolated to it. Calls into the loop's actors then need no hop on the way
     /// in, one on the way out: that is what makes them cheap, and it is right, because the loop runs one job at a time. A job of an actor runs
-    /// isolated only: told a preference that its task does not have, the runtime would send it through the queue again at every `await`
+    /// isolated only: given a preference that its task does not have, the runtime would send it through the queue again at every `await`
     /// that returns to the actor.
     func run(on loop: RunLoop) { /* DOES CALLOUT */
         if isPreference {

@@ -14,7 +14,7 @@ import Musl
 import Darwin
 #endif
 
-/// What the owner knows of the main queue. Owning thread only.
+/// The state of the main queue, as the owner knows it. Owning thread only.
 struct MainQueue {
     /// Dispatch has made the handle.
     fileprivate(set) var hasHandle = false

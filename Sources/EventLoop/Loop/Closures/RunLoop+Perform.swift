@@ -75,7 +75,7 @@ extension RunLoop {
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         var (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
-        // What was changed before they were queued takes effect before they are performed.
+        // Changes that were made before they were queued take effect before they are performed.
         settleEnds(mode)
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later place

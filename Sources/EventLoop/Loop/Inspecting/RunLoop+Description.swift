@@ -1,4 +1,4 @@
-// What keeps this loop alive, and what fires next.
+// The description of a loop: its items, and the reasons why it stays alive.
 
 import Synchronization
 

@@ -1,4 +1,4 @@
-// What the package's other libraries ask of the loop, and users have no call for: `package` ends at the package's border.
+// Members for the package's other libraries, not for users: they have the access level `package`.
 
 import Synchronization
 

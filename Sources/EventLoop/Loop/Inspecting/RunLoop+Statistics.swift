@@ -1,4 +1,4 @@
-// What a loop has done since it was made.
+// Counters of a loop, since it was made.
 
 internal import CPlatform
 import Synchronization

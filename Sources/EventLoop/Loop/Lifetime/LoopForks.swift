@@ -1,4 +1,4 @@
-// What the loops of a process share, at rest over every fork: see decision 24.
+// Holds over every fork the state that all loops of a process share: see decision 24.
 
 internal import CPlatform
 

@@ -15,7 +15,7 @@ import Darwin
 #endif
 
 enum LoopLifetime {
-    /// The main thread's loop, made by whoever asks first.
+    /// The main thread's loop, made by the first caller.
     static var main: RunLoop {
         guard let loop = cplatform_main_loop() else { return makeMain() }
         return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue()
@@ -131,7 +131,7 @@ enum LoopRegistry {
     /// Nil when the loop has ended, and in a child of fork for a loop of the parent's that is not the caller's own.
     static func loop(_ id: UInt64) -> RunLoop? {
         if id == LoopID.current { return LoopLifetime.unsafeCurrent }
-        // What is registered is held by its thread, so it can be retained under the lock.
+        // A registered loop is held by its thread, so it can be retained under the lock.
         return loops.withLock { $0[id]?.takeUnretainedValue() }
     }
 
@@ -153,7 +153,7 @@ extension RunLoop {
         // Nothing is released under the lock: a deinit may be the user's.
         let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
-        // What other threads queued until then.
+        // Changes that other threads queued until then.
         applyChanges()
         for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
@@ -168,7 +168,7 @@ extension RunLoop {
         withExtendedLifetime(released) {}
     }
 
-    /// What was taken from under the lock and not performed.
+    /// The closures that were taken from under the lock and not performed.
     func takeUnperformed() -> [WorkItem] {
         modeTable.all.flatMap { $0.performing.removeAll() } + common.performing.removeAll()
     }
@@ -196,7 +196,7 @@ extension RunLoop {
     }
 }
 
-/// What a loop held beside its items.
+/// The other objects that a loop held, beside its items.
 struct ReleasedAtEnd: Sendable {
     let sleeps: [PerformRequest]
     let delayed: [RunLoop.DelayedPerform]

@@ -19,7 +19,7 @@ extension RunLoop {
     /// Performs everything that was accepted and not performed, for whatever modes, in the order it was queued. Owning thread only.
     func performLastBatch() { /* DOES CALLOUT */
         assert(runs.depth == 0, "the last batch comes after the last run")
-        // What is performed here, and the teardown, may run the loop for purposes of their own.
+        // The closures of this batch, and the teardown, may run the loop for purposes of their own.
         runs.resume()
         var batch = takeUnperformed()
         batch += shared.withLock { $0.modes.takeAllClosuresLocked() }

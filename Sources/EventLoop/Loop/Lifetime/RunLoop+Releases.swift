@@ -1,8 +1,8 @@
 // Values that must be released on the loop's thread, whichever thread drops them (`LoopBound`).
 
-/// What the loop's thread releases. Another thread may hold the object itself longer.
+/// A value that the loop's thread releases. Another thread may hold the object itself longer.
 protocol LoopReleased: AnyObject, Sendable {
-    /// On the loop's thread, or, when the loop has ended, by whoever drops the object.
+    /// Called on the loop's thread, or, when the loop has ended, on the thread that drops the object.
     func release()
 }
 

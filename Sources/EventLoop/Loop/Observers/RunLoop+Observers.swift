@@ -117,7 +117,7 @@ extension RunLoop {
 
     private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
         if mode.observed.version != mode.observerSnapshot.version {
-            // What is replaced is released outside the lock.
+            // The old list is released outside the lock.
             let now = shared.withLock { _ in mode.observersLocked() }
             mode.observerSnapshot = now
         }

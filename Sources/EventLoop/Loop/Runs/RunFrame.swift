@@ -40,7 +40,7 @@ final class RunFrame: Sendable {
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { modeReference?.takeUnretainedValue() }
 
-    /// What the run was asked for. `limit` in the loop's time; `.min` and `.max` are none.
+    /// Sets the run's parameters. `limit` is in the loop's time; `.min` means one pass, `.max` no limit.
     @inline(__always)
     func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
         modeReference = .passUnretained(mode)
@@ -91,7 +91,7 @@ final class RunFrame: Sendable {
     var isStopRequested: Bool { stopWord.load(ordering: .sequentiallyConsistent) & StopWord.stopRequested != 0 }
 }
 
-/// What one pass has taken and calls one by one. A nested run gets back what the pass has not reached.
+/// The items that one pass has taken and calls one by one. A nested run gets back those that the pass has not reached.
 struct PassBatch<Item> {
     private var items: ContiguousArray<Item> = []
     private var next = 0

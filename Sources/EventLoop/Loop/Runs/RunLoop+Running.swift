@@ -106,7 +106,7 @@ extension RunLoop {
         common.population > 0 || !pendingJobs.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
-    /// Begins a run. What the outer runs have taken and not reached goes back to the queues, so that the new run finds it.
+    /// Begins a run. Items that the outer runs have taken and not reached go back to the queues, so that the new run finds them.
     private func beginRun() -> Unmanaged<RunFrame> {
         let isNested = runs.depth > 0
         if isNested { returnUnserved() }
@@ -124,7 +124,7 @@ extension RunLoop {
 
     private func returnUnserved() {
         runs.forEachFrame { outer in
-            // What the kernel reports as a level is asked of it again; edges wait for whichever pass comes first.
+            // The kernel is asked again about level-triggered sources; edges wait for the next pass, whichever run makes it.
             outer.lostItsBatch = true
             outer.modeReference?._withUnsafeGuaranteedRef { mode in
                 mode.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }

@@ -3,7 +3,7 @@
 extension RunLoop {
     /// Handles the kind whose turn it is among those that are ready. True when a source was handled.
     ///
-    /// The kinds take turns, so that neither a busy port starves timers nor the reverse. What is not handled stays, and the next pass
+    /// The kinds take turns, so that neither a busy port starves timers nor the reverse. A kind that is not handled stays ready, and the next pass
     /// finds it without sleeping.
     @inline(__always)
     func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */

@@ -18,7 +18,7 @@ extension RunLoop.CustomSource {
         _ = state.withLockUnlessInherited { state in
             state.forEachMembership { $0.loop.enqueueSignal($0) }
         }
-        // Not before: whoever finds the signal enqueued relies on it, and may wake the loop at once.
+        // Not before: a thread that finds the signal enqueued relies on it, and may wake the loop at once.
         signalWord.markEnqueued(claim)
     }
 }

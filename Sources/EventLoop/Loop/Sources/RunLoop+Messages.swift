@@ -55,7 +55,7 @@ extension ModeState {
     }
 }
 
-/// Counts the steps that have handed out messages: a port has one turn in each. Owning thread only.
+/// Counts the steps that deliver messages: a port has one turn in each. Owning thread only.
 struct MessageSteps {
     private(set) var last: UInt64 = 0
 

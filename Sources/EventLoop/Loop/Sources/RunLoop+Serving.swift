@@ -5,8 +5,8 @@
 // 3. Call it (`call`): the membership counts the calls in progress, so that its end waits for them.
 // 4. Release the claim (`endServing`), and notify loops that waited for it.
 //
-// What wakes the loop for a source, and what makes it ready, is elsewhere: Poller.collect for descriptors, CustomSource.signal, and
-// RunLoop+Messages.swift for ports.
+// Other files make a source ready and wake the loop for it: Poller.collect for descriptors, CustomSource.signal, and RunLoop+Messages.swift
+// for ports.
 
 import Synchronization
 
@@ -16,7 +16,7 @@ extension RunLoop {
     @inline(never)
     func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.generation
-        // What was removed before the generation was read is unregistered here; what is removed after it changes the generation.
+        // A source that was removed before the generation was read is unregistered here; a later removal changes the generation.
         if hasPendingWork { carryOutPendingChanges(mode) }
         var batch = poller.beginBatch(onlyOne: frame.returnsAfterSource)
         frame.lostItsBatch = false
@@ -45,7 +45,7 @@ extension RunLoop {
             return false
         }
         guard source.beginServing(on: membership, id) else { return false }
-        let isHandled = call(membership) { callOutToWatchedSource(source, readiness) }
+        let isHandled = call(source, membership) { callOutToWatchedSource(source, readiness) }
         if isHandled {
             counters.sourcesHandled.increment()
         } else {
@@ -102,7 +102,7 @@ extension RunLoop {
             return false
         }
         counters.sourcesHandled.increment()
-        return call(membership) {
+        return call(source, membership) {
             callOutToCustomSource(source)
             return true
         }
@@ -150,7 +150,7 @@ extension RunLoop {
     { /* DOES CALLOUT */
         let source = membership.source
         guard source.claimServing(for: id) || waitForMessages(of: membership) else { return false }
-        return call(membership) {
+        return call(source, membership) {
             var isHandled = false
             let last = source.lastMessage
             if hasPendingWork { carryOutPendingChanges(mode) }
@@ -191,11 +191,11 @@ extension RunLoop {
 
     /// Calls the handler of a source that this loop has claimed. Then ends the membership if it has died, and releases the claim.
     @inline(__always)
-    private func call(_ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
+    private func call(_ source: Source, _ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         membership.callsInProgress += 1
         let isHandled = body()
         endCall(membership)
-        membership.source.endServing(on: membership)
+        source.endServing(on: membership)
         return isHandled
     }
 

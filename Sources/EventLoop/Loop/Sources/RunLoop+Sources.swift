@@ -37,7 +37,7 @@ extension RunLoop {
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
         if belongsToParentProcess { return }
-        // Held until the callouts have returned. An invalid source is being taken out of every mode by whoever invalidated it.
+        // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
@@ -192,7 +192,7 @@ extension RunLoop.Source {
     /// of the parent's becomes invalid for the child, and nobody is called. Thread-safe. See `CFRunLoopSourceInvalidate`.
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
-        // A second caller goes on as well: the first may have been preempted, and whoever returns from here relies on the end.
+        // A second caller goes on as well: the first may have been preempted, and a caller relies on the end when this returns.
         if isFirst { didInvalidate() }
         if isLast { return finish() }
         for membership in state.withLockUnlessInherited({ $0.memberships }) ?? [] where !membership.loop.belongsToParentProcess {

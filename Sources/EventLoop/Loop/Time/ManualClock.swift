@@ -17,7 +17,7 @@ extension RunLoop {
         }
         fileprivate struct User {
             let loop: RunLoop
-            /// What it waits for; nil while it does not wait.
+            /// The deadline that it waits for; nil while it does not wait.
             var limit: Int64?
             /// The turn since which it has asked the kernel, and found nothing.
             var asked: UInt64 = 0
@@ -25,7 +25,7 @@ extension RunLoop {
             var told: UInt64 = 0
         }
 
-        /// What a loop that has asked the kernel is to do.
+        /// The next step of a loop that has asked the kernel.
         enum Verdict {
             /// Its deadline has come.
             case due
@@ -79,7 +79,7 @@ extension RunLoop {
             return Steps(wake: state.dueLoops)
         }
 
-        /// What follows from a change, outside the lock.
+        /// The consequences of a change, to be carried out outside the lock.
         private struct Steps {
             var wake: [RunLoop] = []
             var ask: [RunLoop] = []

@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoop {
-    /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. What a callout adds waits for the
+    /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. A timer that a callout adds waits for the
     /// next pass.
     func fireDueTimers(_ frame: RunFrame, _ mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
         assert(frame.timers.isEmpty, "each level of nesting has a batch of its own")

@@ -1,4 +1,4 @@
-// What a timer does that concerns the loop it is in: dates, firing by hand, the end, and the ways to make one.
+// The members of a timer that need its loop: dates, firing by hand, the end, and the ways to make one.
 
 import Synchronization
 

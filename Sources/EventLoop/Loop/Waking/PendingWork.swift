@@ -1,6 +1,6 @@
-// What the owner has to look at: as others mark it, and as the owner keeps it until it has looked.
+// The bits that say what the owner has to check: as others set them, and as the owner keeps them until it has checked.
 
-/// What the owner has to look at. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it looks.
+/// What the owner has to check. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it checks.
 struct Attention: OptionSet {
     let rawValue: UInt32
     static let changes = Attention(rawValue: 1 << 0)
@@ -19,7 +19,7 @@ struct Attention: OptionSet {
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
 }
 
-/// The bits that the owner has taken from the waker and not looked after yet. Owning thread only.
+/// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
 struct PendingWork {
     private(set) var bits = Attention()
     private(set) var deferredEvents = DeferredEvents()

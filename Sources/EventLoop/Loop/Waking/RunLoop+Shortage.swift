@@ -10,7 +10,7 @@
 internal import CPlatform
 import Synchronization
 
-/// What the loop's thread keeps while a mode has no base.
+/// The state of the owner while a mode has no base.
 struct PolledSources {
     /// Found ready, and not served yet. `place` is the source's in the mode's list.
     var ready: [(membership: SourceMembership, place: Int, readiness: Readiness)] = []

@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoop {
-    /// What step 9 can choose from. One byte: it is handed from step to step.
+    /// The kinds of events that step 9 can choose from. One byte, which is passed from step to step.
     struct Ready: OptionSet {
         let rawValue: UInt8
         static let mainQueue = Ready(Poller.WaitResult.mainQueue)
@@ -57,7 +57,7 @@ extension RunLoop {
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
                 waker.stayAwake()
-                // What a level left behind must be asked of the kernel again.
+                // The kernel must be asked again about level-triggered leftovers.
                 if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
                 return ready(after: poller.poll(), poller)
             }

@@ -37,7 +37,7 @@ extension RunLoop {
 
     // MARK: The owner's pending work
 
-    /// Whether any bit is set that the owner has not looked after. Most steps of most passes test this and do nothing else. What they do
+    /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do
     /// otherwise is out of line, because a short way to the kernel and back is a fast one.
     @inline(__always)
     var hasPendingWork: Bool { !waker.untaken.union(owned.pending.bits).isEmpty }
@@ -53,7 +53,7 @@ extension RunLoop {
         owned.pending.insert(waker.takeAll())
     }
 
-    /// What the queues have for this mode.
+    /// The bits of the queues that have something for this mode.
     func queuedWork(_ mode: ModeState) -> Attention {
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         var work: Attention = owned.ended.isEmpty ? [] : .finishing

@@ -6,7 +6,7 @@ import Synchronization
 /// Lets the owner sleep, and lets other threads and signal handlers wake it.
 ///
 /// Two words carry the protocol, and nobody takes a lock for either:
-/// - `attention` says what the owner has to look at. Others set bits after the fact that the bits stand for; the owner takes all bits before
+/// - `attention` says what the owner has to check. Others set bits after the fact that the bits stand for; the owner takes all bits before
 ///   it looks.
 /// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. The thread that turns *asleep* into *woken*
 ///   writes to the channel, so a sleep costs at most one write, and a working loop is never written to.
