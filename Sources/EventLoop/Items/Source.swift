@@ -293,7 +293,8 @@ final class SourceMembership: @unchecked Sendable {
 
     func registration(inMode index: Int) -> RegistrationPointer? {
         var next = firstRegistration
-        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }  // ends: finite list
+        // Ends: the list is finite.
+        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }
         return next
     }
 
