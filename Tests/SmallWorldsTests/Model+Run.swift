@@ -231,8 +231,12 @@ extension Model {
     /// 16.2, 16.3.
     private func serveMessages(_ frame: Frame) -> Bool {
         let place = frame.place
+        let step = next()
         var isHandled = false
         for item in items.filter({ hasMessage($0, place) }).sorted(by: { $0.readyAt < $1.readyAt }) {
+            // It had its turn in a run that was nested in this step.
+            if let last = item.messageStep[place.loop], last >= step { continue }
+            item.messageStep[place.loop] = step
             let joining = item.joinings[place]
             var rest = item.ready
             using(item) {

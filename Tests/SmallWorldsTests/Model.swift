@@ -16,6 +16,8 @@ final class ModelItem {
     var uses = 0
     var hasEnded = false
 
+    /// The step in which a port had its last turn, by loop.
+    var messageStep: [Int: Int] = [:]
     /// How often it is ready: a flag for custom sources, a count for ports and listeners.
     var ready = 0
     var readyAt = 0

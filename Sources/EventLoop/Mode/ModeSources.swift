@@ -60,8 +60,9 @@ struct MessagedPorts: Sendable {
     }
 
     /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it. `turns` is how many
-    /// turns the step has left; nil before the first.
+    /// turns the step has left; nil before the first. A port that gets its first message in the step has none.
     mutating func takeTurn(inStep step: UInt64, mode index: Int, _ turns: inout Int?) -> SourceMembership? {
+        if turns == nil { removePortsWithoutMessages(inMode: index) }
         let left = turns ?? list.count
         if left == 0 { return nil }
         for _ in 0..<list.count {
@@ -79,6 +80,13 @@ struct MessagedPorts: Sendable {
             return membership
         }
         return nil
+    }
+
+    private mutating func removePortsWithoutMessages(inMode index: Int) {
+        for place in list.indices.reversed()
+        where !Unmanaged.passUnretained(list[place])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) {
+            remove(at: place, mode: index)
+        }
     }
 
     /// Whether a port has messages.

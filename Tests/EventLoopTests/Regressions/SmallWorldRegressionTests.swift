@@ -6,6 +6,7 @@
 // - Equal dates fire in the order in which the timers were given them (5.4), also after a nested run.
 // - What a nested run of another mode has served is not served again (8.2): edges and only shots.
 // - A source that an earlier one of the pass takes out and puts in again is performed (3.10), in however many modes it is.
+// - A port that gets its first message during a delivery has its turn in the next pass, and a turn in a nested run counts (16.3).
 // - A message that is sent after the sleep waits for the next pass, whether or not the pass before handed one out.
 
 import EventLoop
@@ -35,6 +36,52 @@ import Testing
             trace.observe(loop)
             #expect(loop.run(for: .seconds(1)) == .finished)
             #expect(trace.take() == "E T S block X")
+        }
+    }
+
+    @Test func `a port that gets its first message during a delivery waits for the next pass, whether it was in the list or not`() throws {
+        try inManualTime { loop, _, trace in
+            let (first, second) = (Box<RunLoop.Port?>(nil), Box<RunLoop.Port?>(nil))
+            first.value = RunLoop.Port { _, message in
+                trace.add("first\(message.id)")
+                if message.id == 1 { _ = loop.run(for: .zero) }
+            }
+            second.value = RunLoop.Port { _, _ in
+                trace.add("second")
+                try? first.value!.send(RunLoop.PortMessage(id: 2))
+            }
+            loop.add(first.value!)
+            loop.add(second.value!)
+            try first.value!.send(RunLoop.PortMessage(id: 1))
+            try second.value!.send(RunLoop.PortMessage(id: 1))
+            trace.observe(loop)
+            _ = loop.run(for: .seconds(1))
+            #expect(trace.take() == "E T S first1 E T S second X T S first2 T S W A X")
+            first.value = nil
+            second.value = nil
+        }
+    }
+
+    @Test func `a port that had its turn in a nested run has no other in the outer pass`() throws {
+        try inManualTime { loop, _, trace in
+            let port = Box<RunLoop.Port?>(nil)
+            let outer = RunLoop.Port { _, _ in
+                trace.add("(")
+                _ = loop.run(for: .zero)
+                trace.add(")")
+            }
+            port.value = RunLoop.Port { _, message in
+                trace.add("port\(message.id)")
+                if message.id == 1 { try? port.value!.send(RunLoop.PortMessage(id: 2)) }
+            }
+            loop.add(outer)
+            loop.add(port.value!)
+            try outer.send(RunLoop.PortMessage(id: 1))
+            try port.value!.send(RunLoop.PortMessage(id: 1))
+            trace.observe(loop)
+            _ = loop.run(for: .seconds(1))
+            #expect(trace.take() == "E T S ( E T S port1 X ) T S port2 T S W A X")
+            port.value = nil
         }
     }
 
