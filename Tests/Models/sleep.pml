@@ -20,7 +20,7 @@ mtype = { working, asleep, woken };             /* SleepState */
 
 byte attention = 0;
 mtype sleepState = working;
-bool isStopRequested = false;                   /* Activation.stopWord */
+bool isStopRequested = false;                   /* RunFrame.stopWord */
 byte queue = 0;                                 /* performs, under the lock */
 bool edge = false;                              /* the wake-up descriptor: written since the last wait */
 byte writes = 0;                                /* in the sleep in progress */

@@ -28,7 +28,7 @@ public final class RunLoop: Sendable {
     let hasEnded = Atomic<Bool>(false)
     let counters = Counters()
 
-    // MARK: ForkAwareMutex by the lock
+    // MARK: Guarded by the lock
 
     let shared: ForkAwareMutex<LoopShared>
 

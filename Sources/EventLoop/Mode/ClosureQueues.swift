@@ -24,7 +24,7 @@ class ClosureQueues: @unchecked Sendable {
     @inline(__always)
     final var queueings: UInt64 { queueingsWord.load(ordering: .acquiring) }
 
-    // MARK: ForkAwareMutex by the loop's lock
+    // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
 
     @exclusivity(unchecked) private final var blocks = ClosureQueue()

@@ -20,7 +20,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     let isCommon: Atomic<Bool>
     let observed = ObservedActivities()
 
-    // MARK: ForkAwareMutex by the loop's lock
+    // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
 
     /// See ModeObservers.swift, which alone changes it.

@@ -22,7 +22,7 @@ final class ModeTable: @unchecked Sendable {
     private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
     private let countWord = Atomic<Int>(0)
 
-    // MARK: ForkAwareMutex by the loop's lock
+    // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
 
     private var capacity = 4
@@ -159,14 +159,17 @@ extension ModeTable {
     }
 
     /// The place in line of the first closure with a ticket that the mode may perform; greater than any other if there is none.
-    func firstTicketedLocked(_ mode: ModeState, _ kind: ClosureKind) -> UInt64 {
+    ///
+    /// `isCommon` says whether the mode performs what is queued for the common modes. It is the caller's, and the same for a whole walk: a
+    /// handler that makes the mode a common one would otherwise let closures with a ticket overtake those without.
+    func firstTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind) -> UInt64 {
         let own = mode.firstTicketedLocked(kind)
-        return mode.isCommon.load(ordering: .relaxed) ? min(own, common.firstTicketedLocked(kind)) : own
+        return isCommon ? min(own, common.firstTicketedLocked(kind)) : own
     }
 
     /// Takes the first closure with a ticket that the mode may perform, if its place in line comes before `bound`.
-    func popTicketedLocked(_ mode: ModeState, _ kind: ClosureKind, before bound: UInt64) -> WorkItem? {
-        let first = firstTicketedLocked(mode, kind)
+    func popTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind, before bound: UInt64) -> WorkItem? {
+        let first = firstTicketedLocked(mode, isCommon: isCommon, kind)
         if first >= bound { return nil }
         let queues = first == mode.firstTicketedLocked(kind) ? mode : common
         return takeTicketedLocked(queues.firstTicketLocked(kind)!)  // there is a first one, and it has a ticket

@@ -101,4 +101,21 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
         }
         #expect(order == "( both ) outer")
     }
+
+    @Test func `a closure that makes its mode a common one lets no closure for the common modes overtake another`() throws {
+        let order = try onFreshThread { loop in
+            let trace = Trace()
+            loop.addIdleSource(forMode: "late")
+            loop.perform(inModes: [.common]) { trace.add("A") }
+            loop.perform(inModes: [.common, "other"]) { trace.add("B") }
+            loop.perform(inModes: ["late", "other"]) {
+                trace.add("C")
+                loop.addCommonMode("late")
+            }
+            loop.perform(inModes: ["late", "other"]) { trace.add("D") }
+            for _ in 0..<2 { _ = loop.run(mode: "late", until: .distantPast) }
+            return trace.description
+        }
+        #expect(order == "C D A B")
+    }
 }

@@ -72,7 +72,7 @@ extension RunLoop {
             taken.removeAll(keepingCapacity: true)
             shared.withLock { shared in
                 while taken.count < 64,  // ends: one goes a turn
-                    let item = modeTable.popTicketedLocked(mode, .block, before: last + 1)
+                    let item = modeTable.popTicketedLocked(mode, isCommon: isCommon, .block, before: last + 1)
                 {
                     taken.append(item)
                 }

@@ -86,8 +86,8 @@ extension RunLoop {
                 // Nil if it was withdrawn, or performed by a nested run.
                 let taken: WorkItem?
                 (taken, ticketed) = shared.withLock { shared in
-                    let taken = modeTable.popTicketedLocked(mode, .perform, before: min(next, last + 1))
-                    return (taken, modeTable.firstTicketedLocked(mode, .perform))
+                    let taken = modeTable.popTicketedLocked(mode, isCommon: isCommon, .perform, before: min(next, last + 1))
+                    return (taken, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
                 }
                 guard let taken else { continue }
                 item = taken
@@ -119,7 +119,7 @@ extension RunLoop {
     private func takePerforms(_ shared: inout LoopShared, _ mode: ModeState, _ isCommon: Bool) -> (last: UInt64, ticketed: UInt64) {
         mode.takePlainPerformsLocked()
         if isCommon { common.takePlainPerformsLocked() }
-        return (shared.lastWork, modeTable.firstTicketedLocked(mode, .perform))
+        return (shared.lastWork, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
     }
 }
 

@@ -37,6 +37,12 @@ final class RunFrame: Sendable {
 
     init(outer: Unmanaged<RunFrame>?) { self.outer = outer }
 
+    /// For the end of the loop.
+    func takeInner() -> RunFrame? {
+        defer { innerFrame = nil }
+        return innerFrame
+    }
+
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { modeReference?.takeUnretainedValue() }
 
@@ -114,10 +120,12 @@ struct PassBatch<Item> {
         return item
     }
 
-    /// Empties the batch and keeps its memory.
+    /// Takes out an item, in order to empty the batch; nil when it is empty. The caller releases the item, because the last reference to what
+    /// it holds may be here, and a deinit of the user's may run the loop.
     @inline(__always)
-    mutating func empty() {
-        while items.popLast() != nil {}  // ends: one goes a turn
-        next = 0
+    mutating func popLast() -> Item? {
+        let item = items.popLast()
+        if item == nil { next = 0 }
+        return item
     }
 }

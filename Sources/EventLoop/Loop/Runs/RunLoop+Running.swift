@@ -97,6 +97,8 @@ extension RunLoop {
     private func modeMadeForCommonWork(_ name: Mode) -> Unmanaged<ModeState>? {
         if name == .common { return nil }
         return shared.withLock { shared in
+            // Another thread may have made it since.
+            if let mode = modeTable.reference(name) { return mode }
             guard shared.modes.commonNames.contains(name), hasSomethingForCommonModes else { return nil }
             return .passUnretained(shared.modes.makeLocked(name))
         }

@@ -18,6 +18,12 @@ struct RunStack: ~Copyable, Sendable {
     /// Every run ends, however deep: the loop's `RunLoopThread` was stopped.
     private let terminating = Atomic<Bool>(false)
 
+    deinit {
+        // One by one: a chain that releases itself recurses as deep as it is long.
+        var frame = outermost.takeInner()
+        while let outer = frame { frame = outer.takeInner() }  // ends: the chain has an end
+    }
+
     // MARK: Any thread
 
     /// How many runs are in progress.

@@ -79,7 +79,7 @@ extension RunLoop {
             if frame.returnsAfterSource { break }
         }
         if frame.signals.hasRest { requeue(frame.signals.rest, in: mode) }
-        frame.signals.empty()
+        while frame.signals.popLast() != nil {}  // ends: one goes a turn
         return isHandled
     }
 

@@ -19,7 +19,10 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
     }
 
     deinit {
-        if let pointer = newest.load(ordering: .relaxed) { Unmanaged<ClockInUse>.fromOpaque(pointer).release() }
+        guard let pointer = newest.load(ordering: .relaxed) else { return }
+        // One by one: a chain that releases itself recurses as deep as it is long.
+        var clock: ClockInUse? = Unmanaged<ClockInUse>.fromOpaque(pointer).takeRetainedValue()
+        while let earlier = clock { clock = earlier.earlier }  // ends: the chain has an end
     }
 
     /// Nil if the loop goes by the monotonic clock.

@@ -17,7 +17,7 @@ extension RunLoop {
         while frame.timers.hasRest {  // ends: the batch is fixed, and each turn takes one
             frame.timers.takeNext()._withUnsafeGuaranteedRef { fireIfStillDue($0, in: mode, dueBy) }
         }
-        frame.timers.empty()
+        while frame.timers.popLast() != nil {}  // ends: one goes a turn
     }
 
     private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
