@@ -27,7 +27,8 @@ final class ModeTable: @unchecked Sendable {
 
     private var capacity = 4
     private var outgrown: [Entries] = []
-    private(set) var commonNames: Set<RunLoop.Mode> = [.default]
+    /// In the order in which they became common, which is the order of callouts for each of them.
+    private(set) var commonNames: [RunLoop.Mode] = [.default]
     /// How many places in queues closures with a ticket were put into or taken out of.
     private(set) var testsOnlySteps = 0
 
@@ -110,7 +111,8 @@ final class ModeTable: @unchecked Sendable {
 
     /// Makes a mode one of the common ones, for good. False if it is one.
     func addCommonNameLocked(_ name: RunLoop.Mode) -> Bool {
-        guard commonNames.insert(name).inserted else { return false }
+        if commonNames.contains(name) { return false }
+        commonNames.append(name)
         common.countQueueingLocked()
         find(name)?.isCommon.store(true, ordering: .releasing)
         return true

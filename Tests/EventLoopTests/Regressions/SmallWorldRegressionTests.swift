@@ -7,6 +7,7 @@
 // - What a nested run of another mode has served is not served again (8.2): edges and only shots.
 // - A source that an earlier one of the pass takes out and puts in again is performed (3.10), in however many modes it is.
 // - A port that gets its first message during a delivery has its turn in the next pass, and a turn in a nested run counts (16.3).
+// - What is added to the common modes joins them in the order in which they became common (3.1).
 // - A message that is sent after the sleep waits for the next pass, whether or not the pass before handed one out.
 
 import EventLoop
@@ -59,6 +60,18 @@ import Testing
             #expect(trace.take() == "E T S first1 E T S second X T S first2 T S W A X")
             first.value = nil
             second.value = nil
+        }
+    }
+
+    @Test func `a source that is added to the common modes joins and leaves them in the order in which they became common`() throws {
+        try inManualTime { loop, _, trace in
+            for mode in ["d", "b", "e", "a", "c"] as [RunLoop.Mode] { loop.addCommonMode(mode) }
+            let source = RunLoop.CustomSource(schedule: { trace.add("+\($1.rawValue)") }, cancel: { trace.add("-\($1.rawValue)") }) {}
+            let own = RunLoop.Mode.default.rawValue
+            loop.add(source, forMode: .common)
+            #expect(trace.take() == "+\(own) +d +b +e +a +c")
+            loop.remove(source, forMode: .common)
+            #expect(trace.take() == "-\(own) -d -b -e -a -c")
         }
     }
 

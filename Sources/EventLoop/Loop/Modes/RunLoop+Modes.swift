@@ -7,7 +7,7 @@ extension RunLoop {
     public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }
 
     /// The modes that `.common` stands for; at first just `.default`. Thread-safe.
-    public var commonModes: Set<Mode> { shared.withLock { $0.modes.commonNames } }
+    public var commonModes: Set<Mode> { shared.withLock { Set($0.modes.commonNames) } }
 
     /// Makes a mode one of the common ones, for good: every item that was or will be added to `.common` is in it. Calls `schedule` of
     /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
