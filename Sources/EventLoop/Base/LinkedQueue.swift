@@ -1,78 +1,119 @@
-// A queue with removal from the middle, for changes that a later change cancels, and for closures that are withdrawn.
-//
-// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The
-// nodes below `used` are initialized. Those without an element are linked through `next` in a free list.
+// A queue with removal from the middle: for changes that a later change cancels, closures that are withdrawn, and frames and waiters that
+// time out.
 
-/// First in, first out. Any element can be removed by its place in O(1). One owner at a time: a lock or a thread.
-struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
-    // SAFETY: nothing else refers to the memory, so exclusive access to the queue is exclusive access to the memory.
-    private var nodes: UnsafeMutablePointer<Node>
-    private var capacity = 0
-    private var used = 0
-    private var first = Self.noPlace
-    private var last = Self.noPlace
-    private var firstFree = Self.noPlace
-    private(set) var count = 0
-    /// How many times in a row the queue was emptied without most of its memory having been used.
-    private var wastefulTurns = 0
-
+/// First in, first out, and any element can be removed from the middle. Each operation is O(1) amortized.
+///
+/// An element has a place, which is valid until the element leaves the queue, and a ticket, which is valid for good: after the element has
+/// left, the ticket removes nothing.
+struct LinkedQueue<Element: Sendable>: Sendable {
     /// The place of an element. Valid until the element leaves the queue.
     typealias Place = Int32
     static var noPlace: Place { -1 }
 
+    /// Names an element, also after it has left the queue. Tickets increase in the order of insertion.
+    struct Ticket: Hashable, Comparable, Sendable {
+        fileprivate let sequence: UInt64
+        let place: Place
+
+        static func < (one: Ticket, other: Ticket) -> Bool { one.sequence < other.sequence }
+    }
+
     private struct Node {
         var element: Element?
+        var sequence: UInt64
         var previous: Place
         var next: Place
     }
 
-    init() { nodes = .allocate(capacity: 0) }
+    /// Those without an element are linked through `next` in a free list.
+    private var nodes: ContiguousArray<Node> = []
+    private var head = Self.noPlace
+    private var tail = Self.noPlace
+    private var firstFree = Self.noPlace
+    private var lastSequence: UInt64 = 0
+    private(set) var count = 0
+    /// The most nodes that were in use since the memory was last freed.
+    private var largest = 0
+    /// How many times in a row the queue was emptied without most of its memory having been used.
+    private var wastefulTurns = 0
+    /// How many elements were added or removed.
+    private(set) var testsOnlySteps = 0
 
-    deinit {
-        nodes.deinitialize(count: used)
-        nodes.deallocate()
-    }
+    init() {}
 
     var isEmpty: Bool { count == 0 }
+    var first: Element? { head == Self.noPlace ? nil : nodes[Int(head)].element }
 
-    /// Calls `body` with the first element; nil if the queue is empty.
+    /// Calls `body` with the first element, borrowed. Returns nil if the queue is empty.
     func withFirst<R>(_ body: (borrowing Element) -> R) -> R? {
-        first == Self.noPlace ? nil : body(nodes[Int(first)].element!)  // nodes in the list have an element
+        head == Self.noPlace ? nil : body(nodes[Int(head)].element!)  // nodes in the list have an element
     }
 
-    /// Changes an element in its place.
+    /// The elements in order, each with its ticket.
+    var entries: [(ticket: Ticket, element: Element)] {
+        var entries: [(ticket: Ticket, element: Element)] = []
+        var place = head
+        while place != Self.noPlace {  // ends: the list has an end
+            entries.append((ticket(of: place), nodes[Int(place)].element!))  // nodes in the list have an element
+            place = nodes[Int(place)].next
+        }
+        return entries
+    }
+
+    /// The ticket of the element at a place.
+    func ticket(of place: Place) -> Ticket { Ticket(sequence: nodes[Int(place)].sequence, place: place) }
+
+    /// Changes an element at its place.
     mutating func update(_ place: Place, _ body: (inout Element) -> Void) {
-        body(&nodes[Int(place)].element!)  // the caller knows the place from `append`
+        body(&nodes[Int(place)].element!)  // the caller has the place from `append`
     }
 
     @discardableResult
     mutating func append(_ element: __owned Element) -> Place {
-        let place = takeNode()
-        (nodes + Int(place)).initialize(to: Node(element: element, previous: last, next: Self.noPlace))
-        if last == Self.noPlace { first = place } else { nodes[Int(last)].next = place }
-        last = place
+        lastSequence += 1
+        testsOnlySteps += 1
+        let place = insert(Node(element: element, sequence: lastSequence, previous: tail, next: Self.noPlace))
+        if tail == Self.noPlace { head = place } else { nodes[Int(tail)].next = place }
+        tail = place
         count += 1
         return place
     }
 
-    /// Removes the first element. The queue must not be empty.
-    mutating func popFirst() -> Element { remove(first) }
+    /// The same, for a caller that may remove the element after it has left.
+    mutating func appendForTicket(_ element: __owned Element) -> Ticket {
+        let place = append(element)
+        return ticket(of: place)
+    }
+
+    /// Removes the first element; there must be one.
+    mutating func popFirst() -> Element { remove(head) }
+
+    mutating func removeFirst() -> Element? { isEmpty ? nil : popFirst() }
+
+    /// Removes the element with the ticket. Nil if it has left the queue.
+    @discardableResult
+    mutating func remove(_ ticket: Ticket) -> Element? {
+        guard ticket.place < nodes.count, nodes[Int(ticket.place)].sequence == ticket.sequence else { return nil }
+        return remove(ticket.place)
+    }
 
     /// Removes an element.
     mutating func remove(_ place: Place) -> Element {
-        let node = nodes + Int(place)
-        assert(place >= 0 && place < used && node.pointee.element != nil, "an element is removed once")
-        let (previous, next) = (node.pointee.previous, node.pointee.next)
-        let element = node.pointee.element.take()!  // asserted above
-        if previous == Self.noPlace { first = next } else { nodes[Int(previous)].next = next }
-        if next == Self.noPlace { last = previous } else { nodes[Int(next)].previous = previous }
-        node.pointee.next = firstFree
+        assert(place >= 0 && place < nodes.count && nodes[Int(place)].element != nil, "an element leaves once")
+        testsOnlySteps += 1
+        let (previous, next) = (nodes[Int(place)].previous, nodes[Int(place)].next)
+        let element = nodes[Int(place)].element.take()!  // asserted above
+        nodes[Int(place)].sequence = 0
+        if previous == Self.noPlace { head = next } else { nodes[Int(previous)].next = next }
+        if next == Self.noPlace { tail = previous } else { nodes[Int(next)].previous = previous }
+        nodes[Int(place)].next = firstFree
         firstFree = place
         count -= 1
         if count == 0 { rewind() }
         return element
     }
 
+    /// Removes all elements, and returns them in order.
     mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)
@@ -80,34 +121,28 @@ struct LinkedQueue<Element: Sendable>: ~Copyable, @unchecked Sendable {
         return elements
     }
 
-    private mutating func takeNode() -> Place {
-        if firstFree != Self.noPlace {
-            let place = firstFree
-            firstFree = nodes[Int(place)].next
-            return place
+    private mutating func insert(_ node: __owned Node) -> Place {
+        if firstFree == Self.noPlace {
+            nodes.append(node)
+            return Place(nodes.count - 1)
         }
-        if used == capacity { moveToStorage(of: max(8, capacity * 2)) }
-        (nodes + used).initialize(to: Node(element: nil, previous: Self.noPlace, next: Self.noPlace))
-        used += 1
-        return Place(used - 1)
+        let place = firstFree
+        firstFree = nodes[Int(place)].next
+        nodes[Int(place)] = node
+        return place
     }
 
-    /// Called when the queue is empty: starts again at the front, and gives back memory that only an old burst has needed.
+    /// The queue is empty, so it starts at the front again. Memory that only a long-past burst used is freed.
     private mutating func rewind() {
-        let reached = used
-        nodes.deinitialize(count: used)
-        (used, firstFree) = (0, Self.noPlace)
-        if capacity <= 256 { return }
-        wastefulTurns = reached < capacity / 8 ? wastefulTurns + 1 : 0
+        let used = nodes.count
+        nodes.removeAll(keepingCapacity: true)
+        firstFree = Self.noPlace
+        largest = max(largest, used)
+        if largest <= 256 { return }
+        wastefulTurns = used < largest / 8 ? wastefulTurns + 1 : 0
         if wastefulTurns < 64 { return }
-        wastefulTurns = 0
-        moveToStorage(of: capacity / 4)
-    }
-
-    private mutating func moveToStorage(of newCapacity: Int) {
-        let fresh = UnsafeMutablePointer<Node>.allocate(capacity: newCapacity)
-        fresh.moveInitialize(from: nodes, count: used)
-        nodes.deallocate()
-        (nodes, capacity) = (fresh, newCapacity)
+        (wastefulTurns, largest) = (0, largest / 4)
+        nodes = []
+        nodes.reserveCapacity(largest)
     }
 }

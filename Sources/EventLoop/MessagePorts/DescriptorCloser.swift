@@ -31,7 +31,7 @@ final class DescriptorCloser: @unchecked Sendable {
 
     /// The descriptors of one process.
     private struct Sender: Sendable {
-        var waiting = RevocableQueue<Int32>()
+        var waiting = LinkedQueue<Int32>()
         /// Threads that are closing one.
         var closing = 0
 

@@ -54,8 +54,8 @@ struct MemoryPool {
     private var grants: [UInt64: Grant] = [:]
     private var grantedTotal = 0
     private var grantedByProcess: [Int32: Int] = [:]
-    private var waiters = RevocableQueue<Waiter>()
-    private var tickets: [UInt64: RevocableQueue<Waiter>.Ticket] = [:]
+    private var waiters = LinkedQueue<Waiter>()
+    private var tickets: [UInt64: LinkedQueue<Waiter>.Ticket] = [:]
 
     /// - Parameter longest: the size of the longest frame, in bytes.
     init(longest: Int, atLeast least: Int, reserve: Int? = nil) {
@@ -78,7 +78,7 @@ struct MemoryPool {
             add(grant, for: token)
             return true
         }
-        tickets[token] = waiters.append(Waiter(token: token, grant: grant))
+        tickets[token] = waiters.appendForTicket(Waiter(token: token, grant: grant))
         // Its process may be the one with the least memory.
         return grantToWaiters().contains(token)
     }
@@ -115,9 +115,10 @@ struct MemoryPool {
         return granted
     }
 
-    private func nextWaiter() -> (RevocableQueue<Waiter>.Ticket, Waiter)? {
+    private func nextWaiter() -> (LinkedQueue<Waiter>.Ticket, Waiter)? {
         waiters.entries.min {
-            (grantedByProcess[$0.value.grant.process, default: 0], $0.key) < (grantedByProcess[$1.value.grant.process, default: 0], $1.key)
-        }.map { ($0.key, $0.value) }
+            let (one, other) = ($0.element.grant.process, $1.element.grant.process)
+            return (grantedByProcess[one, default: 0], $0.ticket) < (grantedByProcess[other, default: 0], $1.ticket)
+        }.map { ($0.ticket, $0.element) }
     }
 }

@@ -42,7 +42,7 @@ extension RemoteConnection {
         }
         let latch = Latch()
         waiter.latch = latch
-        waiter.followerTicket = state.followers.append(waiter)
+        waiter.followerTicket = state.followers.appendForTicket(waiter)
         return .wait(latch)
     }
 

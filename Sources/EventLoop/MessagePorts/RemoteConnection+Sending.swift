@@ -105,7 +105,7 @@ extension RemoteConnection {
             }
         }
         let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch())
-        unsent.ticket = state.unsent.append(unsent)
+        unsent.ticket = state.unsent.appendForTicket(unsent)
         updateWatch(&state)
         return .queued(unsent)
     }
@@ -134,7 +134,7 @@ extension RemoteConnection {
     /// Called under the lock.
     func cancel(_ unsent: UnsentFrame, _ state: inout State) {
         if unsent.frame.offset == 0 {
-            state.unsent.remove(unsent.ticket)
+            if let ticket = unsent.ticket { state.unsent.remove(ticket) }
             updateWatch(&state)
         } else {
             unsent.frame.seal = Frame.cancelled
@@ -158,7 +158,7 @@ extension RemoteConnection {
                 first.isFinished = true
                 wakeUps.open(first.latch)
                 wakeUps.wake(first.sender)
-                state.unsent.remove(first.ticket)
+                _ = state.unsent.popFirst()
             }
             updateWatch(&state)
             return false

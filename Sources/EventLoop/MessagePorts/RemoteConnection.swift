@@ -56,9 +56,9 @@ final class RemoteConnection: @unchecked Sendable {
         /// them.
         var abandonedReplies = 0
         /// Threads that wait while another one reads, in order of arrival.
-        var followers = RevocableQueue<ReplyWaiter>()
+        var followers = LinkedQueue<ReplyWaiter>()
         /// Frames that the socket had no room for.
-        var unsent = RevocableQueue<UnsentFrame>()
+        var unsent = LinkedQueue<UnsentFrame>()
         /// What the engine's set watches the connection for; nil if it is not in the set.
         var watched: Readiness?
         var onInvalidation: [@Sendable () -> Void] = []
@@ -154,7 +154,7 @@ final class RemoteConnection: @unchecked Sendable {
                 (unsent.isFinished, unsent.failure) = (true, error)
                 wakeUps.open(unsent.latch)
             }
-            (state.waiters, state.followers) = ([:], RevocableQueue())
+            (state.waiters, state.followers) = ([:], LinkedQueue())
             (state.passiveWaiters, state.abandonedReplies) = (0, 0)
             defer { state.onInvalidation = [] }
             return state.onInvalidation

@@ -21,7 +21,7 @@ final class ReplyWaiter: @unchecked Sendable {
     /// For a thread that waits while another one reads, or while its request waits to be sent.
     @exclusivity(unchecked) var latch: Latch?
     /// Its place among the threads that wait while another one reads.
-    @exclusivity(unchecked) var followerTicket: RevocableQueue<ReplyWaiter>.Ticket?
+    @exclusivity(unchecked) var followerTicket: LinkedQueue<ReplyWaiter>.Ticket?
     /// The reading thread has its reply: this thread reads from now on.
     @exclusivity(unchecked) var mustRead = false
     @exclusivity(unchecked) var continuation: CheckedContinuation<ReplyResult, Never>?
@@ -38,7 +38,7 @@ final class UnsentFrame: @unchecked Sendable {
     // SAFETY: guarded by the lock of the connection's state.
     @exclusivity(unchecked) var frame: OutgoingFrame
     /// Its place in the queue of unsent frames.
-    @exclusivity(unchecked) var ticket: RevocableQueue<UnsentFrame>.Ticket = 0
+    @exclusivity(unchecked) var ticket: LinkedQueue<UnsentFrame>.Ticket?
     /// They belong to the sender, who keeps them open until the frame is finished or cancelled.
     let descriptors: [Int32]
     /// Opened when the frame is finished.

@@ -26,7 +26,7 @@ import Darwin
             try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
             connection.state.withLock { state in
                 (state.reader, state.abandonedReplies) = (.thread, 0)
-                waiter.followerTicket = state.followers.append(waiter)
+                waiter.followerTicket = state.followers.appendForTicket(waiter)
             }
             waiter.latch = EventLoop.Latch()
             // It times out, and before it can abandon its request, the reader returns.

@@ -1,6 +1,7 @@
 // Rules proved here, against an array:
 // - Elements come out in the order in which they were appended, whichever left from the middle meanwhile.
 // - A place is good until its element leaves, also after the storage has grown.
+// - A ticket removes its element once; after the element has left, and its place has another, it removes nothing.
 // - A queue that was emptied begins anew, and gives memory back without losing an element.
 
 import EventLoopTestSupport
@@ -9,11 +10,13 @@ import Testing
 @testable import EventLoop
 
 private struct LinkedQueuePlay: ModelPlay, ~Copyable {
-    private typealias Entry = (element: Int, place: LinkedQueue<Int>.Place)
+    private typealias Entry = (element: Int, place: LinkedQueue<Int>.Place, ticket: LinkedQueue<Int>.Ticket)
 
     private var queue = LinkedQueue<Int>()
     private var model: [Entry] = []
     private var last = 0
+    /// The tickets of elements that have left.
+    private var spent: [LinkedQueue<Int>.Ticket] = []
 
     init(_ random: inout SplitMix64) {}
 
@@ -27,6 +30,9 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         case 24: for _ in 0..<random.below(600) { append() }
         default: append()
         }
+        for _ in 0..<min(3, spent.count) {
+            try agree(queue.remove(spent[random.below(spent.count)]), nil, "a ticket of one that has left")
+        }
         try compare()
     }
 
@@ -34,18 +40,31 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
 
     private mutating func append() {
         last += 1
-        model.append((last, queue.append(last)))
+        if last % 2 == 0 {
+            let place = queue.append(last)
+            model.append((last, place, queue.ticket(of: place)))
+        } else {
+            let ticket = queue.appendForTicket(last)
+            model.append((last, ticket.place, ticket))
+        }
     }
 
     private mutating func popFirst() throws {
         if model.isEmpty { return }
-        try agree(queue.popFirst(), model.removeFirst().element, "popFirst")
+        let entry = model.removeFirst()
+        try agree(queue.popFirst(), entry.element, "popFirst")
+        spent.append(entry.ticket)
     }
 
     private mutating func removeFromTheMiddle(_ random: inout SplitMix64) throws {
         if model.isEmpty { return }
         let entry = model.remove(at: random.below(model.count))
-        try agree(queue.remove(entry.place), entry.element, "remove")
+        if random.below(2) == 0 {
+            try agree(queue.remove(entry.place), entry.element, "remove by place")
+        } else {
+            try agree(queue.remove(entry.ticket), entry.element, "remove by ticket")
+        }
+        spent.append(entry.ticket)
     }
 
     private mutating func update(_ random: inout SplitMix64) {
@@ -58,6 +77,7 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
 
     private mutating func removeAll() throws {
         try agree(queue.removeAll(), model.map(\.element), "removeAll")
+        spent += model.map(\.ticket)
         model = []
     }
 
@@ -65,6 +85,9 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         try agree(queue.count, model.count, "count")
         try agree(queue.isEmpty, model.isEmpty, "isEmpty")
         try agree(queue.withFirst { $0 }, model.first?.element, "first")
+        try agree(queue.first, model.first?.element, "first")
+        try agree(queue.entries.map(\.element), model.map(\.element), "entries")
+        try agree(queue.entries.map(\.ticket), model.map(\.ticket), "tickets")
     }
 }
 
