@@ -97,10 +97,12 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            let hasServed = server.serve { frame, passed in
-                // An invalid port does not call its handler; messages that were read before are dropped.
-                if !isValid { return nil }
-                return handler.with { $0.handlers.call(self, frame.id, frame.body, passed) } ?? nil
+            let hasServed = server.serve { frame, passed throws(PortServer.NotHandled) in
+                // An invalid port does not call its handler; messages that were read before are dropped with their connections.
+                guard isValid, let answer = handler.with({ $0.handlers.call(self, frame.id, frame.body, passed) }) else {
+                    throw PortServer.NotHandled()
+                }
+                return answer
             }
             if server.hasLostName { end() }
             return hasServed

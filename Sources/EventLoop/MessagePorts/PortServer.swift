@@ -105,10 +105,15 @@ final class PortServer: @unchecked Sendable {
 
     // MARK: Serving
 
+    /// The port became invalid before its handler could be called.
+    struct NotHandled: Error {}
+
     /// Reads what has arrived and has at most one message handled. Returns false if there was none.
     ///
     /// `handle` may run the loop, end the port, or cause a nested call of this function: after it, nothing that was read before is trusted.
-    func serve(_ handle: (Frame, RunLoop.PassedDescriptors) -> [UInt8]?) -> Bool { /* DOES CALLOUT */
+    ///
+    /// If `handle` throws, nobody was called. The client then loses its connection: an answer would say that its message was handled.
+    func serve(_ handle: (Frame, RunLoop.PassedDescriptors) throws(NotHandled) -> [UInt8]?) -> Bool { /* DOES CALLOUT */
         if belongsToParentProcess { return false }
         takeEvents()
         defer { updateAlarm() }
@@ -132,7 +137,11 @@ final class PortServer: @unchecked Sendable {
             // Before the callout: a nested run may serve this connection too.
             update(connection)
             updateAlarm()
-            let answer = handle(frame, passed)
+            let answer: [UInt8]?
+            do { answer = try handle(frame, passed) } catch {
+                drop(connection)
+                return false
+            }
             if frame.kind == .request { reply(answer, to: frame, on: connection) }
             return true
         }

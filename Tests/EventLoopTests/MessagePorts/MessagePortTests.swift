@@ -461,4 +461,45 @@ import Testing
         #expect(try outer.join() == "\u{1}")
         try served.end()
     }
+
+    @Test func `a request that the handler was not called for is not answered, whenever another thread invalidates the port`() throws {
+        for round in 0..<20 {
+            let served = try ServedPort { _, _, data in data }
+            let remote = try RunLoop.RemoteMessagePort(name: served.name)
+            let answers = Counter()
+            let client = plainThread {
+                // Ends: with the connection.
+                while true {
+                    let reply: [UInt8]?
+                    do { reply = try remote.request(id: 1, data: [3], sendTimeout: patience, replyTimeout: patience) } catch { return }
+                    #expect(reply == [3])
+                    answers.increment()
+                }
+            }
+            try waitUntil("an answer") { answers.value > 0 }
+            for _ in 0..<round { breathe() }
+            served.port.invalidate()
+            try client.join()
+            try served.end()
+        }
+    }
+
+    @Test func `a client whose request nobody was called for loses its connection`() throws {
+        let name = freshName()
+        let server = try PortServer(try PortName(name), maximumLength: 100)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let client = plainThread { try remote.ask() }
+        var isRefused = false
+        try waitUntil("the request") {
+            let hasServed = server.serve { _, _ throws(PortServer.NotHandled) in
+                isRefused = true
+                throw PortServer.NotHandled()
+            }
+            #expect(!hasServed)
+            return isRefused
+        }
+        #expect(throws: RunLoop.PortError.becameInvalid) { try client.join() }
+        server.withdraw()
+        server.end()
+    }
 }
