@@ -175,6 +175,25 @@ import Testing
         server.end()
         server.end()
     }
+
+    @Test func `a client whose request nobody was called for loses its connection`() throws {
+        let name = freshName()
+        let server = try PortServer(try PortName(name), maximumLength: 100)
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let client = plainThread { try remote.ask() }
+        var isRefused = false
+        try waitUntil("the request") {
+            let hasServed = server.serve { _, _ throws(PortServer.NotHandled) in
+                isRefused = true
+                throw PortServer.NotHandled()
+            }
+            #expect(!hasServed)
+            return isRefused
+        }
+        #expect(throws: RunLoop.PortError.becameInvalid) { try client.join() }
+        server.withdraw()
+        server.end()
+    }
 }
 
 #endif
