@@ -1,4 +1,4 @@
-// The two forms of a `main` on the main run loop, as docs/concurrency.md shows them; compiled here, and `async` proved by the probe.
+// The two forms of a `main` on the main run loop, as docs/concurrency.md shows them. Both are compiled; the probe runs the `async` form.
 
 import EventLoop
 

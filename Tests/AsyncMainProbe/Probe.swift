@@ -1,4 +1,4 @@
-// A program with an async `main`, for AsyncMainTests to start: what it is to do is its first argument.
+// A program with an async `main`, which AsyncMainTests start. Its first argument names the task to do.
 
 import EventLoop
 
@@ -23,7 +23,7 @@ private func say(_ text: String) {
 enum Probe {
     static func main() async throws {
         _ = mainThread
-        // A probe that hangs is a failed test, not a hung one.
+        // A probe that hangs must fail its test, not hang it.
         alarm(1_200)
         switch CommandLine.arguments.dropFirst().first {
         case "plain": await seeThreads()
@@ -49,7 +49,7 @@ enum Probe {
         say("end")
     }
 
-    /// The main actor's thread after one await of each kind.
+    /// Prints whether the main actor still runs on the main thread after one await of each kind.
     @MainActor static func seeThreads() async {
         var stays = isOnMainThread()
         await Task.detached {}.value
@@ -71,7 +71,7 @@ enum Probe {
         say("stays \(stays), in a run \(RunLoop.main.runDepth > 0)")
     }
 
-    /// A run nested in a plain handler serves the main actor; one nested in the main actor's own code does not.
+    /// A nested run in a plain handler serves the main actor; a nested run in the main actor's own code does not.
     @MainActor static func nest() async {
         say("adopted \(RunLoop.adoptAsyncMain())")
         let loop = RunLoop.main
@@ -106,11 +106,11 @@ enum Probe {
         say("still in a run \(RunLoop.main.runDepth)")
     }
 
-    /// A main-actor call that comes from a plain main thread is all right; inside a run it is refused.
+    /// A call to the main actor from a plain main thread is allowed; inside a run it is refused.
     @MainActor private static func refuseInsideARun() -> Bool {
         RunLoop.main.isCurrent && RunLoop.adoptAsyncMain()
     }
 }
 
-/// The compiler does not let an async function run a loop.
+/// The compiler does not let an async function run a loop directly.
 private func runNested(_ loop: RunLoop) -> RunLoop.RunResult { loop.run(for: .seconds(600)) }

@@ -1,16 +1,15 @@
 // Queued blocks, CFRunLoopPerformBlock and performBlock: semantics 6.
 //
-// - A block runs once, in the first run of any of its modes, first in first out among those of the mode; held ones keep
-//   their place.
-// - A pass runs blocks at three points: after before-sources, after custom sources if one performed, and at its end. Each
-//   point takes the queue as it is; what a block queues waits for the next point.
-// - Queueing wakes nobody and is no handled source, but keeps the mode from being empty.
+// - A block runs once, in the first run of any of its modes. The blocks of a mode run first in, first out. Held blocks keep their place.
+// - A pass runs blocks at three points: after before-sources, after the custom sources if one performed, and at its end. Each point runs
+//   the blocks that are queued when it begins. Blocks that they queue wait for the next point.
+// - Queueing a block does not wake the loop and is not a handled source, but it keeps the mode from being empty.
 // - Ours does not sleep while a block for the mode is queued (6.3).
 
 internal import Testing
 
 @Suite struct BlockTests {
-    // MARK: Which blocks, and when
+    // MARK: When a block runs
 
     @Test func `blocks run first in first out, once`() throws {
         try both("E T S b c d X =timedOut =finished") { s in
@@ -78,7 +77,7 @@ internal import Testing
         }
     }
 
-    @Test func `a block queued for a mode runs in no other`() throws {
+    @Test func `a block queued for a mode runs in no other mode`() throws {
         try both("c =timedOut b m:=timedOut =timedOut") { s in
             s.keepAlive()
             s.block("b", in: "m")
@@ -99,7 +98,7 @@ internal import Testing
         }
     }
 
-    @Test func `a block queued for several modes, the common ones among them, runs once`() throws {
+    @Test func `a block queued for several modes, the common modes among them, runs once`() throws {
         try both("b =timedOut m:=finished =finished") { s in
             s.block("b", in: "m", "common")
             s.run(limit: 0)
@@ -119,10 +118,10 @@ internal import Testing
         }
     }
 
-    @Test func `a block that was queued from another thread keeps its place in that thread's order`() throws {
+    @Test func `a block queued from another thread keeps its place in that thread's order`() throws {
         try both("b c d =timedOut") { s in
             s.block("b")
-            // The helper's own loop is not this one, so it queues through the stage of this thread.
+            // The helper thread has a loop of its own, so it queues through this thread's stage.
             s.onAnotherThread { _ in
                 s.block("c")
                 s.block("d")
@@ -143,7 +142,7 @@ internal import Testing
         }
     }
 
-    @Test func `with a wake-up, a block queued by a block is not slept over`() throws {
+    @Test func `with a wake-up, the loop does not sleep over a block queued by a block`() throws {
         try both("E T S b1 W A b2 X =stopped") { s in
             s.observe()
             s.keepAlive()
@@ -155,7 +154,7 @@ internal import Testing
         }
     }
 
-    @Test func `without a wake-up, a block queued by a block is not slept over either`() throws {
+    @Test func `without a wake-up, the loop does not sleep over a block queued by a block either`() throws {
         try differ(cf: "E T S b1 W A b2 X =timedOut", ours: "E T S b1 W A b2 X =stopped", because: "6.3") { s in
             s.observe()
             s.keepAlive()
@@ -164,7 +163,7 @@ internal import Testing
         }
     }
 
-    @Test func `a block queued before waiting is not slept over`() throws {
+    @Test func `the loop does not sleep over a block queued before waiting`() throws {
         try differ(cf: "E T S W A b X =timedOut", ours: "E T S W A b X =stopped", because: "6.3") { s in
             s.observe { if $0 == "W1" { s.block("b") { s.stop() } } }
             s.keepAlive()
@@ -172,7 +171,7 @@ internal import Testing
         }
     }
 
-    @Test func `a block queued at the end of a pass runs before the custom sources of the next`() throws {
+    @Test func `a block queued at the end of a pass runs before the custom sources of the next pass`() throws {
         try both("E T S W A t b1 T S b2 a X =stopped") { s in
             s.observe()
             s.source("a") { _ in s.stop() }
@@ -186,7 +185,7 @@ internal import Testing
         }
     }
 
-    // MARK: What a block is not
+    // MARK: What a block does not do
 
     @Test func `queueing a block does not wake the loop`() throws {
         try both("E T S W queued wake A b X =stopped") { s in
@@ -224,7 +223,7 @@ internal import Testing
         }
     }
 
-    @Test func `a block that empties nothing leaves the mode as it was`() throws {
+    @Test func `a block does not keep other modes from being empty, nor its own mode after it ran`() throws {
         try both("m:=finished b n:=timedOut n:=finished") { s in
             s.block("b", in: "n")
             s.run("m")
@@ -235,7 +234,7 @@ internal import Testing
 
     // MARK: What a block can do
 
-    @Test func `a block can stop the run, which sleeps no more`() throws {
+    @Test func `a block can stop the run, which does not sleep again`() throws {
         try both("E T S b W A X =stopped") { s in
             s.observe()
             s.keepAlive()
@@ -261,7 +260,7 @@ internal import Testing
         }
     }
 
-    @Test func `a run nested in a block sees what was queued since, not the rest of the batch`() throws {
+    @Test func `a run nested in a block runs the blocks queued since, not the rest of the batch`() throws {
         try both("b1 begin new =timedOut end b2 =timedOut") { s in
             s.keepAlive()
             s.block("b1") {
@@ -275,9 +274,9 @@ internal import Testing
         }
     }
 
-    @Test func `a run nested in a block sees what was queued for its own mode, before and since`() throws {
-        // CF takes the blocks of all modes into the batch, so that those of the nested mode are out of its reach, and a mode with
-        // nothing else counts as empty. Ours takes what the batch will perform.
+    @Test func `a run nested in a block runs all blocks of its own mode, queued before or since`() throws {
+        // CF takes the blocks of all modes into the batch. A nested run cannot reach those of its mode, and a mode with nothing else counts
+        // as empty. Ours takes only the blocks that the batch performs.
         try differ(
             cf: "b1 m:=timedOut late m:=timedOut b2 =timedOut early m:=timedOut",
             ours: "b1 early m:=timedOut late m:=timedOut b2 =timedOut m:=timedOut", because: "6.6"

@@ -1,11 +1,11 @@
 // The common modes: semantics 2.3 to 2.6.
 //
-// - A set of names, at first the default mode alone; it only grows, and adding a name twice is nothing.
-// - An item added to common is recorded and added to every mode of the set, one schedule call for each; a mode that joins
-//   later gets every recorded item.
-// - Removing from common takes the item out of the record and out of every common mode, also where it was added by
-//   name: membership is not counted. Removing what is not in the record is nothing. Removing from one mode leaves the record.
-// - Asked for common, `contains` looks into the record only.
+// - The common modes are a set of names, at first the default mode alone. The set only grows. Adding a name twice has no effect.
+// - An item added to common is recorded and added to every mode of the set, with one schedule call for each mode. A mode that joins later
+//   gets every recorded item.
+// - Removing an item from common removes it from the record and from every common mode, even if it was added to one by name: membership is
+//   not counted. Removing an item that is not in the record has no effect. Removing an item from one mode leaves the record unchanged.
+// - For common, `contains` checks the record only.
 
 internal import Testing
 
@@ -18,7 +18,7 @@ internal import Testing
         }
     }
 
-    @Test func `a mode that joins gets every recorded item, sources with a schedule call`() throws {
+    @Test func `a mode that joins the common modes gets every recorded item, sources with a schedule call`() throws {
         try both("+a@default a@m:false +a@m a@m:true t@m:true o@m:true") { s in
             s.watchedSource("a", in: ["common"])
             s.timer("t", in: Stage.never, modes: ["common"])
@@ -29,7 +29,7 @@ internal import Testing
         }
     }
 
-    @Test func `joining twice schedules once`() throws {
+    @Test func `a mode that joins twice gets its items scheduled once`() throws {
         try both("+a@default +a@m") { s in
             s.watchedSource("a", in: ["common"])
             s.addCommonMode("m")
@@ -45,11 +45,11 @@ internal import Testing
         }
     }
 
-    @Test func `adding to common twice schedules once`() throws {
+    @Test func `an item added to common twice is scheduled once`() throws {
         try both("+a@default") { s in s.watchedSource("a", in: ["common", "common"]) }
     }
 
-    @Test func `where an item was added by name, adding it to common does not schedule it again`() throws {
+    @Test func `adding an item to common does not schedule it again in a mode that it was added to by name`() throws {
         try both("+a@default +a@m a@common:true") { s in
             s.addCommonMode("m")
             s.watchedSource("a", in: ["default", "common"])
@@ -57,7 +57,7 @@ internal import Testing
         }
     }
 
-    @Test func `removing from common removes from every common mode, also where it was added by name`() throws {
+    @Test func `removing from common removes from every common mode, even if the item was added by name`() throws {
         try both("+a@default +a@m -a@default -a@m a@default:false a@m:false a@common:false") { s in
             s.watchedSource("a", in: ["default", "common"])
             s.addCommonMode("m")
@@ -66,7 +66,7 @@ internal import Testing
         }
     }
 
-    @Test func `removing from common leaves modes that are not common alone`() throws {
+    @Test func `removing from common does not affect modes that are not common`() throws {
         try both("+a@m +a@default -a@default a@m:true a@default:false") { s in
             s.watchedSource("a", in: ["m", "common"])
             s.remove("a", from: "common")
@@ -75,7 +75,7 @@ internal import Testing
         }
     }
 
-    @Test func `removing from common what was never added to it is nothing`() throws {
+    @Test func `removing from common an item that was never added to it has no effect`() throws {
         try both("+a@default a@default:true") { s in
             s.watchedSource("a")
             s.remove("a", from: "common")
@@ -83,7 +83,7 @@ internal import Testing
         }
     }
 
-    @Test func `an item removed from one common mode stays in the record, and in modes that join later`() throws {
+    @Test func `an item removed from one common mode stays in the record, and joins modes that become common later`() throws {
         try both("+a@default -a@default a@default:false a@common:true +a@m a@m:true a@default:false") { s in
             s.watchedSource("a", in: ["common"])
             s.remove("a")
@@ -95,7 +95,7 @@ internal import Testing
         }
     }
 
-    @Test func `asked for common, contains looks into the record only`() throws {
+    @Test func `for common, contains checks the record only`() throws {
         try both("a@common:false t@common:false o@common:false a@common:true t@common:true o@common:true") { s in
             s.source("a")
             s.timer("t", in: Stage.never)
@@ -106,7 +106,7 @@ internal import Testing
         }
     }
 
-    @Test func `invalidating a common item takes it out of the record`() throws {
+    @Test func `invalidating a common item removes it from the record`() throws {
         try both("+a@default +a@m -a@default -a@m a@common:false t@common:false o@common:false t@m:false") { s in
             s.addCommonMode("m")
             s.sorted { s.watchedSource("a", in: ["common"]) }
@@ -131,7 +131,7 @@ internal import Testing
         }
     }
 
-    @Test func `a common one-shot timer fires once in all`() throws {
+    @Test func `a common one-shot timer fires once in total`() throws {
         try both("t m:=finished =finished") { s in
             s.addCommonMode("m")
             s.dueTimer("t", modes: ["common"])
@@ -140,7 +140,7 @@ internal import Testing
         }
     }
 
-    @Test func `a common observer hears of runs in every common mode and in no other`() throws {
+    @Test func `a common observer is notified of runs in every common mode and in no other`() throws {
         try both("o:E o:X =timedOut o:E o:X m:=timedOut n:=timedOut") { s in
             s.addCommonMode("m")
             s.observer("o", "EX", in: ["common"])
@@ -168,7 +168,7 @@ internal import Testing
         }
     }
 
-    @Test func `a queued common block keeps a common mode from being empty, and no other`() throws {
+    @Test func `a queued common block keeps common modes from being empty, and no other mode`() throws {
         try both("n:=finished b m:=timedOut") { s in
             s.addCommonMode("m")
             s.source("a", in: ["m", "n"])

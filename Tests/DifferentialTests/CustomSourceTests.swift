@@ -1,8 +1,8 @@
 // Custom sources in their loops: semantics 3.1, 3.2, 3.10, 3.11 and 3.16.
 //
-// - schedule and cancel: once for each mode gained and lost, after the membership changed, on the calling thread.
-// - Removing is reversible, invalidation is not.
-// - Ours does not perform what an earlier source of the pass removed (3.10).
+// - schedule and cancel: once for each mode that the source joins or leaves, after the membership changed, on the calling thread.
+// - Removal is reversible; invalidation is not.
+// - Ours does not perform a source that an earlier source of the pass removed (3.10).
 
 internal import Testing
 
@@ -29,7 +29,7 @@ internal import Testing
         }
     }
 
-    @Test func `inside schedule the source is already in the mode, inside cancel no longer`() throws {
+    @Test func `inside schedule the source is already in the mode, inside cancel it no longer is`() throws {
         try both("+a@m a@m:true -a@m a@m:false a-valid:true") { s in
             s.watchedSource("a", in: ["m"], schedule: { s.askContains("a", in: $0) }, cancel: { s.askContains("a", in: $0) })
             s.remove("a", from: "m")
@@ -45,7 +45,7 @@ internal import Testing
         }
     }
 
-    @Test func `schedule and cancel run in the middle of the call of a callout`() throws {
+    @Test func `schedule and cancel run before a callout's call to add or remove returns`() throws {
         try both("b before +a@default after before -a@default after =timedOut") { s in
             s.watchedSource("a", in: [])
             s.block("b") {
@@ -76,7 +76,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source that outlived a loop works in another`() throws {
+    @Test func `a source that outlives one loop works in another`() throws {
         try both("+a@default -a@default +a@default a =timedOut") { s in
             s.watchedSource("a", in: [])
             s.onAnotherThread { $0.add("a") }
@@ -145,7 +145,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source invalidated by an earlier one of the pass does not perform`() throws {
+    @Test func `a source invalidated by an earlier source of the pass does not perform`() throws {
         try both("E T S a X =timedOut") { s in
             s.observe()
             s.source("a") { _ in s.invalidate("b") }
@@ -155,7 +155,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source removed by an earlier one of the pass does not perform, and stays signaled`() throws {
+    @Test func `a source removed by an earlier source of the pass does not perform, and stays signaled`() throws {
         try differ(cf: "E T S a b X =timedOut E T S X =timedOut", ours: "E T S a X =timedOut E T S b X =timedOut", because: "3.10") { s in
             s.observe()
             s.source("a") { _ in s.remove("b") }

@@ -1,8 +1,8 @@
-// Sources that the kernel signals, as far as both have the same: semantics 4, 1.1 and 1.5.
+// Sources that the kernel makes ready, in the cases that both loops support: semantics 4, 1.1 and 1.5.
 //
-// - On a pipe, eight bytes at a time: CF itself reads as many before it calls back.
-// - CF serves one port a pass, and none without beforeWaiting and afterWaiting, unless the pass polls. Ours serves the
-//   ports that are ready at step 5 at once, and all of them.
+// - The sources are on pipes and read eight bytes at a time, because CF itself reads eight bytes before it calls back.
+// - CF serves one port in a pass, and always with beforeWaiting and afterWaiting, unless the pass polls. Ours serves all ports that are
+//   ready at step 5, at once.
 
 internal import Testing
 
@@ -64,7 +64,7 @@ internal import Testing
         }
     }
 
-    @Test func `after a handled custom source the pass still looks once for a ready port before the run returns`() throws {
+    @Test func `after a handled custom source the pass still checks once for a ready port before the run returns`() throws {
         try both("E T S a p X =handledSource") { s in
             s.observe()
             s.source("a")
@@ -97,7 +97,7 @@ internal import Testing
         }
     }
 
-    @Test func `a ready port that was removed is served when it is back`() throws {
+    @Test func `a ready port that was removed is served after it is added again`() throws {
         try both("E T S X =timedOut E T S p X =timedOut") { s in
             s.observe()
             s.keepAlive()

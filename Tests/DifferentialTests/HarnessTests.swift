@@ -1,9 +1,9 @@
-// The comparison itself: a trace that is not as told fails the test, on whichever side.
+// The comparison itself: a trace that differs from the expected one fails the test, on either side.
 
 internal import Testing
 
 @Suite struct HarnessTests {
-    @Test func `a trace that is not as told is complained about, with the name of whoever left it`() throws {
+    @Test func `an unexpected trace causes a complaint that names the loop that left it`() throws {
         let right = (did: "E X", wasToDo: "E X")
         let wrong = (did: "E T X", wasToDo: "E X")
         #expect(complaint(cf: right, ours: right, because: nil) == nil)
@@ -12,7 +12,7 @@ internal import Testing
         #expect(try #require(complaint(cf: wrong, ours: wrong, because: nil)).contains("E T X"))
     }
 
-    @Test func `a complaint counts if it is there however slowly the scenario is played`() {
+    @Test func `a complaint counts if it occurs however slowly the scenario is played`() {
         #expect(complaintOfSlowest { $0 == 1 ? "too fast" : nil } == nil)
         #expect(complaintOfSlowest { "wrong at \($0)" } == "wrong at 400.0")
     }
@@ -23,14 +23,14 @@ internal import Testing
         #expect((1_000...2_000).contains(stage.nextFire("t")))
     }
 
-    @Test func `what is called in no order is recorded in alphabetical order, after what was there`() throws {
+    @Test func `calls in unspecified order are recorded in alphabetical order, after the words already there`() throws {
         try both("z a b c") { s in
             s.note("z")
             s.sorted { for word in ["c", "a", "b"] { s.note(word) } }
         }
     }
 
-    @Test func `other threads of a scenario have a loop of their own and the same items and trace`() throws {
+    @Test func `other threads of a scenario have their own loop and share the items and the trace`() throws {
         try both("+a@default other:true -a@default own:false") { s in
             s.watchedSource("a", in: [])
             s.onAnotherThread { other in

@@ -1,17 +1,17 @@
 // Modes and the common modes: semantics 2.
 //
-// - Adding an item and queueing a block make a mode; running, asking, removing and making it common do not. No mode is
-//   ever deleted. Any string is a name.
-// - Common modes are a set that only grows. An item added to common is in every mode of the set, also in those that join
-//   later, with one schedule call for each; membership is not counted when it is removed.
-// - `contains` in common asks for the record, not for the modes.
-// - What belongs to another mode is held, and no observer of another mode hears of a run.
+// - Adding an item and queueing a block make a mode. Running a mode, asking for it, removing from it and making it common do not. No mode
+//   is ever deleted. Any string is a name.
+// - The common modes are a set that only grows. An item added to common is in every mode of the set, also in modes that join later, with
+//   one schedule call for each. Membership is not counted when the item is removed.
+// - For common, `contains` checks the record, not the modes.
+// - An item of another mode is held, and no observer of another mode is notified of a run.
 // - A timer or an observer belongs to one loop at a time, a source to any number.
 
 internal import Testing
 
 @Suite struct ModeTests {
-    // MARK: What makes a mode
+    // MARK: When a mode is made
 
     @Test func `a new loop has exactly the default mode`() throws {
         try both("modes:default") { s in s.askModes() }
@@ -26,7 +26,7 @@ internal import Testing
         }
     }
 
-    @Test func `queueing a block makes the mode, or all of several`() throws {
+    @Test func `queueing a block makes its mode, or all of its modes`() throws {
         try both("modes:default,m,n,o") { s in
             s.block("b", in: "m")
             s.block("c", in: "n", "o")
@@ -95,7 +95,7 @@ internal import Testing
         }
     }
 
-    // MARK: What belongs to another mode is held
+    // MARK: Items of another mode are held
 
     @Test func `a source signaled for another mode waits until that mode runs`() throws {
         try both("E T S X =timedOut a m:=timedOut") { s in
@@ -128,7 +128,7 @@ internal import Testing
         }
     }
 
-    @Test func `observers of another mode hear nothing`() throws {
+    @Test func `observers of another mode are not notified`() throws {
         try both("m:E m:T m:S m:X m:=timedOut E T S X =timedOut") { s in
             s.observe()
             s.observe("m")
@@ -150,7 +150,7 @@ internal import Testing
         }
     }
 
-    @Test func `membership is by mode`() throws {
+    @Test func `an item is in only the modes that it was added to`() throws {
         try both(
             "a@m:true a@default:false t@m:true t@default:false o@m:true o@default:false"
                 + " a@m:false t@m:false o@m:false a-valid:true t-valid:true o-valid:true"
@@ -170,7 +170,7 @@ internal import Testing
 
     // MARK: Other loops
 
-    @Test func `a timer of one loop is refused by another until it has left`() throws {
+    @Test func `a loop refuses another loop's timer until the timer has left that loop`() throws {
         try both("t@default:false t@default:true") { s in
             s.timer("t", in: Stage.never)
             s.onAnotherThread { other in
@@ -185,7 +185,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer of one loop is refused by another until it has left`() throws {
+    @Test func `a loop refuses another loop's observer until the observer has left that loop`() throws {
         try both("o@default:false o@default:true") { s in
             s.observer("o", "E")
             s.onAnotherThread { other in
@@ -207,7 +207,7 @@ internal import Testing
                 other.add("a", to: "m")
                 other.askContains("a", in: "m")
                 other.askContains("a")
-                // The end of this thread cancels it here, and only here.
+                // The end of this thread cancels the source in this loop only.
             }
             s.askContains("a")
             s.signal("a")

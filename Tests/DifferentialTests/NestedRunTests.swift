@@ -1,10 +1,10 @@
-// Runs inside callouts of runs: semantics 8; what CF loses there is 8.8.
+// Runs inside callouts of runs: semantics 8. Section 8.8 lists the events that CF loses there.
 //
-// - From any callout, in any mode. A nested run has a limit, a result and a stop of its own; the current mode is its
-//   mode, and the outer's again afterwards.
-// - In the outer's mode everything takes part but the timer that is firing and the observers that are being called.
-// - A stop acts on the innermost run that there is at the time; runs unwind one level a stop.
-// - Ours loses neither an outer limit nor an outer wake-up to a nested run (8.8).
+// - A run can start in any callout and in any mode. A nested run has a limit, a result and a stop of its own. The current mode is the
+//   nested run's mode, and afterwards the outer run's again.
+// - In the outer run's mode every item takes part except the timer that is firing and the observers that are being called.
+// - A stop acts on the run that is innermost at that time. Each stop unwinds one level.
+// - In ours, a nested run loses neither an outer limit nor an outer wake-up (8.8).
 
 internal import Testing
 
@@ -102,14 +102,14 @@ internal import Testing
         }
     }
 
-    @Test func `a firing one-shot keeps its mode from being empty for a nested run`() throws {
+    @Test func `a firing one-shot timer keeps its mode from being empty for a nested run`() throws {
         try both("t =timedOut =finished") { s in
             s.dueTimer("t") { _ in s.run(limit: 0) }
             s.run()
         }
     }
 
-    @Test func `timers that were due with the firing one fire in the nested run, and not again after it`() throws {
+    @Test func `timers that are due with the firing timer fire in the nested run, and not again after it`() throws {
         try both("t begin u =timedOut end =finished") { s in
             s.dueTimer("t") { _ in
                 s.note("begin")
@@ -122,7 +122,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source that is performing can be signaled and served in a nested run of the same mode`() throws {
+    @Test func `a source that is performing can be signaled and performed in a nested run of the same mode`() throws {
         try both("a a =handledSource b =timedOut") { s in
             s.source("a") { call in
                 guard call == 1 else { return }
@@ -137,7 +137,7 @@ internal import Testing
 
     // MARK: Another mode
 
-    @Test func `a run nested in another mode holds the outer's items`() throws {
+    @Test func `a run nested in another mode holds the outer mode's items`() throws {
         try both("E T S a m:=timedOut b c t X =timedOut") { s in
             s.observe()
             s.keepAlive("m")
@@ -152,7 +152,7 @@ internal import Testing
         }
     }
 
-    @Test func `the current mode is the nested one inside and the outer's afterwards, at any depth`() throws {
+    @Test func `the current mode is the nested run's inside and the outer run's afterwards, at any depth`() throws {
         try both("a mode:default b c mode:n n:=timedOut mode:m m:=timedOut mode:default =timedOut mode:none") { s in
             s.keepAlive("n")
             s.source("b", in: ["m"]) { _ in
@@ -172,7 +172,7 @@ internal import Testing
         }
     }
 
-    @Test func `a nested run in an empty mode returns at once and in silence`() throws {
+    @Test func `a nested run in an empty mode returns at once, without notifications`() throws {
         try both("E T S a m:=finished mode:default X =timedOut") { s in
             s.observe()
             s.observe("m")
@@ -196,7 +196,7 @@ internal import Testing
 
     // MARK: Stops
 
-    @Test func `a stop in a nested run ends that run only`() throws {
+    @Test func `a stop in a nested run ends only that run`() throws {
         try both("E T S W A t n m:=stopped T S W A u X =finished") { s in
             s.observe()
             s.source("n", in: ["m"]) { _ in s.stop() }
@@ -209,7 +209,7 @@ internal import Testing
         }
     }
 
-    @Test func `a stop before a nested run leaves that run alone and ends the outer`() throws {
+    @Test func `a stop before a nested run does not affect that run and ends the outer one`() throws {
         try both("E T S a n m:=handledSource X =stopped") { s in
             s.observe()
             s.source("n", in: ["m"])
@@ -222,7 +222,7 @@ internal import Testing
         }
     }
 
-    @Test func `runs unwind one level a stop`() throws {
+    @Test func `each stop unwinds one level of runs`() throws {
         try both("E T S a b c n:=stopped m:=stopped X =stopped") { s in
             s.observe()
             s.source("c", in: ["n"]) { _ in s.stop() }
@@ -272,7 +272,7 @@ internal import Testing
 
     // MARK: Limits
 
-    @Test func `an inner run that outlasts the outer's limit is not cut short`() throws {
+    @Test func `an inner run that outlasts the outer limit is not cut short`() throws {
         try both("E T S a u m:=finished X =timedOut") { s in
             s.observe()
             s.source("a") { _ in
@@ -285,7 +285,7 @@ internal import Testing
     }
 
     @Test func `an outer limit that passes during a run nested in an observer is not lost`() throws {
-        // In CF the limit wakes the nested run, which can be seen by its second wait, and nothing is left to wake the outer one.
+        // In CF the limit wakes the nested run, as its second wait shows, and no event is left to wake the outer run.
         try differ(
             cf: "E T S m:E m:T m:S m:W m:A m:T m:S m:W m:A m:X m:=stopped W rescue A X =timedOut",
             ours: "E T S m:E m:T m:S m:W m:A u m:X m:=finished W A X =timedOut", because: "8.8"
@@ -301,8 +301,8 @@ internal import Testing
         }
     }
 
-    @Test func `a run nested in an observer of afterWaiting does not sleep over the timer that ended the outer's sleep`() throws {
-        // CF has read its kernel timer by then, and sets it anew only for another date.
+    @Test func `a run nested in an afterWaiting observer does not sleep over the timer that ended the outer run's sleep`() throws {
+        // By then CF has read its kernel timer, and sets it again only for another date.
         try differ(
             cf: "E T S W A o:T o:S o:W o:A =timedOut t X =finished",
             ours: "E T S W A o:T o:S o:W o:A t =finished X =finished", because: "8.8"
@@ -318,7 +318,7 @@ internal import Testing
         }
     }
 
-    @Test func `a wake-up for the outer mode is not lost to a run nested in its waiting observer`() throws {
+    @Test func `a run nested in a beforeWaiting observer does not lose a wake-up for the outer mode`() throws {
         try differ(cf: "E T S W m:=timedOut A X =timedOut", ours: "E T S W m:=timedOut A T S a X =stopped", because: "8.8") { s in
             s.keepAlive("m")
             s.source("a") { _ in s.stop() }

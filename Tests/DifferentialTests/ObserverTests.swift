@@ -1,10 +1,11 @@
 // Observers: semantics 7.
 //
-// - An observer hears the activities of its mask, one at a time, in ascending order and then in the order of adding.
-// - A one-shot hears the first one that matches and is invalid then, in no mode.
-// - A notification works on a snapshot: what is added during it waits for the next one, what is invalidated during it is
-//   not called. Ours does not call what was removed during it either (7.3).
-// - An observer is not re-entered: nested runs skip it while it is called.
+// - An observer is notified of the activities in its mask. Observers are called one at a time, in ascending order and then in the order
+//   they were added.
+// - A one-shot observer is notified of the first activity that matches; then it is invalid and in no mode.
+// - A notification works on a snapshot: an observer added during it waits for the next notification, and an observer invalidated during it
+//   is not called. Ours does not call an observer removed during it either (7.3).
+// - An observer is not re-entered: nested runs skip it during its call.
 
 internal import Testing
 
@@ -14,7 +15,7 @@ internal import Testing
             ("E", "o:E a t =timedOut"), ("T", "o:T a t =timedOut"), ("S", "o:S a t =timedOut"), ("X", "a t o:X =timedOut"),
             ("W", "a t =timedOut"), ("A", "a t =timedOut"), ("ETS", "o:E o:T o:S a t =timedOut"), ("", "a t =timedOut"),
         ])
-    func `an observer hears the activities of its mask and no others`(mask: String, trace: String) throws {
+    func `an observer is notified of the activities in its mask and no others`(mask: String, trace: String) throws {
         try both(trace) { s in
             s.observer("o", mask)
             s.source("a")
@@ -24,7 +25,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer of waiting hears both sides of a sleep`() throws {
+    @Test func `an observer of waiting is notified before and after a sleep`() throws {
         try both("o:W o:A t =finished") { s in
             s.observer("o", "WA")
             s.dueTimer("t")
@@ -42,7 +43,7 @@ internal import Testing
         }
     }
 
-    @Test func `observers of one order are called in the order they were added`() throws {
+    @Test func `observers with equal orders are called in the order they were added`() throws {
         try both("b:E a:E c:E =timedOut") { s in
             s.keepAlive()
             for name in ["a", "b", "c"] { s.observer(name, "E", in: []) }
@@ -51,7 +52,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer removed and added again goes behind those of its order`() throws {
+    @Test func `an observer removed and added again goes behind the others with its order`() throws {
         try both("b:E a:E =timedOut") { s in
             s.keepAlive()
             s.observer("a", "E")
@@ -70,7 +71,7 @@ internal import Testing
         }
     }
 
-    @Test func `a removed observer hears nothing, and stays valid`() throws {
+    @Test func `a removed observer is not notified, and stays valid`() throws {
         try both("=timedOut o-valid:true o@default:false") { s in
             s.keepAlive()
             s.observer("o", "ETSX")
@@ -95,7 +96,7 @@ internal import Testing
 
     // MARK: One-shots
 
-    @Test func `a one-shot hears the first activity that matches, and is then invalid and in no mode`() throws {
+    @Test func `a one-shot is notified of the first activity that matches, and is then invalid and in no mode`() throws {
         try both("once:T a =timedOut once-valid:false once@default:false once@m:false") { s in
             s.observer("once", "TSX", repeats: false, in: ["default", "m"])
             s.source("a")
@@ -107,7 +108,7 @@ internal import Testing
         }
     }
 
-    @Test func `a one-shot whose activity does not come waits for it`() throws {
+    @Test func `a one-shot waits until its activity occurs`() throws {
         try both("=timedOut once-valid:true once:W t =stopped once-valid:false") { s in
             s.observer("once", "W", repeats: false)
             s.keepAlive()
@@ -130,7 +131,7 @@ internal import Testing
 
     // MARK: The snapshot of a notification
 
-    @Test func `an observer added during a notification hears the next one`() throws {
+    @Test func `an observer added during a notification is notified from the next one on`() throws {
         try both("o:E o:T new:T new:S o:X new:X =timedOut") { s in
             s.keepAlive()
             s.observer("o", "ETX") { if $0 == "E1" { s.observer("new", "ETSX", order: 1) } }
@@ -138,7 +139,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer invalidated during a notification is not called any more`() throws {
+    @Test func `an observer invalidated during a notification is no longer called`() throws {
         try both("o:E =timedOut") { s in
             s.keepAlive()
             s.observer("o", "E") { _ in s.invalidate("later") }
@@ -147,7 +148,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer removed during a notification is not called any more`() throws {
+    @Test func `an observer removed during a notification is no longer called`() throws {
         try differ(cf: "o:E later:E =timedOut", ours: "o:E =timedOut", because: "7.3") { s in
             s.keepAlive()
             s.observer("o", "E") { _ in s.remove("later") }
@@ -177,7 +178,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer that another removes between notifications hears no more`() throws {
+    @Test func `an observer that another removes between notifications is no longer called`() throws {
         try both("o:E p:E o:T =timedOut") { s in
             s.keepAlive()
             s.observer("o", "ET", order: 0) { if $0 == "T1" { s.invalidate("p") } }
@@ -188,7 +189,7 @@ internal import Testing
 
     // MARK: Modes and loops
 
-    @Test func `an observer in two modes hears of both`() throws {
+    @Test func `an observer in two modes is notified of both`() throws {
         try both("o:E o:X =timedOut o:E o:X m:=timedOut") { s in
             s.keepAlive()
             s.keepAlive("m")
@@ -198,7 +199,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer whose loop ended is valid and free for another`() throws {
+    @Test func `an observer whose loop ended is valid and can join another loop`() throws {
         try both("o-valid:true o:E =timedOut") { s in
             s.keepAlive()
             s.observer("o", "E", in: [])
@@ -209,7 +210,7 @@ internal import Testing
         }
     }
 
-    @Test func `entry and exit are heard in the run's mode, also when the mode was emptied meanwhile`() throws {
+    @Test func `observers of the run's mode are notified of entry and exit, even if the mode became empty meanwhile`() throws {
         try both("o:E mode:m t o:X mode:m m:=finished mode:none") { s in
             s.observer("o", "EX", in: ["m"]) { _ in s.askCurrentMode() }
             s.dueTimer("t", modes: ["m"])
@@ -218,7 +219,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer that adds an item to an empty mode comes too late`() throws {
+    @Test func `a run in an empty mode is refused before an observer can add an item`() throws {
         try both("=finished") { s in
             s.observe { _ in s.dueTimer("t") }
             s.run()
@@ -240,7 +241,7 @@ internal import Testing
 
     // MARK: Re-entrancy
 
-    @Test func `an observer is skipped by a run nested in its call, and the others are not`() throws {
+    @Test func `a run nested in an observer's call skips that observer and notifies the others`() throws {
         try both("o:E p:E p:X =timedOut p:E o:X p:X =timedOut") { s in
             s.keepAlive()
             s.observer("o", "EX", order: 0) { if $0 == "E1" { s.run(limit: 0) } }
@@ -259,7 +260,7 @@ internal import Testing
         }
     }
 
-    @Test func `an observer of both modes does not hear of a run nested in its own call`() throws {
+    @Test func `an observer of both modes is not notified of a run nested in its own call`() throws {
         try both("o:E o:T m:=timedOut o:X =timedOut") { s in
             s.keepAlive()
             s.keepAlive("m")
@@ -268,7 +269,7 @@ internal import Testing
         }
     }
 
-    @Test func `a one-shot in whose call a run is nested hears nothing of it`() throws {
+    @Test func `a one-shot is not notified of a run nested in its call`() throws {
         try both("once:E =timedOut once-valid:true =timedOut once-valid:false") { s in
             s.keepAlive()
             s.observer("once", "ETSX", repeats: false) { _ in

@@ -1,7 +1,7 @@
-// Random scenarios: whatever CFRunLoop does, we do too, but for what the harness leaves out because we differ on purpose.
+// Random scenarios: we do whatever CFRunLoop does. The harness leaves out the actions in which we differ on purpose.
 //
-// The seeds are fixed, so that a failure can be repeated: its comment has the seed, what both did until then, and how
-// they went on.
+// The seeds are fixed, so that a failure can be repeated. The failure's comment has the seed, the traces' common part, and how each
+// continues.
 
 internal import Testing
 

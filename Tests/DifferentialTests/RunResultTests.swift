@@ -1,8 +1,8 @@
 // How a run ends: semantics 1.5 and 1.6.
 //
-// - Only sources end a run that returns after a source: no timer, block, wake-up, nor what a nested run handled. It
-//   performs one custom source, and its pass still looks once for due timers and ready ports.
-// - handledSource wins over timedOut, that over finished. A stop wins over both in ours, over finished only in CF (1.6).
+// - Only a source ends a run that returns after a source; a timer, a block, a wake-up or a source that a nested run handled does not. The
+//   run performs one custom source, and its pass still checks once for due timers and ready ports.
+// - handledSource wins over timedOut, and timedOut over finished. In ours a stop wins over both; in CF it wins over finished only (1.6).
 
 internal import Testing
 
@@ -99,7 +99,7 @@ internal import Testing
         }
     }
 
-    @Test func `after a handled source the pass still looks once for due timers before the run returns`() throws {
+    @Test func `after a handled source the pass still checks once for due timers before the run returns`() throws {
         try both("E T S a t X =handledSource") { s in
             s.observe()
             s.source("a")
@@ -111,7 +111,7 @@ internal import Testing
 
     // MARK: Which result wins
 
-    @Test func `a stop in the source that ends the run is used up by that run`() throws {
+    @Test func `the run that a source ends uses up a stop that the source requests`() throws {
         try both("E T S a X =handledSource E T S X =timedOut") { s in
             s.observe()
             s.source("a") { _ in s.stop() }

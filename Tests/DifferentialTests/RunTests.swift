@@ -1,17 +1,17 @@
 // What a run is: semantics 1.2, 1.4 and 1.11.
 //
-// - E T S W A X is the order of a pass; W and A come in pairs, and a pass that must not sleep has neither.
-// - A mode is empty without sources, timers and queued blocks; observers never count. An empty or unknown mode is
-//   refused in silence, and so is the common pseudo-mode.
-// - Limit zero and below: one pass without a sleep.
-// - Ours never sleeps when there is nothing left to wait for (1.14).
+// - The order of a pass is E T S W A X. W and A come in pairs, and a pass that must not sleep has neither.
+// - A mode without sources, timers and queued blocks is empty; observers never count. A run in an empty or unknown mode, or in the common
+//   pseudo-mode, returns at once without notifications.
+// - With a limit of zero or below, a run makes one pass without a sleep.
+// - Ours never sleeps if it has no item left to wait for (1.14).
 
 internal import Testing
 
 @Suite struct RunTests {
     // MARK: One pass
 
-    @Test func `a quiet run says E T S W A X and times out`() throws {
+    @Test func `a run without events notifies E T S W A X and times out`() throws {
         try both("E T S W A X =timedOut") { s in
             s.observe()
             s.keepAlive()
@@ -19,7 +19,7 @@ internal import Testing
         }
     }
 
-    @Test func `a limit of zero makes one pass without a sleep`() throws {
+    @Test func `a run with a limit of zero makes one pass without a sleep`() throws {
         try both("E T S X =timedOut") { s in
             s.observe()
             s.keepAlive()
@@ -43,7 +43,7 @@ internal import Testing
         }
     }
 
-    @Test func `before timers and before sources are told in every pass, needed or not`() throws {
+    @Test func `before timers and before sources are notified in every pass, needed or not`() throws {
         try both("E T S b a T S W A X =stopped") { s in
             s.observe { if $0 == "W1" { s.stop() } }
             s.source("a")
@@ -79,7 +79,7 @@ internal import Testing
         }
     }
 
-    @Test func `running without a mode or limit of one's own ends on a stop`() throws {
+    @Test func `a run without a mode or limit argument ends on a stop`() throws {
         try both("E T S W A t X =returned") { s in
             s.observe()
             s.dueTimer("t") { _ in s.stop() }
@@ -88,7 +88,7 @@ internal import Testing
         }
     }
 
-    @Test func `running without a mode or limit of one's own ends when nothing is left`() throws {
+    @Test func `a run without a mode or limit argument ends when no items are left`() throws {
         try both("E T S W A t X =returned") { s in
             s.observe()
             s.dueTimer("t")
@@ -96,7 +96,7 @@ internal import Testing
         }
     }
 
-    @Test func `running without a mode or limit of one's own returns at once in an empty mode`() throws {
+    @Test func `a run without a mode or limit argument returns at once in an empty mode`() throws {
         try both("=returned") { s in
             s.observe()
             s.runUnconditionally()
@@ -105,7 +105,7 @@ internal import Testing
 
     // MARK: Empty modes
 
-    @Test func `an empty mode is refused in silence`() throws {
+    @Test func `a run in an empty mode returns without notifications`() throws {
         try both("=finished mode:none") { s in
             s.run()
             s.askCurrentMode()
@@ -119,7 +119,7 @@ internal import Testing
         }
     }
 
-    @Test func `a mode that was never made is refused and not made`() throws {
+    @Test func `a run in an unknown mode is refused and does not make the mode`() throws {
         try both("m:=finished modes:default") { s in
             s.run("m")
             s.askModes()
@@ -184,7 +184,7 @@ internal import Testing
         }
     }
 
-    @Test func `a mode emptied before the sources is not slept in`() throws {
+    @Test func `the loop does not sleep in a mode emptied before the sources`() throws {
         try differ(cf: "E T S W A X =timedOut", ours: "E T S X =finished", because: "1.14") { s in
             s.observe { if $0 == "S1" { s.remove("keeper-of-default") } }
             s.keepAlive()
@@ -192,7 +192,7 @@ internal import Testing
         }
     }
 
-    @Test func `a mode emptied before waiting is not slept in`() throws {
+    @Test func `the loop does not sleep in a mode emptied before waiting`() throws {
         try differ(cf: "E T S W A X =timedOut", ours: "E T S W A X =finished", because: "1.14") { s in
             s.observe { if $0 == "W1" { s.remove("keeper-of-default") } }
             s.keepAlive()
@@ -200,7 +200,7 @@ internal import Testing
         }
     }
 
-    @Test func `a mode that held only a block is not slept in`() throws {
+    @Test func `the loop does not sleep in a mode that held only a block`() throws {
         try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "6.9") { s in
             s.observe()
             s.block("b")
@@ -208,9 +208,9 @@ internal import Testing
         }
     }
 
-    // MARK: What a callout can ask
+    // MARK: What a callout can query
 
-    @Test func `the current mode is none, the run's in every callout, and none again`() throws {
+    @Test func `the current mode is nil before the run, the run's mode in every callout, and nil afterwards`() throws {
         try both(
             "mode:none m:E mode:m m:T mode:m m:S mode:m b mode:m a mode:m t mode:m m:X mode:m m:=timedOut mode:none"
         ) { s in

@@ -1,18 +1,17 @@
 // Signals of custom sources: semantics 3.4 to 3.9 and 3.12 to 3.14.
 //
-// - A signal is one flag of the source. It wakes nobody, is cleared before perform, survives removal, and is gone for good
-//   with invalidation.
-// - A pass performs a snapshot: in ascending order, then by the time of the first pending signal. What is signaled during
-//   the pass is served in the next one, without a sleep in between.
-// - Ours does not sleep over a signal (3.8, 3.17), and is woken by an added source (3.18) and by the removal of the last
-//   one (3.13).
+// - A signal is one flag of the source. It does not wake the loop, is cleared before perform, survives removal, and is lost on
+//   invalidation.
+// - A pass performs a snapshot of the signaled sources: in ascending order, then by the time of the first pending signal. A source signaled
+//   during the pass performs in the next pass, without a sleep in between.
+// - Ours does not sleep over a signal (3.8, 3.17). An added source (3.18) and the removal of the last source (3.13) wake it.
 
 internal import Testing
 
 @Suite struct SignalTests {
     // MARK: The signal
 
-    @Test func `several signals before a perform make one perform`() throws {
+    @Test func `several signals before a perform cause one perform`() throws {
         try both("E T S a X =timedOut E T S X =timedOut") { s in
             s.observe()
             s.source("a")
@@ -58,7 +57,7 @@ internal import Testing
         }
     }
 
-    @Test func `in two loops one signal makes one perform, in the loop that gets there first`() throws {
+    @Test func `in two loops one signal causes one perform, in the first loop to take it`() throws {
         try both("there a =timedOut here =timedOut") { s in
             s.source("a")
             s.signal("a")
@@ -72,7 +71,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source signaled in its own perform is served in the next pass without sleeping`() throws {
+    @Test func `a source signaled in its own perform performs in the next pass without a sleep`() throws {
         try both("E T S a T S a T S a X =stopped") { s in
             s.observe()
             s.source("a") { call in call < 3 ? s.signal("a") : s.stop() }
@@ -81,7 +80,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source signaled by another of the pass is served in the next pass, even if it is ordered later`() throws {
+    @Test func `a source signaled by another of the pass performs in the next pass, even if its order is higher`() throws {
         try both("E T S a T S b X =stopped") { s in
             s.observe()
             s.source("a") { _ in s.signal("b") }
@@ -91,7 +90,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source added and signaled during the pass is served in the next pass`() throws {
+    @Test func `a source added and signaled during the pass performs in the next pass`() throws {
         try both("E T S a T S b X =stopped") { s in
             s.observe()
             s.source("a") { _ in
@@ -103,7 +102,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source that lost its signal with invalidation leaves nothing to serve`() throws {
+    @Test func `a source whose invalidation cleared its signal does not perform`() throws {
         try both("E T S X =timedOut") { s in
             s.observe()
             s.keepAlive()
@@ -114,7 +113,7 @@ internal import Testing
         }
     }
 
-    @Test func `a signal that repeats itself is not lost behind a source invalidated in the same pass`() throws {
+    @Test func `a source that signals itself performs again although the next source of the pass was invalidated`() throws {
         try differ(cf: "E T S a W A X =timedOut", ours: "E T S a T S a X =stopped", because: "3.17") { s in
             s.observe()
             s.source("a") { call in
@@ -141,7 +140,7 @@ internal import Testing
         }
     }
 
-    @Test func `sources of one order perform in the order they were signaled`() throws {
+    @Test func `sources with equal orders perform in the order they were signaled`() throws {
         try both("c a b =timedOut") { s in
             for name in ["a", "b", "c"] { s.source(name) }
             s.signal("c", "a", "b")
@@ -149,7 +148,7 @@ internal import Testing
         }
     }
 
-    @Test func `of several signals the first pending one counts for the order`() throws {
+    @Test func `of several signals, the first pending one determines the order`() throws {
         try both("b a =timedOut") { s in
             for name in ["a", "b"] { s.source(name) }
             s.signal("b", "a", "b")
@@ -157,7 +156,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source that was signaled before it was added goes behind those signaled before`() throws {
+    @Test func `a source that was signaled before it was added goes behind sources signaled earlier`() throws {
         try both("b a c =timedOut") { s in
             s.source("a", in: [])
             for name in ["b", "c"] { s.source(name) }
@@ -178,7 +177,7 @@ internal import Testing
         }
     }
 
-    @Test func `in several modes and loops the first signal counts, wherever it was given`() throws {
+    @Test func `in several modes and loops the first signal determines the order, regardless of the mode or loop`() throws {
         try both("b a =timedOut") { s in
             s.source("a", in: ["m"])
             s.source("b")
@@ -188,7 +187,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source signaled again in its perform goes behind those signaled before`() throws {
+    @Test func `a source signaled again in its perform goes behind sources signaled earlier`() throws {
         try both("a b a =stopped") { s in
             s.source("a") { call in call == 1 ? s.signal("a") : s.stop() }
             s.source("b")
@@ -219,7 +218,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source signaled before waiting, with a wake-up, is not slept over`() throws {
+    @Test func `with a wake-up, the loop does not sleep over a source signaled before waiting`() throws {
         try both("E T S W A T S a X =stopped") { s in
             s.observe { at in
                 guard at == "W1" else { return }
@@ -231,7 +230,7 @@ internal import Testing
         }
     }
 
-    @Test func `a source signaled before waiting, without a wake-up, is not slept over either`() throws {
+    @Test func `without a wake-up, the loop does not sleep over a source signaled before waiting either`() throws {
         try differ(cf: "E T S W A X =timedOut", ours: "E T S W A T S a X =stopped", because: "3.8") { s in
             s.observe { if $0 == "W1" { s.signal("a") } }
             s.source("a") { _ in s.stop() }
@@ -265,7 +264,7 @@ internal import Testing
         }
     }
 
-    @Test func `signal and wake-up from another thread perform the source`() throws {
+    @Test func `a signal and a wake-up from another thread make the source perform`() throws {
         try both("E T S W A T S a X =stopped") { s in
             s.observe()
             s.source("a") { _ in s.stop() }

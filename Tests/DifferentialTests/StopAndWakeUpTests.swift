@@ -1,16 +1,16 @@
 // Stops and wake-ups: semantics 1.9 and 1.10.
 //
-// - A stop ends the innermost run; without one it is nothing, and nothing remembers it. It is noticed at the end of the
-//   pass, whose notifications still go out.
-// - A wake-up restarts the pass and never ends a run. Several before it is taken are one. It is kept from the start of a
-//   pass to its sleep.
+// - A stop ends the innermost run. Without a run it has no effect, and the loop does not remember it. The run checks for a stop at the end
+//   of the pass; the rest of the pass's notifications are still delivered.
+// - A wake-up restarts the pass and never ends a run. Several wake-ups coalesce until the loop takes them. The loop keeps a wake-up from
+//   the start of a pass to its sleep.
 
 internal import Testing
 
 @Suite struct StopAndWakeUpTests {
     // MARK: Stops
 
-    @Test func `a stop without a run is nothing`() throws {
+    @Test func `a stop without a run has no effect`() throws {
         try both("E T S X =timedOut E T S X =timedOut") { s in
             s.observe()
             s.keepAlive()
@@ -28,7 +28,7 @@ internal import Testing
             ("S", "E T S W A X =stopped"),
             ("W", "E T S W A X =stopped"),
         ])
-    func `a stop in an observer ends the run without a sleep, after what is left of the pass`(letter: String, trace: String) throws {
+    func `a stop in an observer ends the run without a sleep, after the rest of the pass`(letter: String, trace: String) throws {
         try both(trace) { s in
             s.observe { if $0 == "\(letter)1" { s.stop() } }
             s.keepAlive()
@@ -36,7 +36,7 @@ internal import Testing
         }
     }
 
-    @Test func `a stop after waiting ends the run after what woke it was served`() throws {
+    @Test func `a stop after waiting ends the run after the event that woke it is served`() throws {
         try both("E T S W A t X =stopped") { s in
             s.observe { if $0 == "A1" { s.stop() } }
             s.keepAlive()
@@ -45,7 +45,7 @@ internal import Testing
         }
     }
 
-    @Test func `a stop on exit is too late, and forgotten`() throws {
+    @Test func `a stop on exit is too late, and has no effect`() throws {
         try both("E T S X =timedOut E T S X =timedOut") { s in
             s.observe { if $0 == "X1" { s.stop() } }
             s.keepAlive()
@@ -71,7 +71,7 @@ internal import Testing
             s.block("b")
             s.signal("a")
             s.run()
-            // The wake-up of the stop would be taken in place of the timer by CF, which serves one thing a pass.
+            // CF, which serves one event in a pass, would take the stop's wake-up instead of the timer.
             s.run(limit: 0)
         }
     }
@@ -137,7 +137,7 @@ internal import Testing
         }
     }
 
-    @Test func `a stop from another thread during a callout takes effect after it`() throws {
+    @Test func `a stop from another thread during a callout takes effect after the callout`() throws {
         try both("E T S a stopped end X =stopped") { s in
             s.observe()
             s.source("a") { _ in
@@ -150,7 +150,7 @@ internal import Testing
         }
     }
 
-    @Test func `a stop ends a run that was to return after a source`() throws {
+    @Test func `a stop ends a run that returns after a source`() throws {
         try both("E T S W A t X =stopped") { s in
             s.observe()
             s.keepAlive()
@@ -170,7 +170,7 @@ internal import Testing
 
     // MARK: Wake-ups
 
-    @Test func `a wake-up without a run is nothing`() throws {
+    @Test func `a wake-up without a run has no effect`() throws {
         try both("E T S W A t X =stopped") { s in
             s.observe()
             s.timer("t", in: 10) { _ in s.stop() }
@@ -209,7 +209,7 @@ internal import Testing
         }
     }
 
-    @Test func `several wake-ups before the sleep are one`() throws {
+    @Test func `several wake-ups before the sleep coalesce`() throws {
         try both("E T S W A T S W A t X =stopped") { s in
             s.observe { at in
                 if at == "S1" { for _ in 1...5 { s.wakeUp() } }
@@ -220,7 +220,7 @@ internal import Testing
         }
     }
 
-    @Test func `a wake-up in a source is taken by the pass that does not sleep`() throws {
+    @Test func `the pass that does not sleep takes a wake-up from a source`() throws {
         try both("E T S a T S W A t X =stopped") { s in
             s.observe { if $0 == "W1" { s.timer("t", in: 5) { _ in s.stop() } } }
             s.source("a") { _ in s.wakeUp() }
@@ -229,7 +229,7 @@ internal import Testing
         }
     }
 
-    @Test func `a wake-up does not make a limit of zero go on`() throws {
+    @Test func `a wake-up does not prolong a run with a limit of zero`() throws {
         try both("E T S X =timedOut") { s in
             s.observe { if $0 == "S1" { s.wakeUp() } }
             s.keepAlive()

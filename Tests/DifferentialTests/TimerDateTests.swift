@@ -1,12 +1,12 @@
 // Dates of timers: semantics 5.2, 5.3, 5.6, 5.7, 5.9, 5.13 and 5.16.
 //
-// - Slots lie on a grid; what a long callout or a busy loop missed is dropped or made up for by one late fire, and the
-//   grid stays. In ours it starts at the first date, were it past, in CF at the making (5.7).
-// - A date set in the timer's own callout holds, except for a one-shot.
-// - Ours is not woken at the date of a timer that is gone (5.16).
+// - A timer's slots lie on a grid. Slots missed during a long callout or while the loop was busy are dropped or replaced by one late fire,
+//   and the grid stays. In ours the grid starts at the first date, even if it is past; in CF at the timer's creation (5.7).
+// - A date set in the timer's own callout takes effect, except for a one-shot.
+// - In ours, the date of a timer that was removed does not wake the loop (5.16).
 //
-// Dates are in the past, or far apart, or waited for before the run, so that no load changes the trace. CF makes a date
-// that is past at creation or setting into "now" (5.7): two such timers fire in the order they were made.
+// The dates are past or far apart, or the scenario waits for them before the run, so that load does not change the trace. CF replaces a
+// date that is past at creation or setting by the present (5.7), so two such timers fire in the order they were made.
 
 internal import Testing
 
@@ -30,7 +30,7 @@ internal import Testing
         }
     }
 
-    @Test func `in its callout a repeating timer still shows the date that is being fired`() throws {
+    @Test func `in its callout a repeating timer still reports the date that is being fired`() throws {
         try both("t shows:true =stopped later:true") { s in
             s.timer("t", in: 5, interval: Stage.never) { _ in
                 s.note("shows", s.nextFire("t") <= s.elapsed)
@@ -41,7 +41,7 @@ internal import Testing
         }
     }
 
-    @Test func `slots that a callout outlasts are dropped, and the grid stays`() throws {
+    @Test func `slots that pass during a callout are dropped, and the grid stays`() throws {
         try both("E T S W A t X =stopped after-mark:true on-grid:true") { s in
             s.observe()
             s.timer("t", in: 5, interval: 10) { _ in
@@ -55,7 +55,7 @@ internal import Testing
         }
     }
 
-    @Test func `slots that passed while the loop did not run make one late fire, and the grid stays`() throws {
+    @Test func `slots that passed while the loop did not run cause one late fire, and the grid stays`() throws {
         try both("E T S W A t X =stopped after-mark:true on-grid:true") { s in
             s.observe()
             s.timer("t", in: 5, interval: 10) { _ in s.stop() }
@@ -67,7 +67,7 @@ internal import Testing
         }
     }
 
-    @Test func `a date that was set starts a new grid`() throws {
+    @Test func `setting the date starts a new grid`() throws {
         try both("E T S W A t X =stopped after-mark:true on-grid:true") { s in
             s.observe()
             s.timer("t", in: Stage.never, interval: 10) { _ in
@@ -110,7 +110,7 @@ internal import Testing
         }
     }
 
-    @Test func `a due timer put off is not due`() throws {
+    @Test func `a due timer whose date is postponed is not due`() throws {
         try both("E T S X =timedOut") { s in
             s.observe()
             s.dueTimer("t")
@@ -120,7 +120,7 @@ internal import Testing
         }
     }
 
-    @Test func `a date sooner than the next slot, set in the callout, holds`() throws {
+    @Test func `a date sooner than the next slot, set in the callout, takes effect`() throws {
         try both("E T S W A t T S W A t X =stopped") { s in
             s.observe()
             s.dueTimer("t", interval: Stage.never) { $0 == 1 ? s.setNextFire("t", in: 5) : s.stop() }
@@ -128,7 +128,7 @@ internal import Testing
         }
     }
 
-    @Test func `a date later than the next slot, set in the callout, holds`() throws {
+    @Test func `a date later than the next slot, set in the callout, takes effect`() throws {
         try both("E T S W A t X =stopped put-off:true") { s in
             s.observe()
             s.timer("t", in: 1, interval: 2) { _ in
@@ -148,7 +148,7 @@ internal import Testing
         }
     }
 
-    @Test func `a past date set in the callout reads back as it was set, and the grid starts at the present`() throws {
+    @Test func `a past date set in the callout reads back as set, and the grid starts at the present`() throws {
         try both("t =stopped reads:-4 t =timedOut next:10") { s in
             s.dueTimer("t", interval: 10_000) {
                 guard $0 == 1 else { return }
@@ -183,7 +183,7 @@ internal import Testing
         }
     }
 
-    @Test func `a one-shot cannot be rescued by a date set in its callout`() throws {
+    @Test func `setting the date of a one-shot in its callout does not keep it valid`() throws {
         try both("E T S W A t X =finished t-valid:false") { s in
             s.observe()
             s.dueTimer("t") { _ in s.setNextFire("t", in: 5) }
@@ -192,7 +192,7 @@ internal import Testing
         }
     }
 
-    @Test func `a date set on an invalid timer changes nothing`() throws {
+    @Test func `setting the date of an invalid timer has no effect`() throws {
         try both("t-valid:false t@default:false =finished") { s in
             s.timer("t", in: Stage.never)
             s.invalidate("t")
@@ -222,7 +222,7 @@ internal import Testing
     }
 
     @Test func `a timer added from another thread reaches a sleeping loop`() throws {
-        // Without observers: to ours the change of another thread is a wake-up, so there is a pass more than in CF.
+        // No observers here: in ours a change from another thread is a wake-up, so ours makes one more pass than CF.
         try both("t =stopped") { s in
             s.keepAlive()
             s.dueTimer("t", modes: []) { _ in s.stop() }
@@ -232,7 +232,7 @@ internal import Testing
     }
 
     @Test func `a date set from another thread reaches a sleeping loop`() throws {
-        // Without observers: CF is woken twice, by the timer and by a wake-up, and either may come first.
+        // No observers here: the timer and a wake-up each wake CF, in either order.
         try both("t =stopped") { s in
             s.timer("t", in: Stage.never) { _ in s.stop() }
             s.whenWaiting { s.setNextFire("t", in: Stage.past) }
@@ -240,7 +240,7 @@ internal import Testing
         }
     }
 
-    @Test func `the next date of a mode is its earliest timer's`() throws {
+    @Test func `the next date of a mode is the date of its earliest timer`() throws {
         try both("none true true none-again m:none") { s in
             s.note(s.nextTimerFire() == nil ? "none" : "some")
             s.timer("t", in: 2 * Stage.never)

@@ -1,13 +1,13 @@
 // Timers: semantics 5.1, 5.4, 5.5, 5.8 to 5.12, and 1.19.
 //
-// - A timer fires in a pass of a run of one of its modes, once its date is reached. One-shots are valid in their callout
-//   and invalid after it, in no mode.
-// - All due timers fire in one pass, by date; `order` plays no part. Before each the loop looks again.
-// - What a timer adds waits for the next pass.
+// - A timer fires in a pass of a run of one of its modes, once its date is reached. One-shots are valid in their callout; after it they are
+//   invalid and in no mode.
+// - All due timers fire in one pass, by date; `order` has no effect. Before each fire the loop checks the timers again.
+// - A timer that another timer's callout adds waits for the next pass.
 // - Timers are never starved.
 //
-// Dates are in the past, or far apart, or waited for before the run, so that no load changes the trace. CF makes a date
-// that is past at creation or setting into "now" (5.7): two such timers fire in the order they were made.
+// The dates are past or far apart, or the scenario waits for them before the run, so that load does not change the trace. CF replaces a
+// date that is past at creation or setting by the present (5.7), so two such timers fire in the order they were made.
 
 internal import Testing
 
@@ -48,7 +48,7 @@ internal import Testing
         }
     }
 
-    @Test func `a one-shot is valid and in its mode during the callout, invalid and in no mode after it`() throws {
+    @Test func `a one-shot is valid and in its mode during the callout, and invalid and in no mode after it`() throws {
         try both("t t-valid:true t@default:true =timedOut t-valid:false t@default:false t@m:false") { s in
             s.keepAlive()
             s.dueTimer("t", modes: ["default", "m"]) { _ in
@@ -71,7 +71,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer that no run reaches does not fire`() throws {
+    @Test func `a timer whose mode does not run does not fire`() throws {
         try both("end t@default:true t-valid:true") { s in
             s.dueTimer("t")
             s.work(3)
@@ -120,7 +120,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer in several modes fires once for a slot`() throws {
+    @Test func `a timer in several modes fires once for each slot`() throws {
         try both("t m:=finished n:=finished") { s in
             s.dueTimer("t", modes: ["m", "n"])
             s.run("m")
@@ -141,7 +141,7 @@ internal import Testing
         }
     }
 
-    @Test func `timers of one date fire in the order they were made and added, whatever their order`() throws {
+    @Test func `timers with equal dates fire in the order they were made and added, whatever their order`() throws {
         try both("E T S W A a b c X =finished") { s in
             s.observe()
             s.timer("a", in: Stage.past, order: 9)
@@ -160,7 +160,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer invalidated by an earlier one does not fire`() throws {
+    @Test func `a timer invalidated by an earlier timer does not fire`() throws {
         try both("E T S W A a X =finished") { s in
             s.observe()
             s.dueTimer("a") { _ in s.invalidate("b") }
@@ -169,7 +169,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer removed by an earlier one does not fire, and stays valid`() throws {
+    @Test func `a timer removed by an earlier timer does not fire, and stays valid`() throws {
         try both("E T S W A a X =finished b-valid:true") { s in
             s.observe()
             s.dueTimer("a") { _ in s.remove("b") }
@@ -179,7 +179,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer removed from the running mode by an earlier one does not fire, though it is in another mode`() throws {
+    @Test func `a timer removed from the running mode by an earlier timer does not fire, even if it is in another mode`() throws {
         try differ(cf: "E T S W A a b X =finished", ours: "E T S W A a X =finished", because: "5.4") { s in
             s.observe()
             s.dueTimer("a") { _ in s.remove("b") }
@@ -188,7 +188,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer put off by an earlier one does not fire`() throws {
+    @Test func `a timer postponed by an earlier timer does not fire`() throws {
         try both("E T S W A a X =stopped") { s in
             s.observe()
             s.dueTimer("a") { _ in
@@ -230,7 +230,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer is not starved by a source that signals itself`() throws {
+    @Test func `a source that signals itself does not starve a timer`() throws {
         try both("t =stopped") { s in
             s.timer("t", in: 5) { _ in s.stop() }
             s.quietSource("a") { s.signal("a") }
@@ -239,7 +239,7 @@ internal import Testing
         }
     }
 
-    // MARK: Its own end
+    // MARK: Ending in its own callout
 
     @Test func `a repeating timer invalidated in its own callout does not fire again`() throws {
         try both("E T S W A t t-valid:false X =finished") { s in
@@ -272,7 +272,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer that left its last mode is free for another loop`() throws {
+    @Test func `a timer that left its last mode can join another loop`() throws {
         try both("t =finished t-valid:false") { s in
             s.dueTimer("t")
             s.remove("t")
@@ -284,7 +284,7 @@ internal import Testing
         }
     }
 
-    @Test func `a timer whose loop ended is valid and free for another`() throws {
+    @Test func `a timer whose loop ended is valid and can join another loop`() throws {
         try both("t-valid:true t@default:true E T S W A t X =finished") { s in
             s.dueTimer("t", modes: [])
             s.onAnotherThread { $0.add("t") }

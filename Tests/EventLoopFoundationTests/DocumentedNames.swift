@@ -1,4 +1,4 @@
-// The block of docs/foundation.md that is about files which import Foundation too, compiled: see DocumentedFoundation.swift.
+// The block of docs/foundation.md about files that also import Foundation, compiled: see DocumentedFoundation.swift.
 
 import EventLoop
 import EventLoopFoundation

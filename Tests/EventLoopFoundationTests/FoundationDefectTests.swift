@@ -1,5 +1,4 @@
-// What Foundation's run loop on Linux gets wrong, and people have complained of: one test for each item that
-// concerns a call which the overlay has.
+// Known defects of Foundation's run loop on Linux that users have reported: one test for each defect that concerns a call of the overlay.
 
 import EventLoop
 import EventLoopFoundation
@@ -7,7 +6,7 @@ import EventLoopTestSupport
 import Testing
 
 @Suite struct FoundationDefectTests {
-    @Test func `12-1: a timer made without a date does not fire at once`() throws {
+    @Test func `12-1: a timer made without a date does not fire immediately`() throws {
         try inManualTime { loop, clock, trace in
             loop.add(Timer(timeInterval: 60, repeats: false) { _ in trace.add("@\(clock.ms)") })
             loop.run(until: Date(timeIntervalSinceNow: 3600))
@@ -21,7 +20,7 @@ import Testing
         #expect(timer.tolerance as TimeInterval == 6)
     }
 
-    @Test func `12-4: a run before a date that is now does not hang, and serves what is ready`() throws {
+    @Test func `12-4: a run before the current date does not hang, and serves ready items`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let alive = loop.keepAlive()
@@ -32,7 +31,7 @@ import Testing
         }
     }
 
-    @Test func `12-9: a block performed on a sleeping loop is performed at once, and the run that waits for it returns`() throws {
+    @Test func `12-9: a sleeping loop performs a new block immediately, and the run that waits for it returns`() throws {
         let isReady = Gate()
         let published = Box<RunLoop?>(nil)
         let performed = Box(false)
@@ -41,7 +40,7 @@ import Testing
             defer { alive.cancel() }
             published.value = loop
             isReady.open()
-            while !performed.value && loop.run(mode: .default, before: .distantFuture) {}  // ends: with the block
+            while !performed.value && loop.run(mode: .default, before: .distantFuture) {}  // ends: after the block
         }
         isReady.wait()
         let loop = published.value!
@@ -61,7 +60,7 @@ import Testing
         }
     }
 
-    @Test func `12-13: an invalidated timer lets go of its block`() throws {
+    @Test func `12-13: an invalidated timer releases its block`() throws {
         try inManualTime { _, _, trace in
             let timer = { () -> Timer in
                 let canary = Canary { trace.add("let go") }
@@ -72,14 +71,14 @@ import Testing
         }
     }
 
-    @Test func `12-14: somebody's stop does not break a wait for a condition`() throws {
+    @Test func `12-14: a stop by other code does not break a wait for a condition`() throws {
         try inManualTime { loop, clock, _ in
             let isDone = Box(false)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             for seconds in [1, 2, 3] { loop.perform(after: .seconds(seconds)) { loop.stop() } }
             loop.perform(after: .seconds(4)) { loop.perform { isDone.value = true } }
-            while !isDone.value && loop.run(mode: .default, before: .distantFuture) {}  // ends: with the condition
+            while !isDone.value && loop.run(mode: .default, before: .distantFuture) {}  // ends: when the condition holds
             #expect(clock.ms == 4000)
         }
     }
@@ -93,7 +92,7 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases)
-    func `12-20: the limit of a run is not lost behind a nested run`(place: Callout) throws {
+    func `12-20: a nested run does not disable the limit of the outer run`(place: Callout) throws {
         try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             let nestedAlive = loop.keepAlive(forMode: "nested")
@@ -102,7 +101,7 @@ import Testing
                 nestedAlive.cancel()
             }
             try place.arrange(loop, clock, trace) {
-                // Longer than the outer run may last.
+                // The nested run may last longer than the outer run.
                 _ = loop.run(mode: "nested", before: Date(timeIntervalSinceNow: 7200))
             }
             loop.run(until: Date(timeIntervalSinceNow: 3600))

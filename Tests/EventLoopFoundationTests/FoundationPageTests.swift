@@ -4,7 +4,7 @@ import Foundation
 import Testing
 
 @Suite struct FoundationPageTests {
-    /// The public members of both classes in the toolchain's Foundation for Linux, and those that Apple's have beside them.
+    /// The public members of both classes in the toolchain's Foundation for Linux, and the additional members of Apple's classes.
     @Test(arguments: [
         "current", "main", "currentMode", "getCFRunLoop()", "add(_:forMode:)", "remove(_:forMode:)", "limitDate(forMode:)",
         "acceptInput(forMode:before:)", "run()", "run(until:)", "run(mode:before:)", "perform(inModes:block:)", "perform(_:)",

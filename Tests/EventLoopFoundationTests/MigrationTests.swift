@@ -1,4 +1,4 @@
-// Rule proved here: code written for Foundation's RunLoop and Timer moves over by changing its imports, and does the same.
+// Rule proved here: code written for Foundation's RunLoop and Timer needs only other imports to use this package, and behaves the same.
 
 import EventLoopTestSupport
 import Foundation
@@ -7,7 +7,7 @@ import MigrationBefore
 import Testing
 
 @Suite struct MigrationTests {
-    @Test func `the two programs are one, but for their imports`() throws {
+    @Test func `the two programs differ only in their imports`() throws {
         let folder = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../Migration").standardizedFileURL
         let texts = try ["Before", "After"].map { version in
             try String(contentsOf: folder.appendingPathComponent("\(version)/Heartbeat.swift"), encoding: .utf8)
@@ -18,7 +18,7 @@ import Testing
         #expect(texts[0].filter { !$0.hasPrefix("import ") } == texts[1].filter { !$0.hasPrefix("import ") })
     }
 
-    @Test func `the program does here what it does with Foundation`() throws {
+    @Test func `the program behaves the same with this package as with Foundation`() throws {
         let before = try plainThread { MigrationBefore.runProgram() }.join()
         let after = try plainThread { MigrationAfter.runProgram() }.join()
         #expect(after == before)

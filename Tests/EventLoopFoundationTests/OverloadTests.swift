@@ -1,7 +1,7 @@
 // Rules proved here: with both modules imported,
-// - a call that could be meant for the core is the core's (the types say so when this file is compiled, the results when it runs);
-// - a call that has a Date or seconds in it is the overlay's;
-// - Date and TimeInterval are there without an import of Foundation, and this file has none.
+// - a call that fits the core resolves to the core (the types prove it when this file is compiled, the results when it runs);
+// - a call with a Date or with seconds resolves to the overlay;
+// - Date and TimeInterval are available without an import of Foundation, and this file has none.
 
 import EventLoop
 import EventLoopFoundation
@@ -13,7 +13,7 @@ import Testing
 private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { value }
 
 @Suite struct OverloadTests {
-    @Test func `a run until an unqualified distant future is the core's, and ends with a stop`() throws {
+    @Test func `a run until an unqualified distant future resolves to the core, and ends with a stop`() throws {
         let results = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -24,7 +24,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(results == .stopped)
     }
 
-    @Test func `runs until an unqualified now, with and without a mode, are the core's`() throws {
+    @Test func `runs until an unqualified now, with and without a mode, resolve to the core`() throws {
         let results = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -36,7 +36,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(results == [.timedOut, .timedOut, .timedOut])
     }
 
-    @Test func `a run until a Date is the overlay's, however the Date is written`() throws {
+    @Test func `a run until a Date resolves to the overlay, however the Date is written`() throws {
         try inManualTime { loop, clock, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -45,12 +45,12 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
             isExactly(Void.self, loop.run(until: .init(timeIntervalSinceNow: 3600)))
             isExactly(Void.self, loop.run(until: Date.now.addingTimeInterval(3600)))
             isExactly(Void.self, loop.run(until: Date.now))
-            // Not one of them was the core's, for which all dates would be the same instant.
+            // None of the calls resolved to the core, for which all dates would be the same instant.
             #expect(clock.ms > 3 * 3_600_000 - 5_000 && clock.ms <= 3 * 3_600_000)
         }
     }
 
-    @Test func `before is a label of the overlay's: its distant future is a Date's`() throws {
+    @Test func `the label before belongs to the overlay, so its distant future is a Date`() throws {
         let isRun = try inManualTime { loop, _, _ in
             loop.perform {}
             return isExactly(Bool.self, loop.run(mode: .default, before: .distantFuture))
@@ -58,7 +58,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(isRun)
     }
 
-    @Test func `the loop's run without arguments is the core's`() throws {
+    @Test func `the loop's run without arguments resolves to the core`() throws {
         let result = try inManualTime { loop, _, _ in
             let result = loop.run()
             return isExactly(RunLoop.RunResult.self, result)
@@ -66,7 +66,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(result == .finished)
     }
 
-    @Test func `a perform with a trailing closure is the core's, with Foundation's label the overlay's, and they do the same`() throws {
+    @Test func `a trailing-closure perform resolves to the core, one with Foundation's label to the overlay; both do the same`() throws {
         let trace = try inManualTime { loop, _, trace in
             isExactly(Bool.self, loop.perform(inModes: [.default]) { trace.add("core") })
             isExactly(Bool.self, loop.perform(inModes: [.default], block: { trace.add("overlay") }))
@@ -77,7 +77,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(trace == "core overlay plain handledSource")
     }
 
-    @Test func `the tolerance is the core's or the overlay's by the type that is wanted, and the core's when either would do`() {
+    @Test func `the tolerance resolves by the expected type, and to the core if both types fit`() {
         let timer = RunLoop.Timer(every: .seconds(10)) { _ in }
         timer.tolerance = 0.5
         let inferred = timer.tolerance
@@ -87,7 +87,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(seconds == 2)
         timer.tolerance += 0.5
         timer.tolerance += .seconds(1)
-        // #expect takes an expression apart, so that neither side tells the other its type: it has to be said.
+        // #expect takes an expression apart, so the compiler cannot infer one side's type from the other. The type must be explicit.
         #expect(timer.tolerance as TimeInterval == 3.5)
         let isSame = timer.tolerance == 3.5
         #expect(isSame)
@@ -100,7 +100,7 @@ private func isExactly<Value>(_ type: Value.Type, _ value: Value) -> Value { val
         #expect(isExactly(Duration.self, timer[keyPath: path]) == .seconds(1))
     }
 
-    @Test func `a bare Timer is the loop's`() {
+    @Test func `an unqualified Timer is the loop's Timer`() {
         let timer = Timer(timeInterval: 1, repeats: false) { _ in }
         #expect(isExactly(RunLoop.Timer.self, timer).isValid)
     }

@@ -1,21 +1,21 @@
 // Rules proved here, for the Foundation forms of running (docs/foundation.md):
-// - run(until:) runs again until its date, over sources and stops; it returns at once when there is nothing to wait for.
-// - run(mode:before:) runs once, until a source, the date or a stop; false only where there was no run.
+// - run(until:) runs the loop again after sources and stops until its date; it returns immediately if the mode is empty.
+// - run(mode:before:) runs once, until a source, the date or a stop; it returns false only if there is no run.
 // - limitDate makes one pass; acceptInput runs once.
-// - A date is looked up on the wall clock once; the ends of time saturate; nothing is early.
-// - A thread that was told to stop ends them all.
+// - A date is converted with the wall clock once; dates out of range saturate; no run or timer is early.
+// - A stop of the thread ends all of them.
 
 import EventLoop
 import EventLoopFoundation
 import EventLoopTestSupport
 import Testing
 
-/// An hour, give or take what passes on the wall between making a date and handing it over.
+/// An hour, give or take the time that passes on the wall clock between the creation of a date and the call that receives it.
 private let anHour: ClosedRange<Int64> = (3_600_000 - 5_000)...3_600_000
 private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
 
 @Suite struct RunUntilDateTests {
-    @Test func `a run until a date goes on after sources`() throws {
+    @Test func `a run until a date continues after sources`() throws {
         try inManualTime { loop, clock, trace in
             for seconds in [60, 120, 180] { loop.perform(after: .seconds(seconds)) { loop.perform { trace.add("source") } } }
             let alive = loop.keepAlive()
@@ -26,7 +26,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a stop ends one of the runs inside a run until a date, not the whole`() throws {
+    @Test func `a stop ends one of the runs inside a run until a date, not the whole call`() throws {
         try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -46,7 +46,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a run until a date of an empty mode returns at once, and tells nobody`() throws {
+    @Test func `a run until a date in an empty mode returns immediately, and notifies no observer`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.run(until: .init(timeIntervalSinceNow: 3600))
@@ -56,7 +56,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 
     @Test(arguments: [Date.distantPast, Date(timeIntervalSinceNow: -1), Date()])
-    func `a date that has passed makes one pass without a sleep`(date: Date) throws {
+    func `a run until a past date makes one pass without sleeping`(date: Date) throws {
         try inManualTime { loop, _, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -68,7 +68,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a distant future is no limit, and so is a date that is no number`() throws {
+    @Test func `a distant future sets no limit, and neither does a date that is not a number`() throws {
         for date in [Date.distantFuture, Date(timeIntervalSinceReferenceDate: .infinity), Date(timeIntervalSinceReferenceDate: .nan)] {
             try inManualTime { loop, clock, trace in
                 loop.add(RunLoop.Timer(fireAt: RunLoop.Instant(nanoseconds: .max - 1)) { _ in trace.add("at the end of time") })
@@ -102,7 +102,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 
     @Test(arguments: ["until", "before"])
-    func `a thread that is told to stop ends a Foundation run, and refuses the next`(form: String) throws {
+    func `a stop of the thread ends a Foundation run, and the thread refuses the next run`(form: String) throws {
         let results = Box<[Bool]>([])
         let isInside = Box(false)
         let thread = try RunLoopThread(name: "told to stop")
@@ -112,7 +112,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
             if form == "until" {
                 loop.run(until: Date.distantFuture)
             } else {
-                while loop.run(mode: .default, before: .distantFuture) {}  // ends: with the thread
+                while loop.run(mode: .default, before: .distantFuture) {}  // ends: when the thread stops
             }
             results.change { $0.append(false) }
             let next = loop.run(mode: .default, before: .distantFuture)
@@ -150,7 +150,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a timer alone does not end a run before a date, unless the mode is empty after it`() throws {
+    @Test func `a timer does not end a run before a date, unless the mode is empty afterwards`() throws {
         try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("first") })
             loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("second") })
@@ -162,7 +162,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 
     @Test(arguments: [RunLoop.Mode.default, .common, "never made"])
-    func `a run of an empty, unknown or common mode is false, and tells nobody`(mode: RunLoop.Mode) throws {
+    func `a run in an empty, unknown or common mode returns false, and notifies no observer`(mode: RunLoop.Mode) throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             if mode == .common { _ = loop.addIdleSource(forMode: .common) }
@@ -172,7 +172,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a mode that only became common has what is common: it is run`() throws {
+    @Test func `a mode that has only become common contains the common items, so it can run`() throws {
         try inManualTime { loop, _, trace in
             loop.perform { trace.add("performed") }
             loop.addCommonMode("late")
@@ -181,7 +181,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `a run before a date of a loop whose thread has ended is a precondition failure, as on any other thread`() async {
+    @Test func `a run before a date on a loop whose thread has ended is a precondition failure, as on any other thread`() async {
         await #expect(processExitsWith: .failure) {
             let loop = try onFreshThread { $0 }
             _ = try plainThread { loop.run(mode: .default, before: Date()) }.join()
@@ -190,7 +190,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
 }
 
 @Suite struct LimitDateAndAcceptInputTests {
-    @Test func `limitDate fires what is due, and tells the next date`() throws {
+    @Test func `limitDate fires due timers, and returns the next date`() throws {
         try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(0)) { _ in trace.add("due") })
             loop.add(RunLoop.Timer(fireAt: .ms(3_600_000)) { _ in trace.add("in an hour") })
@@ -201,7 +201,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `limitDate is none for an empty mode, also when its own pass emptied it`() throws {
+    @Test func `limitDate is nil for an empty mode, even if its own pass emptied the mode`() throws {
         try inManualTime { loop, _, trace in
             #expect(loop.limitDate(forMode: .default) == nil)
             #expect(loop.limitDate(forMode: .common) == nil)
@@ -211,7 +211,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
         }
     }
 
-    @Test func `limitDate is the distant future when nothing has a date`() throws {
+    @Test func `limitDate is the distant future if no timer has a date`() throws {
         try inManualTime { loop, _, _ in
             loop.addIdleSource()
             #expect(loop.limitDate(forMode: .default) == .distantFuture)
@@ -219,7 +219,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 
     @Test(arguments: ["kCFRunLoopDefaultMode", "NSDefaultRunLoopMode"])
-    func `acceptInput runs once, and knows Foundation's names of modes`(name: String) throws {
+    func `acceptInput runs once, and accepts Foundation's names of modes`(name: String) throws {
         try inManualTime { loop, _, trace in
             loop.perform(inModes: ["own"]) { trace.add("own") }
             loop.perform { trace.add("default") }
@@ -230,7 +230,7 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
             loop.perform { trace.add("again") }
             loop.acceptInput(forMode: .default, before: .distantFuture)
             #expect(trace.take() == "again")
-            // The common modes cannot be run, by any name.
+            // The common modes cannot run, under any name.
             loop.addIdleSource(forMode: .common)
             trace.observe(loop)
             for common in ["kCFRunLoopCommonModes", "NSRunLoopCommonModes"] { loop.acceptInput(forMode: common, before: .distantFuture) }

@@ -1,7 +1,7 @@
 // Rules proved here, for the Foundation forms of timers (docs/foundation.md):
 // - A timer made without a date first fires one interval from now.
-// - Zero, negative and tiny intervals count as 0.1 ms where they repeat; NaN traps; the longest saturate.
-// - fireDate is the wall clock's word for nextFire; tolerance is kept and honoured.
+// - Zero, negative and tiny intervals of repeating timers count as 0.1 ms; NaN traps; intervals that are too long saturate.
+// - fireDate is nextFire on the wall clock; a timer keeps and uses its tolerance.
 
 import EventLoop
 import EventLoopFoundation
@@ -19,13 +19,13 @@ import Testing
         }
     }
 
-    @Test func `a timer made with a date fires then; its interval means nothing when it does not repeat`() throws {
+    @Test func `a timer made with a date fires at that date; without repeats, its interval has no effect`() throws {
         try inManualTime { loop, clock, trace in
             let date = Date(timeIntervalSinceNow: 3600)
             let once = Timer(fire: date, interval: 60, repeats: false) { _ in trace.add("once@\(clock.ms / 60_000)") }
             let often = Timer(fire: date, interval: 60, repeats: true) { _ in trace.add("often@\(clock.ms / 60_000)") }
             #expect([once.timeInterval, often.timeInterval] == [0, 60])
-            // Half a minute later, so that what passed on the wall meanwhile does not show in minutes.
+            // Half a minute later, so that the time that passes on the wall clock meanwhile does not change the number of minutes.
             for timer in [once, often] { timer.nextFire = timer.nextFire + .seconds(30) }
             loop.add(once)
             loop.add(often)
@@ -80,7 +80,7 @@ import Testing
         await #expect(processExitsWith: .failure) { Timer(timeInterval: 1, repeats: true) { _ in }.tolerance = TimeInterval.nan }
     }
 
-    @Test func `fireDate reads back what was set, and moves the timer`() throws {
+    @Test func `fireDate returns the date that was set, and setting it moves the timer`() throws {
         try onFreshThread { loop in
             let timer = Timer.scheduledTimer(withTimeInterval: 3600, repeats: true) { _ in }
             #expect(abs(timer.fireDate.timeIntervalSinceNow - 3600) < 5)
@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test func `a tolerance is kept, in seconds, and lets one wake-up serve two timers`() throws {
+    @Test func `a timer keeps its tolerance in seconds, which lets one wake-up fire two timers`() throws {
         try inManualTime { loop, clock, trace in
             let lenient = Timer(timeInterval: 1, repeats: true) { _ in trace.add("lenient@\(clock.ms)") }
             lenient.tolerance = 0.3
@@ -111,7 +111,7 @@ import Testing
         }
     }
 
-    @Test func `fire and invalidate are the core's`() {
+    @Test func `fire and invalidate resolve to the core`() {
         let trace = Trace()
         let timer = Timer(timeInterval: 1, repeats: false) { timer in trace.add("fired, \(timer.isValid)") }
         timer.fire()
@@ -120,7 +120,7 @@ import Testing
         #expect(!timer.isValid)
     }
 
-    @Test func `timers and loops are equal by identity, and go into sets`() throws {
+    @Test func `timers and loops are equal by identity, and can be elements of sets`() throws {
         let (one, other) = (Timer(timeInterval: 1, repeats: false) { _ in }, Timer(timeInterval: 1, repeats: false) { _ in })
         #expect(Set([one, other, one]).count == 2)
         #expect([one, other].firstIndex(of: other) == 1)
@@ -128,7 +128,7 @@ import Testing
         #expect(loop == loop && loop != RunLoop.main)
     }
 
-    @Test func `making a timer makes no loop for the thread`() throws {
+    @Test func `making a timer does not create a loop for the thread`() throws {
         let hasLoop = try plainThread {
             let timer = Timer(fire: Date(timeIntervalSinceNow: 1), interval: 0, repeats: false) { _ in }
             timer.fireDate = Date(timeIntervalSinceNow: 2)

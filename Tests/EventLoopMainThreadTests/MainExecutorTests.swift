@@ -1,12 +1,12 @@
 // Actors and tasks on the main loop, on the main thread (semantics 11 and 15):
-//  - An actor on RunLoop.main runs on the main thread. It is not the main actor: each is served in runs nested in the other's code.
-//  - Main-actor code waits for a run that is nested in main-actor code, and is not lost.
+//  - An actor on RunLoop.main runs on the main thread. It is not the main actor: a run nested in the code of one serves the other.
+//  - If a run is nested in main-actor code, other main-actor code waits until that run has ended, and is not lost.
 
 import EventLoop
 import EventLoopTestSupport
 import XCTest
 
-// XCTest brings Foundation, which has a RunLoop of its own.
+// XCTest imports Foundation, which has a RunLoop of its own.
 private typealias RunLoop = EventLoop.RunLoop
 
 private actor MainLoopActor {
@@ -16,7 +16,7 @@ private actor MainLoopActor {
     func run(_ body: @Sendable () -> Void) { body() }
 }
 
-/// The compiler does not let an async function run a loop.
+/// Runs the loop in a synchronous function: the compiler does not let an async function run a loop.
 private func runNested(_ loop: RunLoop) -> RunLoop.RunResult { loop.run(for: patience) }
 
 final class MainExecutorTests: XCTestCase {
@@ -36,7 +36,7 @@ final class MainExecutorTests: XCTestCase {
         let (trace, loop, actor) = (Trace(), loop, MainLoopActor())
         Task { @MainActor in
             Task { @MainActor in trace.add("main actor") }
-            // Not the main actor's, as a plain Task would be here.
+            // A detached task, because a plain Task would run on the main actor here.
             Task.detached {
                 await actor.run {
                     trace.add("actor \(loop.runDepth)")
@@ -67,7 +67,7 @@ final class MainExecutorTests: XCTestCase {
         XCTAssertEqual(loop.run(for: patience), .stopped)
         XCTAssertTrue(trace.description.hasPrefix("main actor 2 stopped"), "\(trace)")
         XCTAssertFalse(trace.description.contains("job 2"), "\(trace)")
-        // What waited is not lost.
+        // Serves the waiting work, which is not lost.
         _ = loop.run(for: .zero)
     }
 }

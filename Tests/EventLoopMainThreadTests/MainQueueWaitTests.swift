@@ -1,8 +1,8 @@
-// The main queue's handle does not keep a wait from ending (semantics 4, 12; decisions 6 and 7): with work on the main queue,
-// descriptors of every priority and trigger, and a C event that is always ready at any of libevent's priorities, the limit, a stop, a
-// timer, an urgent source and the main queue itself get through, with epoll, poll and select.
+// The main queue's handle does not keep a wait from ending (semantics 4, 12; decisions 6 and 7). The limit, a stop, a timer, an urgent
+// source and the main queue itself take effect despite work on the main queue, descriptors of every priority and trigger, and a C event
+// that is always ready at any of libevent's priorities. This holds with epoll, poll and select.
 //
-// The handle is readable until the main queue is drained, so it is ready in every round of libevent's.
+// The handle is readable until the main queue is drained, so it is ready in every iteration of libevent's loop.
 
 import CLibevent
 import Dispatch
@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-// XCTest brings Foundation, which has a RunLoop and a Pipe of its own.
+// XCTest imports Foundation, which has a RunLoop and a Pipe of its own.
 private typealias RunLoop = EventLoop.RunLoop
 private typealias Pipe = EventLoopTestSupport.Pipe
 
@@ -43,7 +43,7 @@ final class MainQueueWaitTests: XCTestCase {
         for (backend, disabled) in [("epoll", []), ("poll", ["EVENT_NOEPOLL"]), ("select", ["EVENT_NOEPOLL", "EVENT_NOPOLL"])] {
             let mode = RunLoop.Mode("waits with \(backend)")
             RunLoop.main.addCommonMode(mode)
-            // libevent reads them when the mode's base is made.
+            // libevent reads these variables when the loop creates the mode's base.
             for name in disabled { setenv(name, "1", 1) }
             let used = RunLoop.main.withEventBase(forMode: mode) { String(cString: event_base_get_method($0)) }
             for name in disabled { unsetenv(name) }
@@ -68,7 +68,7 @@ final class MainQueueWaitTests: XCTestCase {
 
 /// One case on the main loop.
 private final class MainQueueWait: @unchecked Sendable {
-    // SAFETY: touched on the main thread only.
+    // SAFETY: accessed only on the main thread.
 
     private let test: MainQueueWaitTests.Case
     private let mode: RunLoop.Mode
@@ -100,7 +100,7 @@ private final class MainQueueWait: @unchecked Sendable {
             event_free(event)
             Unmanaged.passUnretained(self).release()
         }
-        // What is still queued must not run in the next case.
+        // A block that is still queued must not run in the next case.
         if !isBlockPerformed {
             DispatchQueue.main.async { [loop] in loop.stop() }
             _ = loop.run(mode: mode, for: patience)
@@ -145,7 +145,7 @@ private final class MainQueueWait: @unchecked Sendable {
                 base, pipes[4].readEnd, Int16(EV_READ | EV_PERSIST),
                 { _, _, context in
                     let test = Unmanaged<MainQueueWait>.fromOpaque(context!).takeUnretainedValue()
-                    // A limit is a matter of time, and so many callbacks come before it.
+                    // A limit depends on time, so any number of callbacks may come before it.
                     if test.test.aim != .limit && !test.isOver { test.eventCalls += 1 }
                 }, Unmanaged.passRetained(self).toOpaque())
             precondition(event_priority_set(event, priority) == 0 && event_add(event, nil) == 0)

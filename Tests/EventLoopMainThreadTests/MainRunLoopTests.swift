@@ -1,9 +1,9 @@
 // The main loop, on the main thread (semantics 1.4, 1.5, 9.1, 11.1 to 11.5; decision 7):
 //  - RunLoop.main is the main thread's current loop.
-//  - While it runs in a common mode it serves DispatchQueue.main and @MainActor; in another mode both are held.
-//  - It is never `finished` in a common mode; in another it is, when empty.
+//  - While the main loop runs in a common mode, it serves DispatchQueue.main and @MainActor; in any other mode, it defers both.
+//  - A run in a common mode never returns `finished`; a run in any other mode does if the mode is empty.
 //  - The main queue counts as a handled source, and takes turns with timers and descriptors.
-//  - A main-queue block is not interrupted by another: a nested run from one serves everything else, and nothing is lost.
+//  - A main-queue block does not interrupt another: a run nested in a block serves everything else, and nothing is lost.
 //
 // XCTest runs synchronous tests on the main thread; Swift Testing does not.
 
@@ -19,7 +19,7 @@ import Glibc
 import Darwin
 #endif
 
-// XCTest brings Foundation, which has a RunLoop and a Pipe of its own.
+// XCTest imports Foundation, which has a RunLoop and a Pipe of its own.
 private typealias RunLoop = EventLoop.RunLoop
 private typealias Pipe = EventLoopTestSupport.Pipe
 
@@ -27,11 +27,11 @@ final class MainRunLoopTests: XCTestCase {
     private let loop = RunLoop.main
 
     override func tearDown() {
-        // What a failed test left on the main queue must not run in the next test.
+        // Blocks that a failed test left on the main queue must not run in the next test.
         _ = loop.run(for: .zero)
     }
 
-    /// Runs the main loop in the default mode until it is stopped, and fails if that takes for ever.
+    /// Runs the main loop in the default mode until it is stopped, and fails if no stop comes in time.
     private func runUntilStopped(file: StaticString = #filePath, line: UInt = #line) {
         XCTAssertEqual(loop.run(for: patience), .stopped, file: file, line: line)
     }
@@ -274,7 +274,7 @@ final class MainRunLoopTests: XCTestCase {
                         loop.stop()
                     }
                 })
-            // Long enough to see the handle become readable, and to take it.
+            // Long enough for the nested run to see that the handle is readable, and to remove it from the wait.
             trace.add("nested \(loop.run(for: .milliseconds(20)))")
         }
         runUntilStopped()
@@ -362,7 +362,7 @@ final class MainRunLoopTests: XCTestCase {
         source.invalidate()
         timer.invalidate()
         let words = trace.list
-        // Always ready, all three: in any three turns each comes once.
+        // All three are always ready, so each comes once in any three turns.
         for start in 0..<words.count - 2 { XCTAssertEqual(Set(words[start..<start + 3]).count, 3, "\(words)") }
     }
 

@@ -1,17 +1,17 @@
-// Every place of a run from which a loop calls out, for tests that do the same from each.
+// Every place of a run from which a loop calls out, for tests that perform the same action from each place.
 
 public import EventLoop
 public import Testing
 
-/// Every place of a run from which a loop calls out, exit apart.
+/// Every place of a run from which a loop calls out, except exit.
 public enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case entry, beforeTimers, beforeSources, block, source, perform, port, beforeWaiting, afterWaiting, timer
 
     public static let observers: [Callout] = [.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting]
     public var testDescription: String { rawValue }
 
-    /// Has `body` called once at this place of the next run of `loop` in `mode`. A callout that no observer reports adds its name to `trace`.
-    /// `leaving` takes the source or the timer out of the loop before `body`.
+    /// Arranges one call of `body` at this place of the next run of `loop` in `mode`. A callout that no observer reports adds its name to
+    /// `trace`. `leaving` removes the source or the timer from the loop before `body`.
     public func arrange(
         _ loop: RunLoop, _ clock: RunLoop.ManualClock, _ trace: Trace, mode: RunLoop.Mode = .default, leaving: Bool = false,
         body: @escaping @Sendable () -> Void
@@ -46,7 +46,7 @@ public enum Callout: String, CaseIterable, Sendable, CustomTestStringConvertible
         }
     }
 
-    /// The trace of a run that ends with the pass in which this callout did something, and whose end leaves no notification out.
+    /// The trace of a run that ends with the pass in which this callout acted, with all notifications of that pass.
     public var traceOfOnePass: String {
         switch self {
         case .entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting: "E T S W A X"

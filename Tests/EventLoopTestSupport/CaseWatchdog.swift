@@ -1,4 +1,4 @@
-// For tests that run many cases, of which any may hang in the library without calling anybody: then only the process can be ended.
+// For tests that run many cases, any of which may hang in the library without a callout. Only the end of the process ends such a hang.
 
 import Testing
 
@@ -8,7 +8,7 @@ import Glibc
 import Darwin
 #endif
 
-/// Ends the process when one case takes longer than ten minutes, and says which one it was.
+/// Ends the process if a case takes longer than ten minutes, and names that case.
 public final class CaseWatchdog: Sendable {
     private let current = Box("")
     private let count = Box(0)
@@ -19,7 +19,7 @@ public final class CaseWatchdog: Sendable {
         let thread = plainThread {
             var entry = pollfd(fd: over.readEnd, events: Int16(POLLIN), revents: 0)
             var seen = -1
-            while poll(&entry, 1, 600_000) <= 0 {  // ends: with the cases, or with the process
+            while poll(&entry, 1, 600_000) <= 0 {  // ends: when the cases are over, or when the process ends
                 if seen == count.value { CaseWatchdog.endProcess(current.value) }
                 seen = count.value
             }
@@ -27,13 +27,13 @@ public final class CaseWatchdog: Sendable {
         thread.detach()
     }
 
-    /// The next case begins.
+    /// Records that the next case begins.
     public func begin(_ test: String) {
         current.value = test
         count.increment()
     }
 
-    /// All cases are over. To be called, or the process ends some time later.
+    /// Records that all cases are over. Without this call, the process ends some time later.
     public func end() { over.write() }
 
     private static func endProcess(_ test: String) {

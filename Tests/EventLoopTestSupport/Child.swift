@@ -1,6 +1,7 @@
-// Child processes of tests, which live until the test ends them and never longer.
+// Child processes of tests. A child lives until the test ends it, never longer.
 //
-// Without Foundation's Process: it waits for children of its own, and whichever module of C brings `sys/socket.h` first owns its names.
+// This file does not use Foundation's Process: that class waits for children of its own, and the first C module that imports `sys/socket.h`
+// owns its names.
 
 public import Testing
 
@@ -10,18 +11,19 @@ import Glibc
 import Darwin
 #endif
 
-/// A child process with nothing blocked. Killed, if it still lives, and reaped when it is released.
+/// A child process with no blocked signals. Releasing this object kills the child, if it still lives, and reaps it.
 public final class Child: Sendable {
     public let pid: Int32
-    /// The write end of its standard input; -1 when it has none of its own, or when it is closed.
+    /// The write end of the child's standard input; -1 if the child has no input of its own, or if the end is closed.
     private let input: Locked<Int32>
 
-    /// A child that lives until it is killed, or until this process ends: it reads a pipe that nobody writes to.
+    /// A child that lives until it is killed, or until this process ends: the child reads from a pipe without data.
     ///
-    /// It does not end by time. A test on a busy machine may take longer than any sleep, and would then wait for something that cannot happen.
+    /// The child does not end after a fixed time. On a busy machine, a test may take longer than any sleep of the child, and would then
+    /// wait for an event that cannot happen.
     public static func untilKilled() -> Child { Child("/bin/cat", [], ownsInput: true) }
 
-    /// - Parameter ownsInput: its standard input is a pipe, whose other end this object holds.
+    /// - Parameter ownsInput: whether the child's standard input is a pipe whose other end this object holds.
     public init(_ program: String, _ arguments: [String], ownsInput: Bool = false) {
         var ends: [Int32] = [-1, -1]
         var actions = fileActions()
@@ -30,7 +32,7 @@ public final class Child: Sendable {
         if ownsInput {
             precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
             posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO)
-            // It would keep the tests' own output open, for whose end whoever started the tests waits.
+            // The child would keep the tests' own output open, and the program that started the tests waits for the end of that output.
             posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0)
             posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0)
         }
@@ -54,7 +56,7 @@ public final class Child: Sendable {
 
 private func systemKill(_ pid: Int32, _ signal: Int32) { _ = kill(pid, signal) }
 
-/// Starts a process with nothing blocked. The caller reaps it.
+/// Starts a process with no blocked signals. The caller reaps it.
 public func spawnChild(_ program: String, _ arguments: [String]) -> Int32 {
     var actions = fileActions()
     posix_spawn_file_actions_init(&actions)
@@ -62,9 +64,9 @@ public func spawnChild(_ program: String, _ arguments: [String]) -> Int32 {
     return spawn(program, arguments, &actions)
 }
 
-/// Waits for a child's end and reaps it: its status; nil when it has been reaped before.
+/// Waits until a child ends, and reaps it. Returns its status, or nil if it has already been reaped.
 ///
-/// One that does not end in time is an issue; it is killed then.
+/// If the child does not end in time, records an issue and kills the child.
 @discardableResult
 public func waitForEnd(of pid: Int32, _ location: SourceLocation = #_sourceLocation) -> Int32? {
     var status: Int32 = 0
@@ -82,11 +84,11 @@ public func waitForEnd(of pid: Int32, _ location: SourceLocation = #_sourceLocat
     return result == pid ? status : nil
 }
 
-/// Waits until a child has ended, and leaves it to be reaped by somebody else.
+/// Waits until a child has ended, and does not reap it.
 public func waitUntilEnded(_ pid: Int32, _ location: SourceLocation = #_sourceLocation) throws {
     try waitUntil("child \(pid) ends", location) {
         var info = siginfo_t()
-        // Zeros when it lives: POSIX has it so.
+        // POSIX: the fields are zero while the child lives.
         guard waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0 else {
             precondition(errno == EINTR, "waitid: errno \(errno)")
             return false
@@ -95,7 +97,7 @@ public func waitUntilEnded(_ pid: Int32, _ location: SourceLocation = #_sourceLo
     }
 }
 
-/// Whether it is a child that nobody has reaped: no other process can have its number.
+/// Whether the process is a child that has not been reaped. Until it is reaped, no other process can have its number.
 private func isOurs(_ pid: Int32) -> Bool {
     var info = siginfo_t()
     return waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0
@@ -125,16 +127,16 @@ private func spawn(_ program: String, _ arguments: [String], _ actions: UnsafePo
 private typealias FileActions = posix_spawn_file_actions_t
 private func fileActions() -> FileActions { posix_spawn_file_actions_t() }
 
-// Glibc's overlay does not show it. In two steps, a process that another test starts between them would keep the ends open.
+// Glibc's overlay does not declare pipe2. With two separate calls, a process that another test starts in between would keep the ends open.
 @_silgen_name("pipe2") private func systemPipe2(_ ends: UnsafeMutablePointer<Int32>, _ flags: Int32) -> Int32
 
-/// False with errno set.
+/// Returns false and sets errno on failure.
 public func closeOnExecPipe(_ ends: inout [Int32]) -> Bool { systemPipe2(&ends, O_CLOEXEC) == 0 }
 #else
 private typealias FileActions = posix_spawn_file_actions_t?
 private func fileActions() -> FileActions { nil }
 
-/// False with errno set.
+/// Returns false and sets errno on failure.
 public func closeOnExecPipe(_ ends: inout [Int32]) -> Bool {
     pipe(&ends) == 0 && ends.allSatisfy { fcntl($0, F_SETFD, FD_CLOEXEC) == 0 }
 }

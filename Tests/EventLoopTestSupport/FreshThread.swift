@@ -1,7 +1,7 @@
-// A thread of its own for every test: `RunLoop.current` is per thread, and Swift Testing runs tests on pool
-// threads that it shares among tests.
+// Each test runs on a thread of its own, because `RunLoop.current` is per thread and Swift Testing shares the threads of its pool among
+// tests.
 //
-// Whoever waits for such a thread does so with a bound: a loop that hangs is a failed test, and its thread is left behind.
+// A wait for such a thread has a bound: if a loop hangs, its test fails and leaves the thread behind.
 
 public import EventLoop
 public import Testing
@@ -12,9 +12,9 @@ import Glibc
 import Darwin
 #endif
 
-/// Runs `body` on a new thread, hands it that thread's loop, and returns what it returns when the thread has ended.
+/// Runs `body` with the loop of a new thread on that thread, and returns its result after the thread has ended.
 ///
-/// The calling thread blocks meanwhile. What `body` throws comes out here.
+/// The calling thread blocks meanwhile. Rethrows the error of `body`.
 @discardableResult
 public func onFreshThread<R: Sendable>(
     _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable (RunLoop) throws -> R
@@ -29,14 +29,14 @@ public func joinableThread<R: Sendable>(
     JoinableThread(location) { try body(RunLoop.current) }
 }
 
-/// A plain thread without a loop (until it asks for one).
+/// A plain thread, which has no loop until it asks for one.
 public func plainThread<R: Sendable>(
     _ location: SourceLocation = #_sourceLocation, _ body: @escaping @Sendable () throws -> R
 ) -> JoinableThread<R> {
     JoinableThread(location, body)
 }
 
-/// Which thread this is, as a value to compare with another: `pthread_t` is opaque, and not Sendable everywhere.
+/// The identity of the current thread, for comparisons: `pthread_t` is opaque, and is not Sendable on every platform.
 public func currentThreadID() -> UInt {
     #if canImport(Glibc)
     UInt(pthread_self())
@@ -61,8 +61,8 @@ public final class JoinableThread<R: Sendable>: Sendable {
 
     deinit { detach() }
 
-    /// Tells the C library and ThreadSanitizer that nobody joins the thread. A thread that is neither joined nor detached is detached when the
-    /// last reference to this object goes.
+    /// Tells the C library and ThreadSanitizer that no thread joins this one. A thread that is neither joined nor detached is detached when
+    /// the last reference to this object is released.
     public func detach() {
         let handle = thread.withLock { handle in
             defer { handle = nil }
@@ -71,8 +71,8 @@ public final class JoinableThread<R: Sendable>: Sendable {
         if let handle { detachThread(handle) }
     }
 
-    /// Waits until the thread has ended, its exit handlers included. Throws what the body threw, and `WaitedTooLong` if the thread does not end;
-    /// the thread can be joined again then.
+    /// Waits until the thread and its exit handlers have ended. Throws the error of the body, or `WaitedTooLong` if the thread does not end
+    /// in time. After `WaitedTooLong`, the thread can be joined again.
     @discardableResult
     public func join(within bound: Duration = patienceForThreads, _ location: SourceLocation = #_sourceLocation) throws -> R {
         let handle = thread.withLock { handle in
@@ -120,7 +120,7 @@ private final class ThreadStart: Sendable {
 }
 
 #if canImport(Glibc)
-// Glibc's overlay does not show it.
+// Glibc's overlay does not declare this function.
 @_silgen_name("pthread_timedjoin_np")
 private func systemTimedJoin(_ thread: pthread_t, _ result: UnsafeMutableRawPointer?, _ deadline: UnsafePointer<timespec>) -> Int32
 
@@ -129,7 +129,7 @@ private func detachThread(_ handle: UInt) { pthread_detach(pthread_t(handle)) }
 /// Returns false if the thread has not ended in time.
 private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
     var deadline = timespec()
-    // The C library knows no other clock here. One that is set forwards meanwhile makes the bound shorter, which is long enough for that.
+    // The C library supports no other clock here. Setting this clock forwards shortens the bound, which is long enough for that.
     clock_gettime(CLOCK_REALTIME, &deadline)
     deadline.tv_sec += Int(bound.components.seconds)
     return systemTimedJoin(pthread_t(handle), nil, &deadline) == 0
@@ -137,7 +137,7 @@ private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () 
 #else
 private func detachThread(_ handle: UInt) { pthread_detach(pthread_t(bitPattern: handle)!) }
 
-/// False when the body has not returned in time. What comes after it has no bound on this system.
+/// Returns false if the body has not returned in time. On this system, the rest of the thread's end has no bound.
 private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
     do { try waitUntil("", within: bound, hasReturned) } catch { return false }
     pthread_join(pthread_t(bitPattern: handle)!, nil)

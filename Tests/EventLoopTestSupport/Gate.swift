@@ -1,4 +1,4 @@
-// Threads that meet without sleeping.
+// A gate, with which threads wait for each other without sleeping.
 
 import EventLoop
 public import Testing
@@ -9,10 +9,10 @@ import Glibc
 import Darwin
 #endif
 
-/// Opened by one thread, waited for by others.
+/// One thread opens the gate; other threads wait for it.
 public final class Gate: Sendable {
     private let pipe = Pipe()
-    /// Touched on both sides: ThreadSanitizer takes a read for an order of two threads, and a gate is only looked at.
+    /// Both sides access this value, so that ThreadSanitizer sees the order of the two threads: waiting polls the pipe without reading it.
     private let openings = Box(0)
     public init() {}
     public func open() {
@@ -20,7 +20,7 @@ public final class Gate: Sendable {
         pipe.write()
     }
 
-    /// Records an issue if nobody opens it in time.
+    /// Records an issue if no thread opens the gate in time.
     public func wait(_ location: SourceLocation = #_sourceLocation) {
         do { try waitUntilReadable(pipe.readEnd, "somebody opens the gate", location) } catch {
             Issue.record(error, sourceLocation: location)
@@ -28,7 +28,7 @@ public final class Gate: Sendable {
         _ = openings.value
     }
 
-    /// The same for a task, which must not block a thread of the pool that somebody may need.
+    /// The same for a task, which must not block a thread of the pool that other tasks may need.
     public func waitInTask(_ location: SourceLocation = #_sourceLocation) async throws {
         try await suspendUntil("somebody opens the gate", location) {
             var entry = pollfd(fd: pipe.readEnd, events: Int16(POLLIN), revents: 0)

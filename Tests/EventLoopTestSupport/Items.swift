@@ -1,9 +1,9 @@
-// Items with little to say: what a mode needs so that it is not empty, or so that something happens in it.
+// Simple items that keep a mode from being empty, or that cause an event in it.
 
 public import EventLoop
 
 extension RunLoop {
-    /// Adds a source that nobody signals, so that `mode` is not empty.
+    /// Adds a source that is never signaled, so that `mode` is not empty.
     @discardableResult
     public func addIdleSource(forMode mode: Mode = .default) -> CustomSource {
         let source = CustomSource {}
@@ -11,13 +11,13 @@ extension RunLoop {
         return source
     }
 
-    /// Adds a custom source whose closure is handed the source itself.
+    /// Adds a custom source whose closure receives the source itself.
     @discardableResult
     public func addSource(
         forMode mode: Mode = .default, order: Int = 0, signaled: Bool = false, perform: @escaping @Sendable (CustomSource) -> Void
     ) -> CustomSource {
         let itself = WeakReference<CustomSource>()
-        // The loop holds the source for as long as it performs it.
+        // The loop retains the source during the call of its closure.
         let source = CustomSource(order: order) { perform(itself.value!) }
         itself.value = source
         add(source, forMode: mode)
@@ -33,7 +33,7 @@ extension RunLoop {
         return timer
     }
 
-    /// Adds a source of a pipe that has something to read; `handler` is called after it has been read.
+    /// Adds a source for a pipe with data to read. The source reads the data, then calls `handler`.
     @discardableResult
     public func addReadyPipe(
         forMode mode: Mode = .default, handler: @escaping @Sendable (DescriptorSource) -> Void
@@ -48,7 +48,7 @@ extension RunLoop {
         return source
     }
 
-    /// Calls `body` at the first `activity` in `mode`, after a trace's own observer.
+    /// Calls `body` at the first `activity` in `mode`, after the observer of a trace.
     @discardableResult
     public func atFirst(_ activity: Activity, forMode mode: Mode = .default, do body: @escaping @Sendable () -> Void) -> Observer {
         let observer = Observer(activities: activity, repeats: false, order: 1) { _, _ in body() }

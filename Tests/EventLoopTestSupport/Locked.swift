@@ -1,6 +1,6 @@
 // Values that several threads change.
 //
-// The lock is the system's and not `Synchronization.Mutex`: ThreadSanitizer cannot see into that one, and reports races where none are.
+// The lock is the system's and not `Synchronization.Mutex`: ThreadSanitizer cannot see into a `Mutex`, and reports races that do not exist.
 
 #if canImport(Glibc)
 import Glibc
@@ -10,7 +10,7 @@ import Darwin
 
 /// A value and its lock.
 public final class Locked<Value>: @unchecked Sendable {
-    // SAFETY: `storage` is touched under `lock` only; `lock` does not move, and lives as long as the object.
+    // SAFETY: `storage` is accessed only under `lock`; `lock` does not move, and lives as long as the object.
     private var storage: Value
     private let lock = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
 
@@ -31,7 +31,7 @@ public final class Locked<Value>: @unchecked Sendable {
     }
 }
 
-/// A value that handlers change, on whatever thread.
+/// A value that handlers change on any thread.
 public final class Box<Value: Sendable>: Sendable {
     private let storage: Locked<Value>
 
@@ -40,7 +40,7 @@ public final class Box<Value: Sendable>: Sendable {
     public var value: Value {
         get { storage.withLock { $0 } }
         set {
-            // The old value is released after the lock: its deinit may be a test's.
+            // The old value is released outside the lock, because its deinit may run code of a test.
             let old = storage.withLock { value in
                 defer { value = newValue }
                 return value
@@ -54,7 +54,7 @@ public final class Box<Value: Sendable>: Sendable {
 }
 
 extension Box where Value == Int {
-    /// Counts up, and returns the new count.
+    /// Increments the count, and returns the new count.
     @discardableResult
     public func increment() -> Int {
         change { count in

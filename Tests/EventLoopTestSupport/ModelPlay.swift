@@ -1,4 +1,5 @@
-// Plays a structure and its model, the obvious slow version, side by side: with random operations, and with every short sequence of them.
+// Plays a structure and its model (a simple, slow version of it) side by side: with random operations, and with every short sequence of
+// operations.
 
 /// Vigna's SplitMix64: a seed gives the same numbers on every machine.
 public struct SplitMix64: RandomNumberGenerator, Sendable {
@@ -14,7 +15,7 @@ public struct SplitMix64: RandomNumberGenerator, Sendable {
         return mixed ^ (mixed >> 31)
     }
 
-    /// A number from zero up to `bound`, not included. Its bias is too small to matter to a test.
+    /// A number from zero up to but not including `bound`. Its bias is too small to matter to a test.
     public mutating func below(_ bound: Int) -> Int { Int(truncatingIfNeeded: next() % UInt64(bound)) }
 
     public mutating func pick<Element>(_ choices: [Element]) -> Element { choices[below(choices.count)] }
@@ -26,20 +27,20 @@ public struct Divergence: Error, CustomStringConvertible {
     public init(_ description: String) { self.description = description }
 }
 
-/// Throws unless the structure's answer is the model's. Cheaper than `#expect`, since plays ask a million times.
+/// Throws if the structure's answer differs from the model's. Cheaper than `#expect`, because plays compare a million times.
 public func agree<Answer: Equatable>(_ structure: Answer, _ model: Answer, _ question: @autoclosure () -> String) throws(Divergence) {
     if structure != model { throw Divergence("\(question()): the structure says \(structure), the model \(model)") }
 }
 
 /// A structure with its model. One value is played from its beginning to its end.
 public protocol ModelPlay: ~Copyable {
-    /// Begins with an empty structure. `random` may choose the play's sizes.
+    /// Creates an empty structure. `random` may choose the sizes of the play.
     init(_ random: inout SplitMix64)
 
-    /// Does one random operation to both, and throws a `Divergence` if their answers differ.
+    /// Applies one random operation to both, and throws a `Divergence` if their answers differ.
     mutating func step(_ random: inout SplitMix64) throws
 
-    /// Compares what is left, after the last step.
+    /// Compares the remaining elements after the last step.
     mutating func finish() throws
 }
 
@@ -59,10 +60,10 @@ public func playRandomly<Play: ModelPlay & ~Copyable>(_: Play.Type, seeds: Range
 public protocol EnumerablePlay: ~Copyable {
     static var operationCount: Int { get }
 
-    /// Begins in one of the starting states, numbered from zero.
+    /// Creates the structure in one of the starting states, numbered from zero.
     init(start: Int)
 
-    /// Does one operation to both, and throws a `Divergence` if their answers differ.
+    /// Applies one operation to both, and throws a `Divergence` if their answers differ.
     mutating func perform(_ operation: Int) throws
 
     mutating func finish() throws
@@ -75,7 +76,7 @@ public func playAllSequences<Play: EnumerablePlay & ~Copyable>(_: Play.Type, len
     var played = 0
     for start in 0..<starts {
         var sequence = [Int](repeating: 0, count: length)
-        repeat {  // ends: the sequences are counted through
+        repeat {  // ends: after the last sequence
             var play = Play(start: start)
             do {
                 for operation in sequence { try play.perform(operation) }
@@ -89,7 +90,7 @@ public func playAllSequences<Play: EnumerablePlay & ~Copyable>(_: Play.Type, len
     return played
 }
 
-/// Counts up by one, the digits having the given base. False after the last number.
+/// Increments a number with digits of the given base. Returns false after the last number.
 private func advance(_ digits: inout [Int], base: Int) -> Bool {
     for index in digits.indices {
         digits[index] += 1
@@ -99,7 +100,7 @@ private func advance(_ digits: inout [Int], base: Int) -> Bool {
     return false
 }
 
-/// An element that counts how many of its kind are alive, for structures that move their elements.
+/// An element that counts the living elements of its kind, for structures that move their elements.
 public final class CountedElement: Sendable {
     public let id: Int
     private let alive: Box<Int>

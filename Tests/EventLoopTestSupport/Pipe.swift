@@ -1,4 +1,4 @@
-// A pipe or a socket pair for tests, closed when it is released.
+// A pipe and a socket pair for tests. Releasing them closes their descriptors.
 
 #if canImport(Glibc)
 import Glibc
@@ -31,7 +31,7 @@ public final class Pipe: Sendable {
         precondition(count == bytes.count, "write: \(count), errno \(errno)")
     }
 
-    /// All that can be read now; empty when there is nothing.
+    /// Reads all available data; returns an empty string if there is none.
     @discardableResult
     public func readAll() -> String { drain(readEnd) }
 }
@@ -40,12 +40,12 @@ private func systemWrite(_ descriptor: Int32, _ bytes: UnsafeRawBufferPointer) -
     write(descriptor, bytes.baseAddress, bytes.count)
 }
 
-/// Reads what a non-blocking descriptor has.
+/// Reads the available data of a non-blocking descriptor.
 @discardableResult
 public func drain(_ descriptor: Int32) -> String {
     var text = ""
     var buffer = [UInt8](repeating: 0, count: 4096)
-    while true {  // ends: each turn takes bytes that the writer does not make while we read, or finds none
+    while true {  // ends: no thread writes while we read, and each turn takes bytes or finds none
         let count = read(descriptor, &buffer, buffer.count)
         guard count > 0 else { return text }
         text += String(decoding: buffer[..<count], as: UTF8.self)

@@ -1,4 +1,4 @@
-// What a closure captures so that a test sees what becomes of it.
+// Objects that a closure captures, so that a test can observe its calls and its release.
 
 import Synchronization
 
@@ -16,7 +16,7 @@ public final class Counter: Sendable {
     public func increment() -> Int { count.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue }
 }
 
-/// A value that a closure needs and that is made after it.
+/// A weak reference to an object that a closure needs but that is created after the closure.
 public final class WeakReference<Object: AnyObject & Sendable>: Sendable {
     private struct Holder { weak var object: Object? }
     private let holder = Locked(Holder())
@@ -27,11 +27,11 @@ public final class WeakReference<Object: AnyObject & Sendable>: Sendable {
     }
 }
 
-/// Reports when it is released, on the thread that releases it.
+/// Calls a closure when it is released, on the thread that releases it.
 public final class Canary: Sendable {
     private let onRelease: @Sendable () -> Void
     public init(_ onRelease: @escaping @Sendable () -> Void = {}) { self.onRelease = onRelease }
     deinit { onRelease() }
-    /// A use, for a closure that has to capture the canary.
+    /// Does nothing. A closure calls it to capture the canary.
     public func touch() {}
 }

@@ -10,7 +10,7 @@ public final class RunningLoop: Sendable {
     private let mode: RunLoop.Mode
     private let thread: JoinableThread<RunLoop.RunResult>
 
-    /// `setup` comes first on the new thread; `init` returns after it.
+    /// `setup` runs first on the new thread; `init` returns after it.
     public init(mode: RunLoop.Mode = .default, setup: @escaping @Sendable (RunLoop) -> Void = { _ in }) {
         let published = Box<(RunLoop, UInt)?>(nil)
         let ready = Gate()
@@ -34,7 +34,7 @@ public final class RunningLoop: Sendable {
         return try thread.join(location)
     }
 
-    /// Waits for the thread to end by itself.
+    /// Waits until the thread ends by itself.
     @discardableResult
     public func join(_ location: SourceLocation = #_sourceLocation) throws -> RunLoop.RunResult { try thread.join(location) }
 }

@@ -1,5 +1,5 @@
-// What a run did, as a line that a test can compare: E entry, T beforeTimers, S beforeSources, W beforeWaiting,
-// A afterWaiting, X exit; a test adds words of its own in between.
+// A record of a run as a line of text that a test can compare: E entry, T beforeTimers, S beforeSources, W beforeWaiting,
+// A afterWaiting, X exit. A test adds words of its own in between.
 
 public import EventLoop
 
@@ -12,7 +12,7 @@ public final class Trace: Sendable, CustomStringConvertible {
     public var list: [String] { entries.withLock { $0 } }
     public var description: String { list.joined(separator: " ") }
 
-    /// What was added since the last call.
+    /// The words added since the last call.
     public func take() -> String {
         entries.withLock { list in
             defer { list = [] }

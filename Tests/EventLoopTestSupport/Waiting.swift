@@ -1,6 +1,6 @@
-// How tests wait. Every wait has a bound of its own, says what it waited for and where, and leaves the processor to others.
+// How tests wait. Every wait has a bound of its own, reports what it waited for and where, and leaves the processor to other threads.
 //
-// Nothing here shortens a correct test: a bound is there so that a lost wake-up is a failed test and not a suite that never ends.
+// A bound does not make a correct test faster. It turns a lost wake-up into a failed test instead of a suite that never ends.
 
 public import EventLoop
 public import Testing
@@ -11,20 +11,20 @@ import Glibc
 import Darwin
 #endif
 
-/// The bound of every wait for another thread, task or process, and of every run that one of those ends: a test whose wait or run reaches it
-/// has failed.
+/// The bound of every wait for another thread, task or process, and of every run that one of those ends. A test fails if its wait or run
+/// reaches this bound.
 ///
-/// It is longer than the whole suite takes under a sanitizer on a busy machine, because a test that awaits shares the two threads of the pool
-/// with all the others.
+/// The bound is longer than the whole suite takes under a sanitizer on a busy machine, because a test that awaits shares the two threads of
+/// the pool with all other tests.
 public let patience: Duration = .seconds(1_200)
 
-/// The bound of a wait for a thread whose own waits have `patience`: they fail first, and say more.
+/// The bound of a wait for a thread whose own waits have the bound `patience`. Those waits fail first, and their errors say more.
 public let patienceForThreads: Duration = patience + .seconds(300)
 
 extension Trait where Self == TimeLimitTrait {
-    /// For suites with tests that await: such a wait has no bound of its own. A test that takes longer than this is an issue with the test's
-    /// name, and its task is cancelled, which ends the library's sequences, sleeps and requests. Later than the bounds of other waits, which
-    /// say more.
+    /// For suites with tests that await, because an `await` has no bound of its own. If a test takes longer than this limit, Swift Testing
+    /// records an issue with the test's name and cancels its task, which ends the library's sequences, sleeps and requests. The limit is
+    /// longer than the bounds of other waits, whose errors say more.
     public static var bounded: Self { .timeLimit(.minutes(30)) }
 }
 
@@ -37,7 +37,7 @@ public struct WaitedTooLong: Error, CustomStringConvertible {
     }
 }
 
-/// Blocks the calling thread until `condition` holds; throws `WaitedTooLong` if it does not in time.
+/// Blocks the calling thread until `condition` holds; throws `WaitedTooLong` if it does not hold in time.
 public func waitUntil(
     _ what: String = "the condition in the line", within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation,
     _ condition: () throws -> Bool
@@ -50,7 +50,7 @@ public func waitUntil(
     }
 }
 
-/// Suspends the calling task until `condition` holds; throws `WaitedTooLong` if it does not in time, or `CancellationError`.
+/// Suspends the calling task until `condition` holds; throws `WaitedTooLong` if it does not hold in time, or `CancellationError`.
 public func suspendUntil(
     _ what: String, within bound: Duration = patience, isolation: isolated (any Actor)? = #isolation,
     _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
@@ -63,20 +63,20 @@ public func suspendUntil(
     }
 }
 
-/// Returns when `loop` is blocked in its wait: from here on only what the caller does can wake it.
+/// Returns when `loop` sleeps. From then on, only an action of the caller can wake the loop.
 public func waitUntilAsleep(_ loop: RunLoop, _ location: SourceLocation = #_sourceLocation) throws {
     try waitUntil("the loop sleeps", location) { loop.isWaiting }
 }
 
-/// Lets other threads run. For a fixed number of times: to wait for something, use `waitUntil`.
+/// Lets other threads run. Call it a fixed number of times; to wait for a condition, use `waitUntil`.
 public func breathe() { sched_yield() }
 
-/// The pauses between two looks at a condition that nobody announces. The first few only let others run, because most conditions hold within
-/// microseconds; then they are sleeps that double from 20 µs to 2.5 ms.
+/// The pauses between two checks of a condition without notification. The first few pauses only let other threads run, because most
+/// conditions hold within microseconds. Later pauses are sleeps that double from 20 µs to 2.5 ms.
 struct Pauses {
     private var count = 0
 
-    /// Nil: do not sleep this time.
+    /// Nil means: do not sleep this time.
     private mutating func next(yields: Int) -> Duration? {
         count += 1
         if count <= yields { return nil }
@@ -97,14 +97,14 @@ struct Pauses {
     }
 }
 
-/// Blocks until `descriptor` can be read, or its other end is closed; throws `WaitedTooLong` otherwise.
+/// Blocks until `descriptor` is readable or its other end is closed; throws `WaitedTooLong` if neither happens in time.
 public func waitUntilReadable(
     _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
 ) throws {
     try waitUntilReady(descriptor, Int16(POLLIN), what, within: bound, location)
 }
 
-/// Blocks until `descriptor` can be written to; throws `WaitedTooLong` otherwise.
+/// Blocks until `descriptor` is writable; throws `WaitedTooLong` if this does not happen in time.
 public func waitUntilWritable(
     _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
 ) throws {
@@ -125,14 +125,14 @@ private func waitUntilReady(
     }
 }
 
-/// Reads until the other end is closed: what it wrote. Each piece has the whole bound to come.
+/// Reads until the other end is closed, and returns the data. The bound applies to each piece separately.
 public func readToEnd(_ descriptor: Int32, _ what: String, _ location: SourceLocation = #_sourceLocation) throws -> String {
     var bytes: [UInt8] = []
     while let piece = try readPiece(descriptor, what, location) { bytes += piece }  // ends: the other end is closed, or by throwing
     return String(decoding: bytes, as: UTF8.self)
 }
 
-/// The next bytes; nil when the other end is closed.
+/// Returns the next bytes, or nil if the other end is closed.
 public func readPiece(_ descriptor: Int32, _ what: String, _ location: SourceLocation = #_sourceLocation) throws -> [UInt8]? {
     var buffer = [UInt8](repeating: 0, count: 4096)
     while true {  // ends: with bytes, the end, or by throwing

@@ -1,5 +1,5 @@
-// Rule proved here: in manual time the same program gives the same trace, a thousand times; with real descriptors, and a real signal, beside
-// the clock; in both ways of writing a test.
+// Rule proved here: in manual time, the same program gives the same trace a thousand times. This holds with real descriptors and a real
+// signal beside the clock, and for both ways of writing a test.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,10 +13,11 @@ import Glibc
 import Darwin
 #endif
 
-/// Ignored by default, so that one which comes late does no harm; and no other suite of the process uses it (StopInSignalHandlerTests: SIGURG).
+/// This signal is ignored by default, so that a late one does no harm. No other suite of the process uses it (StopInSignalHandlerTests uses
+/// SIGURG).
 private let testSignal = SIGWINCH
 
-// A signal handler has no context: where it writes is here.
+// A signal handler has no context, so its descriptor is global.
 private let signalPipe = Pipe()
 private let signalPipeEnd = Atomic<Int32>(-1)
 
@@ -27,8 +28,8 @@ private func forwardSignal(_: Int32) {
     errno = before
 }
 
-/// A program with some of everything: repeating timers that drift apart, pipes that they write to, a source, performs, blocks, a nested run,
-/// and a signal that the thread sends to itself.
+/// A program with every kind of item: repeating timers with different intervals, pipes that they write to, a source, performs, blocks,
+/// a nested run, and a signal that the thread sends to itself.
 private func program(on loop: RunLoop, _ clock: RunLoop.ManualClock) throws -> String {
     let trace = Trace()
     trace.observe(loop)
@@ -63,7 +64,7 @@ private func program(on loop: RunLoop, _ clock: RunLoop.ManualClock) throws -> S
     return trace.description
 }
 
-/// Threads of a pool block signals, and a loop's thread inherits that.
+/// Threads of a pool block signals, and a loop's thread inherits their signal mask.
 private func unblockTestSignal() {
     var set = sigset_t()
     sigemptyset(&set)
@@ -127,7 +128,7 @@ private func unblockTestSignal() {
             traces.value.first?.hasPrefix("1@7 ") == true && traces.value.first?.hasSuffix(" 5@105") == true, "\(traces.value)")
     }
 
-    @Test func `two loops that share a clock and talk over pipes give the same trace a thousand times`() throws {
+    @Test func `two loops that share a clock and communicate over pipes give the same trace a thousand times`() throws {
         var traces: Set<String> = []
         for _ in 0..<Self.times { traces.insert(try conversation()) }
         #expect(traces == ["ask@10 answer@10 heard@10 ask@20 answer@20 heard@20 ask@30 answer@30 heard@30"])

@@ -1,8 +1,9 @@
 // Rules proved here, for the trait `.runLoop`:
-// - The body of a test, async or not, runs on the loop's thread; so do its suite's init and its tasks; main-actor tests do not.
-// - Each test, and each case, has a loop of its own, in the time that was asked for; the innermost trait counts.
-// - The loop has ended when the test has, however it ended.
-// - A test that leaves items is told, if it asked to be.
+// - The body of a test, async or not, runs on the loop's thread, and so do its suite's init and its tasks. A main-actor test runs on the
+//   main actor.
+// - Each test, and each case, has a loop of its own, with the requested kind of time; the innermost trait applies.
+// - The loop ends with the test, however the test ends.
+// - If the test requests it, the trait records an issue that names the items the test leaves behind.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,10 +17,10 @@ import Darwin
 #endif
 
 @Suite(.runLoop) struct RunLoopTraitTests {
-    /// What the suite's init saw.
+    /// The values that the suite's init observed.
     let wasOnLoop = RunLoop.ofTest.isCurrent
 
-    @Test func `a body that is not async runs on the loop's thread, and may run the loop`() {
+    @Test func `a synchronous body runs on the loop's thread, and may run the loop`() {
         let loop = RunLoop.current
         #expect(loop === RunLoop.ofTest && loop.isCurrent)
         let trace = Trace()
@@ -28,7 +29,7 @@ import Darwin
         #expect(trace.description == "performed")
     }
 
-    @Test func `an async body runs on the loop's thread, also after it was suspended`() async throws {
+    @Test func `an async body runs on the loop's thread, even after a suspension`() async throws {
         let loop = RunLoop.ofTest
         #expect(loop.isCurrent)
         try await loop.clock.sleep(for: .microseconds(1))
@@ -39,7 +40,7 @@ import Darwin
         #expect(loop.isCurrent)
     }
 
-    @Test func `the init of the suite and the tasks of the test are on the loop too`() async {
+    @Test func `the init of the suite and the tasks of the test run on the loop too`() async {
         #expect(wasOnLoop)
         let loop = RunLoop.ofTest
         async let isOnLoop = loop.isCurrent
@@ -50,7 +51,7 @@ import Darwin
         }
     }
 
-    @Test @MainActor func `a main-actor test stays with the main actor, and finds the loop`() async throws {
+    @Test @MainActor func `a main-actor test runs on the main actor, and has access to the loop`() async throws {
         #expect(!RunLoop.ofTest.isCurrent)
         #expect(try await RunLoop.ofTest.performAsync { true })
     }
@@ -59,7 +60,7 @@ import Darwin
         #expect(RunLoop.ofTest.isCurrent)
     }
 
-    @Test func `the loop goes round while the body is suspended`() async throws {
+    @Test func `the loop runs while the body is suspended`() async throws {
         let loop = RunLoop.ofTest
         let pipe = Pipe()
         let text = try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<String, any Error>) in
@@ -75,7 +76,7 @@ import Darwin
         #expect(text == "both ends")
     }
 
-    @Test func `outside such a test, here in a process of its own, there is neither loop nor clock of a test`() async {
+    @Test func `outside a test with the trait, reading the test's loop or clock traps`() async {
         await #expect(processExitsWith: .failure) { _ = RunLoop.ManualClock.ofTest }
         await #expect(processExitsWith: .failure) { _ = RunLoop.ofTest }
     }
@@ -89,13 +90,13 @@ import Darwin
         let loop = RunLoop.current
         Self.loops.change { loops in
             #expect(loops[ObjectIdentifier(loop)] == nil)
-            loops[ObjectIdentifier(loop)] = loop  // held, so that no address comes again
+            loops[ObjectIdentifier(loop)] = loop  // retained, so that no address is reused
         }
     }
 
     // MARK: Time
 
-    @Test(.runLoop(.manualTime)) func `manual time stands still until it is told to move`() {
+    @Test(.runLoop(.manualTime)) func `manual time stands still until the test advances it`() {
         let (loop, clock, trace) = (RunLoop.current, RunLoop.ManualClock.ofTest, Trace())
         loop.add(RunLoop.Timer(every: .seconds(60)) { _ in trace.add("@\(clock.ms)") })
         #expect(loop.run(for: .zero) == .timedOut)
@@ -105,18 +106,18 @@ import Darwin
         #expect(trace.description == "@60000")
     }
 
-    @Test(.runLoop(.manualTime)) func `manual time that moves wakes what waits for it`() async throws {
+    @Test(.runLoop(.manualTime)) func `advancing manual time wakes the tasks that wait for it`() async throws {
         let clock = RunLoop.ManualClock.ofTest
         let loop = RunLoop.ofTest
         async let slept: Void = loop.clock.sleep(for: .seconds(3600))
-        // The sleep is a timer when there is one to see.
+        // As soon as the loop has a timer, the sleep has begun.
         try await suspendUntil("the sleep is a timer") { loop.nextTimerFire() != nil }
         clock.advance(by: .seconds(3600))
         try await slept
         #expect(clock.ms == 3_600_000)
     }
 
-    @Test(.runLoop(.manualTime(autoAdvance: true, start: .ms(5)))) func `manual time can jump by itself, from where it is told to start`()
+    @Test(.runLoop(.manualTime(autoAdvance: true, start: .ms(5)))) func `manual time can advance by itself from a given start`()
         async throws
     {
         let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
@@ -127,27 +128,29 @@ import Darwin
 }
 
 @Suite(.runLoop(.manualTime)) struct InheritedTraitTests {
-    @Test func `a suite's trait is each test's`() { #expect(RunLoop.ManualClock.ofTest.ms == 0) }
+    @Test func `a suite's trait applies to each of its tests`() { #expect(RunLoop.ManualClock.ofTest.ms == 0) }
 
-    @Test(.runLoop(.manualTime(autoAdvance: true))) func `a test's own trait goes before its suite's`() {
+    @Test(.runLoop(.manualTime(autoAdvance: true))) func `a test's own trait overrides its suite's trait`() {
         // The thread keeps its default mode from being empty.
         #expect(RunLoop.current.run(for: .seconds(1)) == .timedOut)
         #expect(RunLoop.ManualClock.ofTest.ms == 1000)
     }
 
     @Suite struct Inner {
-        @Test func `a suite inside has it too`() { #expect(RunLoop.ManualClock.ofTest.ms == 0 && RunLoop.current === RunLoop.ofTest) }
+        @Test func `a suite's trait applies to its nested suites too`() {
+            #expect(RunLoop.ManualClock.ofTest.ms == 0 && RunLoop.current === RunLoop.ofTest)
+        }
     }
 }
 
-/// What the trait does around a test, with functions of our own in the test's place.
+/// The actions of the trait around a test. Functions of this suite replace the test.
 @Suite struct RunLoopTraitScopeTests {
     private func scope(_ trait: RunLoopTrait, _ body: @Sendable () async throws -> Void) async throws {
         let test = try #require(Test.current)
         try await trait.provideScope(for: test, testCase: Test.Case.current, performing: body)
     }
 
-    @Test func `the loop has ended when the test is over, and the handlers are let go of`() async throws {
+    @Test func `the loop ends with the test, and releases its handlers`() async throws {
         let loop = Box<RunLoop?>(nil)
         let released = Counter()
         try await scope(.runLoop) {
@@ -159,7 +162,7 @@ import Darwin
         #expect(released.value == 1)
     }
 
-    @Test func `the loop has ended also when the test throws, and its error is the test's`() async throws {
+    @Test func `the loop also ends if the test throws, and the trait rethrows the error`() async throws {
         struct Expected: Error {}
         let loop = Box<RunLoop?>(nil)
         await #expect(throws: Expected.self) {
@@ -172,7 +175,7 @@ import Darwin
         #expect(loop.value?.isValid == false)
     }
 
-    @Test func `the loop has ended also when the test's task was cancelled`() async throws {
+    @Test func `the loop also ends if the test's task is cancelled`() async throws {
         let loop = Box<RunLoop?>(nil)
         let test = try #require(Test.current)
         let task = Task {
@@ -187,7 +190,7 @@ import Darwin
         #expect(loop.value?.isValid == false)
     }
 
-    @Test func `what a test leaves is named when it must leave nothing`() async throws {
+    @Test func `the issue of a test that must leave nothing names each item that it leaves`() async throws {
         let messages = Box<[String]>([])
         try await withKnownIssue {
             try await scope(.runLoop(.manualTime, mustBeLeftEmpty: true)) {
@@ -207,7 +210,7 @@ import Darwin
         #expect(message.split(separator: "\n").filter { $0.contains("observer") }.count == 2)
     }
 
-    @Test func `a test that leaves nothing, or need not, is told nothing`() async throws {
+    @Test func `a test that leaves nothing, or may leave items, causes no issue`() async throws {
         try await scope(.runLoop(mustBeLeftEmpty: true)) {
             let timer = RunLoop.Timer(after: .seconds(3600)) { _ in }
             RunLoop.ofTest.add(timer)
@@ -219,11 +222,11 @@ import Darwin
         try await scope(.runLoop) { RunLoop.ofTest.add(RunLoop.Timer(after: .seconds(3600)) { _ in }) }
     }
 
-    @Test func `a thousand tests leave no thread and no descriptor`() async throws {
+    @Test func `a thousand tests leave no thread and no descriptor behind`() async throws {
         func openDescriptors() -> Int { (0..<1024).filter { fcntl($0, F_GETFD) >= 0 }.count }
         let before = openDescriptors()
         for _ in 0..<1000 { try await scope(.runLoop(.manualTime)) { #expect(RunLoop.ofTest.isCurrent) } }
-        // Other tests run beside this one: a leak of one for each test would be a thousand.
+        // Other tests run at the same time. A leak of one descriptor for each test would be a thousand.
         #expect(openDescriptors() < before + 500)
     }
 }

@@ -1,4 +1,4 @@
-// One case: a forked process that does something, and how it ended.
+// One case: a forked process that runs a body, and its result.
 
 import CFaults
 import EventLoop
@@ -7,10 +7,10 @@ import EventLoop
 import Glibc
 #endif
 
-/// The library did something wrong.
+/// The library misbehaved.
 struct Wrong: Error { let text: String }
 
-/// A call that the scenario makes itself has failed: nothing is known about the library then.
+/// A call that the scenario itself makes has failed, so the case says nothing about the library.
 struct OwnCall: Error {
     let name: String
     let code = errno
@@ -20,7 +20,7 @@ enum Ending: Int32 {
     case nothing, worked, threw, wrong
 }
 
-/// How a case ended, and what it says about it.
+/// The result of a case, and its description.
 struct Verdict {
     var ending = Ending.nothing
     var isGood = false
@@ -28,10 +28,10 @@ struct Verdict {
 }
 
 struct Case {
-    /// Longer than a case may take; a case that is still there then hangs.
+    /// An upper bound for a case's duration. A case that still runs after it hangs.
     static let patience: UInt32 = 30
 
-    /// Runs `body` in a child process. What it throws is good if it is an error of the library's.
+    /// Runs `body` in a child process. An error of the library that `body` throws is a good result.
     static func run(mayStop: Bool, _ body: () throws -> Void) -> Verdict {
         let report = faults_report()!
         report.pointee.outcome = 0
@@ -51,7 +51,7 @@ struct Case {
         }
         var status: Int32 = 0
         while waitpid(child, &status, 0) < 0 && errno == EINTR {}
-        // Processes that the case has started.
+        // Processes that the case started.
         kill(-child, SIGKILL)
         return judge(status, mayStop, contents(errors))
     }
@@ -66,7 +66,7 @@ struct Case {
                 ending = .wrong
                 setText(error.text)
             case is RunLoop.SourceError, is RunLoop.PortError, is OwnCall, is PerformTimedOut, is RunLoopEnded:
-                // Whoever reads the error wants to know why.
+                // The reader of the error needs the cause.
                 ending = "\(error)".contains("errno: 0") ? .wrong : .threw
                 setText("\(error)")
             default:
@@ -95,7 +95,7 @@ struct Case {
         return verdict
     }
 
-    /// With which the process was stopped.
+    /// The message with which the process stopped.
     static func sentence(in errors: String) -> Substring? {
         errors.split(separator: "\n").first { $0.contains("Fatal error: ") || $0.contains("Precondition failed: ") }
     }
@@ -120,10 +120,10 @@ struct Case {
     }
 }
 
-// Swift calls it unavailable: the child of a process with threads may not do much. This process has one.
+// Swift marks fork as unavailable, because the child of a process with several threads may call few functions. This process has one thread.
 @_silgen_name("fork") func systemFork() -> Int32
 
-/// What this process has open, one word for each.
+/// The descriptors that this process has open, one word for each.
 func openDescriptors() -> [String] {
     (0..<Int32(1024)).filter { fcntl($0, F_GETFD) >= 0 }.map { descriptor in
         var name = [CChar](repeating: 0, count: 256)
@@ -132,7 +132,7 @@ func openDescriptors() -> [String] {
     }
 }
 
-/// Waits until no more are open than `before`: what other threads close is closed a moment later.
+/// Waits until no more than `before` are open, because other threads close their descriptors a moment later.
 func requireNoMoreThan(_ before: [String], plus allowed: Int) throws {
     let deadline = RunLoop.Instant.now.advanced(by: .seconds(5))
     var now = openDescriptors()
@@ -150,7 +150,7 @@ func limitDescriptors(_ count: Int) {
     precondition(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0, "setrlimit: errno \(errno)")
 }
 
-/// At once, also when nobody looks at a terminal.
+/// Prints at once, also if standard output is not a terminal.
 func say(_ line: String) {
     print(line)
     fflush(nil)

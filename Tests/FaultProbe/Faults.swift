@@ -7,7 +7,7 @@ import EventLoop
 import Glibc
 #endif
 
-/// What is to fail in one case.
+/// The calls that fail in one case.
 private struct Fault {
     var function: Int32
     var first: UInt32
@@ -19,13 +19,13 @@ private struct Fault {
         return "\(String(cString: faults_function_name(function))) \(calls) \(errorName(code))"
     }
 
-    /// Other threads took the descriptors that were free when libevent was asked for a base: its epoll set is lost (`event_bases.c`).
+    /// Other threads took the free descriptors while libevent created a base, so libevent's epoll set is lost (`event_bases.c`).
     var mayLoseDescriptor: Bool { faults_is_group(function) && length > 1 }
 
-    /// If the kernel refused to take out a descriptor that it has, the set would stay ready for ever. No kernel does.
+    /// If the kernel refused to remove a descriptor that it has, the set would stay ready forever. No kernel does this.
     var mustNotSpin: Bool { isOrdinary || String(cString: faults_function_name(function)) != "epoll_ctl" }
 
-    /// The process or the system has run short of something, or the call was interrupted: no reason to stop.
+    /// The process or the system lacks a resource, or a signal interrupted the call. None of these is a reason to stop.
     var isOrdinary: Bool { [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN, EINTR, EDQUOT].contains(code) }
 }
 
@@ -35,10 +35,10 @@ private struct Tally {
     var threw = 0
     var stops: [String: Int] = [:]
     var failures = 0
-    /// Where the rotation of a function's errors stands, in the sample.
+    /// The position in the rotation of each function's errors, in the sample.
     var turns: [Int32: Int] = [:]
 
-    /// Said at once: whoever interrupts the program has not lost it.
+    /// Prints at once, so that interrupting the program does not lose the message.
     mutating func fail(_ text: String) {
         failures += 1
         say("FAILED \(text)")
@@ -72,11 +72,11 @@ private func tryFaults(_ scenario: Scenario, _ isWarm: Bool, _ options: Options,
         for length in faults_is_group(function) ? (options.isSample ? [3, UInt32.max] : [1, 2, 3, UInt32.max]) : [1] {
             for series in all.indices.prefix(options.isSample ? 2 : .max) {
                 var first: UInt32 = 1
-                while first < 2_000 {  // ends: when the function is not called so often
+                while first < 2_000 {  // ends: when the scenario has no such call
                     let code = options.isSample && series > 0 ? tally.nextError(of: function, all, options) : all[series]
                     let fault = Fault(function: function, first: first, length: length, code: code)
                     if !tryFault(scenario, isWarm, fault, cleanCalls: calls, options, &tally) { break }
-                    // The sample: calls 1, 2, 4, 8, …; with the errors in rotation calls 1, 4, 16, …
+                    // The sample: calls 1, 2, 4, 8, … with the first error; calls 1, 4, 16, … with the errors in rotation.
                     first += options.isSample ? (series == 0 ? first : 3 * first) : 1
                 }
             }
@@ -92,7 +92,7 @@ private func errors(of function: Int32) -> [Int32] {
 }
 
 extension Tally {
-    /// The sample has the first, which is the likeliest, at each of its calls, and the others in rotation.
+    /// The sample tries the first and likeliest error at each of its calls, and rotates through the others.
     fileprivate mutating func nextError(of function: Int32, _ all: [Int32], _ options: Options) -> Int32 {
         let turn = turns[function, default: options.turn]
         turns[function] = turn + 1
@@ -100,7 +100,7 @@ extension Tally {
     }
 }
 
-/// False when there was no such call.
+/// Returns false if there was no such call.
 private func tryFault(
     _ scenario: Scenario, _ isWarm: Bool, _ fault: Fault, cleanCalls: UInt32, _ options: Options, _ tally: inout Tally
 ) -> Bool {
@@ -130,8 +130,8 @@ private func tryFault(
     return report.failed > 0
 }
 
-/// The scenario once with the fault, then once more without one: the process must be whole. `isWarm`: after a run without a fault, so that
-/// what is made at the first use is there, and a descriptor more at the end is a leak.
+/// Runs the scenario once with the fault and once without it; afterwards the process must be undamaged. `isWarm`: a run without a fault
+/// comes first and creates everything that the first use creates, so an additional descriptor at the end is a leak.
 private func run(_ scenario: Scenario, _ isWarm: Bool, _ fault: Fault?) -> Verdict {
     Case.run(mayStop: true) {
         var thrown: (any Error)?
@@ -151,7 +151,7 @@ private func run(_ scenario: Scenario, _ isWarm: Bool, _ fault: Fault?) -> Verdi
     }
 }
 
-/// The functions that were called most.
+/// The most frequently called functions.
 private func mostCalled(_ report: faults_report) -> String {
     let calls = withUnsafeBytes(of: report.calls) { Array($0.bindMemory(to: UInt32.self)) }
     let most = (0..<Int(faults_function_count())).sorted { calls[$0] > calls[$1] }.prefix(3)

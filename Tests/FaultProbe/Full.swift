@@ -1,4 +1,4 @@
-// What a process does that has no descriptor left, and what it does when it has some again.
+// A process that has no descriptor left, and the same process when it has some again.
 
 import Dispatch
 import EventLoop
@@ -30,7 +30,7 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("a file left behind does not spin the wait", fileLeftBehind),
 ]
 
-/// Every descriptor that the process may have, until `free`.
+/// Holds every descriptor that the process may have, until `free`.
 final class AllDescriptors {
     private var taken: [Int32] = []
 
@@ -55,11 +55,11 @@ final class AllDescriptors {
     }
 }
 
-/// A loop with a base, in a process that has a complete reserve and no descriptors left.
+/// Runs `body` with a loop that has a base, in a process that has a complete reserve and no descriptors left.
 func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsBox) throws -> Void) throws {
     try onThread { loop in
         let ends = try Ends()
-        // The loop's base is made at its first sleep, and the reserve after it. A run that began late would not sleep.
+        // The first sleep creates the loop's base, and then the reserve. A run that began late would not sleep.
         run(loop) { epollSets() >= 2 }
         try require(epollSets() >= 2, "no base for the loop and one in reserve")
         try body(loop, ends, AllDescriptorsBox())
@@ -67,7 +67,7 @@ func withFullProcess(_ body: @escaping @Sendable (RunLoop, Ends, AllDescriptorsB
 }
 
 final class AllDescriptorsBox: @unchecked Sendable {
-    // SAFETY: one thread of the case uses it at a time.
+    // SAFETY: one thread of the case at a time uses it.
     let all = AllDescriptors()
 }
 
@@ -76,12 +76,12 @@ private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpo
 @Sendable private func modalRuns() throws {
     let ends = try Ends()
     let seen = Counter()
-    // Made before: a source needs a descriptor for a moment.
+    // Created beforehand, because a source needs a descriptor for a moment.
     let source = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read) { _, _ in
         for _ in 0..<ends.empty() { seen.increment() }
     }
     try withFullProcess { loop, _, _ in
-        // The first has the base in reserve, the others have none.
+        // The first loop has the base in reserve; the others have none.
         for number in 1...4 {
             let mode = RunLoop.Mode("modal \(number)")
             let (fired, performed) = (Counter(), Counter())
@@ -157,13 +157,13 @@ private func epollSets() -> Int { openDescriptors().count { $0.contains("eventpo
     try require(served.value == 1, "the main queue's block is lost")
 }
 
-/// Takes the reserve, so that the next mode has no base.
+/// Uses up the reserve, so that the next mode has no base.
 func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in } }
 
 @Sendable private func edges() throws {
     let ends = try Ends()
     let (edges, shots) = (Counter(), Counter())
-    // Nobody reads, so a level would be there at every look.
+    // No handler reads, so a level-triggered source would be ready at every check.
     let edge = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read, trigger: .edge) { _, _ in edges.increment() }
     let shot = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read, trigger: .oneShot) { _, _ in shots.increment() }
     try withFullProcess { loop, _, _ in
@@ -247,10 +247,10 @@ func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in }
             usleep(50_000)
             all.all.free()
         }
-        // One run and no pass: the loop looks by itself.
+        // One run without a new pass: the loop checks by itself.
         _ = loop.run(mode: "new", for: .milliseconds(1_500))
         try freer.join()
-        // The mode's, and the one in reserve.
+        // The mode's base and the base in reserve.
         try require(epollSets() >= sets + 2, "\(epollSets() - sets) bases were made")
         try ends.fill()
         run(loop, "new") { seen.value == 1 }
@@ -259,7 +259,7 @@ func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in }
     }
 }
 
-/// For a second, a thread takes each descriptor that is free and gives some back, while loops are made.
+/// For a second, a thread takes every free descriptor and returns some of them, while loops are created.
 @Sendable private func thief() throws {
     limitDescriptors(60)
     try besideRobber {

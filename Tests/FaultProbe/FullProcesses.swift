@@ -1,4 +1,4 @@
-// More of what a process does that has no descriptor left: moments that two threads have to share, and turns.
+// More about a process that has no descriptor left: moments that involve two threads, and the order in which sources are served.
 
 import CFaults
 import EventLoop
@@ -8,19 +8,19 @@ import Synchronization
 import Glibc
 #endif
 
-/// So many tries, or as many as a busy machine makes in ten seconds.
+/// Tries `count` times, or as often as a busy machine can in ten seconds.
 private func tryOften(_ count: Int, _ body: (Int) throws -> Void) throws {
     let end = RunLoop.Instant.now.advanced(by: .seconds(10))
     for number in 1...count where RunLoop.Instant.now < end { try body(number) }
 }
 
-/// Each time in a process of its own: what the process keeps in reserve is used once.
+/// Tries each time in a new process, because a process uses its reserve only once.
 private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
     try tryOften(count) { number in
         let child = systemFork()
         if child < 0 { throw OwnCall(name: "fork") }
         if child == 0 {
-            // Before the case's own: the case says which process hangs.
+            // This alarm comes before the case's own, so that the case can name the process that hangs.
             alarm(Case.patience / 2)
             do {
                 try body()
@@ -33,13 +33,13 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
         }
         var status: Int32 = 0
         while waitpid(child, &status, 0) < 0 && errno == EINTR {}
-        // The case's standard error is a file, which it shares with the process.
+        // The case's standard error is a file that the case shares with the process.
         let sentence = Case.sentence(in: Case.contents(STDERR_FILENO)) ?? ""
         try require(status == 0, "process \(number) ended with status \(status): \(sentence)")
     }
 }
 
-/// One thread makes a loop while another one looks whether the reserve is complete.
+/// One thread creates a loop while another checks whether the reserve is complete.
 @Sendable func anyMoment() throws {
     try tryInProcesses(200) {
         try withFullProcess { loop, _, _ in
@@ -57,7 +57,7 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
     }
 }
 
-/// Each makes a loop or finds the one that was made; the channel in reserve is the only one.
+/// Each thread creates the loop or finds it; the channel in reserve is the only one.
 @Sendable func lastDescriptor() throws {
     try tryInProcesses(200) {
         try withFullProcess { _, _, _ in
@@ -67,7 +67,7 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
             let threads = try (0..<count).map { _ in
                 try startThread {
                     ready.increment()
-                    while ready.value < count { sched_yield() }  // ends: when all threads have come here
+                    while ready.value < count { sched_yield() }  // ends: when all threads are here
                     let loop = RunLoop.main
                     loops.withLock { _ = $0.insert(ObjectIdentifier(loop)) }
                 }
@@ -78,7 +78,7 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
     }
 }
 
-/// The limit was lowered after the sources were made; and many of them share a descriptor.
+/// The limit is lowered after the sources were created, and many sources share a descriptor.
 @Sendable func manySources() throws {
     let ends = try Ends()
     let own = (0..<150).map { _ in dup(ends.near) }
@@ -111,7 +111,7 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
 @Sendable func turns() throws {
     let both = try [Ends(), Ends()]
     let seen = [Counter(), Counter()]
-    // Nobody reads, so both are ready at every look.
+    // No handler reads, so both sources are ready at every check.
     let sources = try zip(both, seen).map { ends, seen in
         try RunLoop.DescriptorSource(descriptor: ends.near, events: .read) { _, _ in seen.increment() }
     }
@@ -145,12 +145,12 @@ private func tryInProcesses(_ count: Int, _ body: () throws -> Void) throws {
     }
 }
 
-/// Two threads try in vain to make bases, which takes all that is free for a moment. Other threads need one descriptor each.
+/// Two threads try in vain to create bases. Each try takes all free descriptors for a moment. Other threads need one descriptor each.
 @Sendable func fewForMany() throws {
     try withFullProcess { loop, _, all in
         useReserve(loop)
         let (done, held) = (Counter(), Counter())
-        // Has the channel that was in reserve.
+        // This loop has the channel that was in reserve.
         let holder = try startThread {
             _ = RunLoop.current
             held.increment()

@@ -1,4 +1,4 @@
-// The scenarios of signals, children, sockets and ports.
+// The scenarios of signals, child processes, sockets and ports.
 
 import CFaults
 import EventLoop
@@ -29,7 +29,7 @@ extension Scenario {
 
     static let sockets = Scenario(name: "sockets", mayStopWith: [noLoop]) { world in
         let path = "\(world.folder)/socket"
-        // A listener whose unlink has failed leaves it.
+        // A listener whose unlink has failed leaves the file.
         faults_own_unlink(path)
         try onThread { loop in
             let (accepted, connected, received) = (Counter(), Counter(), Counter())
@@ -63,7 +63,7 @@ extension Scenario {
             defer { client.invalidate() }
             loop.add(listener)
             loop.add(client)
-            // A listener waits for a descriptor as long as there is none.
+            // A listener waits for a descriptor as long as none is free.
             let late = RunLoop.Instant.now.advanced(by: .milliseconds(500))
             run(loop) {
                 received.value == 1 || failure.withLock { $0 != nil } || listener.failure != nil || client.failure != nil
@@ -77,7 +77,7 @@ extension Scenario {
         }
     }
 
-    /// A client of another process's port.
+    /// A client of a port in another process.
     static let ports = Scenario(name: "ports", mayStopWith: [noLoop], hasPeer: true) { world in
         let remote = try RunLoop.RemoteMessagePort(name: world.port)
         defer { remote.invalidate() }
@@ -92,7 +92,7 @@ extension Scenario {
         }
     }
 
-    /// Both ends in this process.
+    /// Server and client in this process.
     static let localPorts = Scenario(name: "local ports") { _ in
         let thread = try RunLoopThread(name: "server")
         defer {

@@ -1,5 +1,4 @@
-// A file that was left behind in the kernel's set, in a process that has no descriptors for a new base (semantics 4.17;
-// decision 14).
+// A file that stays in the kernel's set, in a process that has no descriptors for a new base (semantics 4.17; decision 14).
 
 import EventLoop
 import Synchronization
@@ -8,7 +7,7 @@ import Synchronization
 import Glibc
 #endif
 
-/// The wait asks every 10 ms instead of spinning, everything else gets through, and the base is made anew as soon as there is room.
+/// The wait polls every 10 ms instead of spinning, all other events are delivered, and the loop replaces the base as soon as it can.
 @Sendable func fileLeftBehind() throws {
     let warnings = Counter()
     RunLoop.setLibeventLogHandler { _, message in if message.contains("\"hasty\"") { warnings.increment() } }
@@ -30,7 +29,7 @@ import Glibc
         let before = threadTime()
         try require(loop.run(for: .milliseconds(300)) == .timedOut, "the run did not end by its limit")
         let used = threadTime() - before
-        // A wait that spins takes all of the 300 ms that it can get.
+        // A wait that spins uses all of the 300 ms that it can get.
         try require(used < 60_000_000, "\(used) ns of processor time in 300 ms")
         try require(warnings.value == 0, "the library says that the base was made anew")
         try other.fill()
@@ -42,7 +41,7 @@ import Glibc
         }
         try require(loop.run(for: patience) == .stopped, "the stop is lost")
         try stopper.join()
-        // One run: the wait looks by itself.
+        // One run: the wait checks by itself.
         let freer = try startThread {
             usleep(50_000)
             all.all.free()
@@ -57,7 +56,7 @@ import Glibc
     }
 }
 
-/// The processor time of the calling thread, in nanoseconds.
+/// The calling thread's processor time, in nanoseconds.
 private func threadTime() -> Int {
     var time = timespec()
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)

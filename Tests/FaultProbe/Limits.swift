@@ -7,7 +7,7 @@ import EventLoop
 import Glibc
 #endif
 
-/// Each scenario with every limit: it works, throws, or stops with a sentence where there is nothing to throw from.
+/// Runs each scenario with every limit. It must work, throw, or, if it cannot throw, stop with a sentence.
 func tryLimits(_ options: Options) -> Bool {
     var failures = 0
     for scenario in options.scenarios {

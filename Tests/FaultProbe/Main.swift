@@ -1,11 +1,11 @@
-// A program that tries what the library does when the C library's calls fail, and when the process has few descriptors. Each case is a
-// process of its own, forked from this one, which never uses the library itself.
+// A program that tests the library while the C library's calls fail, and while the process has few descriptors. Each case is a process of
+// its own, forked from this one, which never uses the library itself.
 //
 //   eventloop-fault-probe limits            every scenario with every limit of 4 to 64 descriptors
-//   eventloop-fault-probe full              what runs when all descriptors are taken, and when they are free again
+//   eventloop-fault-probe full              a process whose descriptors are all taken, and the same process after they are free again
 //   eventloop-fault-probe faults [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]
 //                                           the nth call of each function fails with each of its errors, until no call is left to fail;
-//                                           the sample has few calls, each with the first error and one other, which a turn chooses
+//                                           the sample has few calls, each with the first error and one other, which --turn chooses
 
 import CFaults
 
@@ -22,7 +22,7 @@ struct Main {
         let what = arguments.isEmpty ? "" : arguments.removeFirst()
         let options = Options(arguments)
         if !faults_are_available() {
-            // Its runtime needs descriptors of its own, and its definitions must not be hidden.
+            // A sanitizer's runtime needs descriptors of its own, and its definitions must not be hidden.
             say("nothing is tried under a sanitizer")
             exit(0)
         }
@@ -36,7 +36,7 @@ struct Main {
         }
     }
 
-    /// Whoever starts this program may have left descriptors open, and may have blocked signals.
+    /// The parent process may have left descriptors open, and may have blocked signals.
     private static func withoutInheritance() {
         for descriptor in 3..<Int32(1024) { close(descriptor) }
         var none = sigset_t()
@@ -45,7 +45,7 @@ struct Main {
         signal(SIGPIPE, SIG_IGN)
     }
 
-    /// The runtime reads its settings as the program starts. A backtrace of each of a thousand deliberate ends would take minutes.
+    /// The runtime reads its settings when the program starts. With a backtrace for each, a thousand deliberate stops would take minutes.
     private static func withoutBacktraces() {
         if getenv("SWIFT_BACKTRACE") != nil { return }
         setenv("SWIFT_BACKTRACE", "enable=no", 1)
@@ -57,7 +57,7 @@ struct Main {
 
 struct Options {
     var isSample = false
-    /// Where the sample's rotation of errors begins.
+    /// The start of the sample's rotation of errors.
     var turn = 0
     var isVerbose = false
     var scenario: String?

@@ -1,4 +1,4 @@
-// What a scenario is, and what scenarios have in common.
+// The type of a scenario, and tools that scenarios share.
 
 import CFaults
 import EventLoop
@@ -8,13 +8,13 @@ import Synchronization
 import Glibc
 #endif
 
-/// Something to do with the library that verifies its own work: it throws `Wrong` when an item was lost. It takes down what it has built, so
-/// that it can be run again in the same process.
+/// A test of the library that verifies its own work: it throws `Wrong` if an item was lost. It removes everything it creates, so that it
+/// can run again in the same process.
 struct Scenario: Sendable {
     let name: String
-    /// Where there is nothing to throw from, the process may stop with one of these sentences.
+    /// If the library cannot throw, the process may stop with one of these sentences.
     var mayStopWith: [String] = []
-    /// Another process has a port, `world.port`, that answers each request with its data.
+    /// Another process has a port, `world.port`, that answers each request with the request's data.
     var hasPeer = false
     let body: @Sendable (World) throws -> Void
 
@@ -25,7 +25,7 @@ struct Scenario: Sendable {
 
     func mayStop(_ text: String) -> Bool { mayStopWith.contains { text.contains($0) } }
 
-    /// What the scenario finds around itself is made before any fault, and without one.
+    /// Creates the scenario's surroundings before any fault, and without one.
     func inItsWorld(_ body: (World) throws -> Void) throws {
         let world = World()
         defer { world.end() }
@@ -89,7 +89,7 @@ final class Counter: Sendable {
     func increment() { count.add(1, ordering: .sequentiallyConsistent) }
 }
 
-/// Holds, or the scenario ends: with the failure of a source that could not be watched, or with `Wrong`.
+/// Throws unless the condition holds: the error of a source that could not be watched, or `Wrong`.
 func require(_ condition: Bool, _ sources: [RunLoop.Source], _ text: @autoclosure () -> String) throws {
     if condition { return }
     for source in sources { if let failure = source.failure { throw failure } }
@@ -98,7 +98,7 @@ func require(_ condition: Bool, _ sources: [RunLoop.Source], _ text: @autoclosur
 
 func require(_ condition: Bool, _ text: @autoclosure () -> String) throws { try require(condition, [], text()) }
 
-/// Longer than anything takes that is not lost.
+/// Longer than any event takes, unless it is lost.
 let patience = Duration.seconds(5)
 
 /// Runs until `condition` holds.
@@ -119,7 +119,7 @@ func onThread(_ body: @escaping @Sendable (RunLoop) throws -> Void) throws {
 func startThread(_ body: @escaping @Sendable () throws -> Void) throws -> Thread { try Thread(body) }
 
 final class Thread: @unchecked Sendable {
-    // SAFETY: `error` is written by the thread and read after `join`; `handle` belongs to the caller.
+    // SAFETY: the thread writes `error`, which is read after `join`; `handle` belongs to the caller.
     private var handle = pthread_t()
     private var error: (any Error)?
     private let body: @Sendable () throws -> Void
@@ -147,7 +147,7 @@ final class Thread: @unchecked Sendable {
     }
 }
 
-/// Whether the library can make one at this moment, limit and faults considered.
+/// Whether the library can create a descriptor at this moment, given the limit and the faults.
 func mayMakeDescriptor() -> Bool {
     var ends: [Int32] = [-1, -1]
     if pipe(&ends) != 0 { return false }
@@ -155,7 +155,7 @@ func mayMakeDescriptor() -> Bool {
     return true
 }
 
-/// Two connected descriptors, closed when they are let go of.
+/// Two connected descriptors, closed when this object is released.
 final class Ends: Sendable {
     let near, far: Int32
 
@@ -171,7 +171,7 @@ final class Ends: Sendable {
     }
 
     func fill() throws { if faults_own_write(far, "x", 1) != 1 { throw OwnCall(name: "write") } }
-    /// How many bytes there were.
+    /// Returns the number of bytes read.
     func empty() -> Int {
         var bytes = [UInt8](repeating: 0, count: 64)
         return max(0, faults_own_read(near, &bytes, UInt(bytes.count)))

@@ -1,4 +1,4 @@
-// The scenarios of a loop alone, and of threads.
+// The scenarios of a single loop, and of threads.
 
 import CFaults
 import Dispatch
@@ -15,7 +15,7 @@ extension Scenario {
             let (fired, performed) = (Counter(), Counter())
             let alive = loop.keepAlive()
             defer { alive.cancel() }
-            // A loop whose timers are all due at once makes no base.
+            // A loop whose timers are all due at once creates no base.
             _ = loop.run(for: .milliseconds(1))
             for number in 1...5 { loop.add(RunLoop.Timer(after: .milliseconds(number)) { _ in fired.increment() }) }
             let sender = try startThread {
@@ -105,7 +105,7 @@ extension Scenario {
         try require(slept.value == 1, "the task did not sleep")
     }
 
-    /// On the case's main thread.
+    /// Runs on the case's main thread.
     static let mainLoop = Scenario(name: "main", mayStopWith: [noMainLoop]) { _ in
         let (served, fired) = (Counter(), Counter())
         let loop = RunLoop.main

@@ -1,26 +1,26 @@
 /*
- * The queue of changes: what other threads change, the owner carries out (ChangeQueue.swift, RunLoop+Changes.swift).
+ * The queue of changes: the owner carries out the changes that other threads make (ChangeQueue.swift, RunLoop+Changes.swift).
  *
- * Each atomic step names the function that makes it, as "File.swift: function". A step is what is done under the loop's lock, one atomic
- * operation, or what the owner does to its own queues and bases.
+ * Each atomic step names the function that makes it, as "File.swift: function". A step is a section under the loop's lock, one atomic
+ * operation, or the owner's access to its own queues and bases.
  *
- * One thread invalidates a source and then queues a perform, which closes the descriptor. Another one adds a timer, sets its date, and takes
- * it away, twice; the owner knows a timer whose date a third thread sets.
+ * One thread invalidates a source and then queues a perform, which closes the descriptor. Another thread adds a timer, sets its date, and
+ * removes it, twice. A third thread sets the date of a timer that the owner knows.
  *
  * Properties:
- * - The kernel has let go of the source when the perform runs.
- * - The slot of a timer is given away only if the owner's queue does not have it.
- * - The owner files the last date.
- * - Each use of the timer that a loop began is ended once.
- * - The queue is no longer than its items explain, and a call carries out no more than what was queued when it began.
+ * - When the perform runs, the kernel no longer has the source.
+ * - A timer's slot is reused only if the owner's queue does not contain it.
+ * - The owner files the most recent date.
+ * - Each use of the timer that a loop began ends exactly once.
+ * - The queue is no longer than its items account for, and a call carries out no more changes than were queued when it began.
  * - The loop does not sleep over a change.
  *
  * Faults that the search must find (Scripts/check-models):
- *   FAULT_OVERTAKE     performs are performed without carrying out the changes that came before them
- *   FAULT_NOTE_LATE    the owner says only after filing a timer, without the lock, that it has filed it
- *   FAULT_READ_FIRST   the owner reads the date before it clears the flag that says that a change is queued
- *   FAULT_FLAG_FIRST   the flag is set without the lock, before the change is queued
- *   FAULT_UNTIL_EMPTY  the owner goes on until the queue is empty
+ *   FAULT_OVERTAKE     the owner runs performs without first carrying out the changes queued before them
+ *   FAULT_NOTE_LATE    the owner marks a timer as filed only after filing it, and without the lock
+ *   FAULT_READ_FIRST   the owner reads the date before it clears the flag for a queued change
+ *   FAULT_FLAG_FIRST   the setter sets the flag without the lock, before it queues the change
+ *   FAULT_UNTIL_EMPTY  the owner continues until the queue is empty
  */
 
 #define CHANGES 1
@@ -37,16 +37,16 @@ bool isWaiting = false;                         /* in the kernel */
 mtype kinds[6];
 byte length = 0;
 
-bool isRegistered = true;                       /* the source, in the kernel's set */
+bool isRegistered = true;                       /* the kernel's set contains the source */
 bool performIsQueued = false;
 
-/* The timer that comes and goes. */
-bool isHere = false;                            /* its place is this loop */
-bool isPending = false;                         /* its joining is queued: Membership.changePlace */
+/* The timer that is added and removed. */
+bool isHere = false;                            /* the timer's place is this loop */
+bool isPending = false;                         /* the timer's join is queued: Membership.changePlace */
 bool isKnown = false;                           /* TimerMemberships.isKnownToOwner */
 bool slotIsTaken = false;                       /* ModeState.freeTimerSlots does not have its slot */
 bool slotIsFiled = false;                       /* the owner's TimerQueue has its slot */
-byte uses = 0;                                  /* Rundown, as far as the loop's uses go */
+byte uses = 0;                                  /* Rundown, for the loop's uses only */
 
 /* The timer that the owner knows. */
 byte date = 0, filedDate = 0;
@@ -58,7 +58,7 @@ inline append(kind) {
     length++
 }
 
-/* Takes out the first change of a kind, wherever it is. */
+/* Removes the first change of a kind from any position. */
 inline removeChange(kind) {
     at = 0;
     do :: at < length && kinds[at] != kind -> at++ :: else -> break od;
@@ -91,7 +91,7 @@ proctype Requester() {
     :: rounds < 2 ->
         atomic {                                /* RunLoop+Timers.swift: add */
             isHere = true; isKnown = false; uses++;
-            if :: !slotIsTaken -> slotIsTaken = true :: else fi;    /* another slot, while the owner has not given this one back */
+            if :: !slotIsTaken -> slotIsTaken = true :: else fi;    /* a new slot, if the owner has not returned the old one */
             isPending = true;
             append(timerJoined)                 /* ChangeQueue.swift: enqueueJoin */
         };
@@ -111,7 +111,7 @@ proctype Requester() {
         };
         if :: endsUnseen -> uses-- :: else fi;
         notify(CHANGES);
-        /* One slot is modelled: the second round waits until the owner has given it back. */
+        /* The model has one slot: the second round waits until the owner has returned it. */
         !slotIsTaken;
         rounds++
     :: else -> break
@@ -135,7 +135,7 @@ proctype Setter() {
     };
     notify(CHANGES);
 #endif
-    /* The loop does not go on sleeping over a date whose setter has returned. */
+    /* The loop does not continue to sleep over a date whose setter has returned. */
     assert(!isWaiting || sleepState == woken || filedDate >= own)
 }
 
@@ -225,7 +225,7 @@ end:        atomic { sleepState == woken -> sleepState = working; isWaiting = fa
     od
 }
 
-/* Nothing can move any more. */
+/* No process can move any more. */
 proctype Judge() {
 end: timeout ->
     assert(length == 0 && !performIsQueued && !isRegistered);

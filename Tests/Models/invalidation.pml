@@ -3,21 +3,22 @@
  *
  * Each atomic step names the function that makes it, as "File.swift: function".
  *
- * Two threads invalidate a source that is in one loop; a third one, which adds it to another mode, begins a use of its own. The loop's thread
- * serves it, and the handler may run the loop again, which carries out changes.
+ * Two threads invalidate a source that is in one loop. A third thread adds it to another mode and so begins a use of its own. The loop's
+ * thread serves the source, and the handler may run the loop again, which carries out changes.
  *
- * Properties: the last callouts are made once; not while a handler is in progress, not while the kernel has the descriptor, not while a use
- * is in progress; and they are made in the end. Whoever returns from invalidate() has queued the end, or another thread has.
+ * Properties: the last callouts are made exactly once. They are not made while a handler is in progress, while the kernel has the
+ * descriptor, or while a use is in progress. They are made eventually. When invalidate() returns, its thread or another one has queued the
+ * end of the source.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_END_IN_CALL    a membership ends its use while its handler is on the stack
- *   FAULT_TWO_STEPS      a use begins in two steps: a look whether the source is valid, and a count
- *   FAULT_SECOND_RETURNS who invalidates second returns at once, although the first may not have queued the end yet
+ *   FAULT_TWO_STEPS      a use begins in two steps: a check whether the source is valid, and an increment
+ *   FAULT_SECOND_RETURNS the second thread to invalidate returns at once, although the first one may not have queued the end yet
  *   FAULT_ENDED_TWICE    a change for a dead membership is queued again after the owner has carried it out
  */
 
 bool isInvalid = false;                         /* Rundown: the bit, and the count */
-byte uses = 1;                                  /* the membership's */
+byte uses = 1;                                  /* the membership's use */
 bool isDead = false;                            /* SourceMembership, under the loop's lock */
 byte endsQueued = 0;                            /* LoopShared.changes */
 bool isRegistered = true;
@@ -65,7 +66,7 @@ proctype Invalidator() {
         }
     fi;
 over:
-    /* Who returns from invalidate() may close the descriptor in a closure that it queues: the change must be before it. */
+    /* After invalidate() returns, its caller may queue a closure that closes the descriptor: the change must come before the closure. */
     assert(isDead)
 }
 

@@ -1,17 +1,18 @@
 /*
- * A source in two loops: its handler never runs on two threads, and neither loop forgets it (RunLoop+Serving.swift, "A source in several loops").
+ * A source in two loops: its handler never runs on two threads at once, and neither loop forgets it
+ * (RunLoop+Serving.swift, "A source in several loops").
  *
  * Each atomic step names the function that makes it, as "File.swift: function".
  *
- * A thread signals the source, which is in both loops, and wakes both. A loop that finds the handler running on the other's thread enters itself
- * among those that are woken when it has returned.
+ * A thread signals the source, which is in both loops, and wakes both. A loop that finds the handler running on the other loop's thread
+ * registers itself as a waiter; the other loop wakes its waiters after the handler returns.
  *
- * Properties: one thread in the handler at a time; a signal is performed in the end.
+ * Properties: at most one thread is in the handler; every signal is performed eventually.
  *
  * Faults that the search must find (Scripts/check-models):
- *   FAULT_NO_SECOND_LOOK  the loser of a claim does not look again after it has entered itself
- *   FAULT_NO_CLAIM        nobody claims the source
- *   FAULT_WAKE_FIRST      the winner looks for waiters before it lets go
+ *   FAULT_NO_SECOND_LOOK  the loop that loses a claim does not check again after it has registered itself
+ *   FAULT_NO_CLAIM        no loop claims the source
+ *   FAULT_WAKE_FIRST      the loop that won the claim checks for waiters before it releases the claim
  */
 
 byte servingLoop = 0;                           /* Source.servingLoop */
@@ -19,8 +20,8 @@ bool hasWaiters = false;                        /* Source.hasWaiters */
 bool waits[3];                                  /* SourceState.waitingToServe */
 bool queued[3];                                 /* ModeState.signaled of each loop */
 bool isSignaled = false;                        /* SignalWord; signal.pml has its states */
-bool wake[3];                                   /* the loop has been told; sleep.pml has how */
-bool isLocked = false;                          /* Source.state; those who do not take the lock move meanwhile */
+bool wake[3];                                   /* the loop has been woken; sleep.pml models how */
+bool isLocked = false;                          /* Source.state; threads without the lock continue meanwhile */
 byte handlers = 0;
 byte data = 0, seen = 0;
 
@@ -51,7 +52,7 @@ proctype Loop(byte id) {
     bool isMine, isWaiting, isTaken;
 end:
     do
-    :: id == 1 -> break                         /* the first loop goes on to another mode: the source is the second one's to serve */
+    :: id == 1 -> break                         /* the first loop runs another mode: only the second one can serve the source */
     ::  atomic { wake[id] -> wake[id] = false };
         atomic { isTaken = queued[id] && isSignaled; queued[id] = false };    /* ModeSources.swift: takeAll */
         if

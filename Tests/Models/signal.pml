@@ -1,15 +1,15 @@
 /*
- * The signal of a custom source: whoever wakes the loop after signal() has the source performed.
+ * The signal of a custom source: if a thread calls signal() and then wakes the loop, the loop performs the source.
  *
- * Each atomic step names the function that makes it, as "File.swift: function"; Tidy/ModelTests look whether it is there. A step is one
- * atomic operation, or what is done under one lock. The memory is sequentially consistent here, as the operations are in the code.
+ * Each atomic step names the function that makes it, as "File.swift: function"; Tidy/ModelTests check that it exists. A step is one atomic
+ * operation, or a section under one lock. The model's memory is sequentially consistent, as the code's operations are.
  *
- * Property: the perform sees what a thread wrote before a signal() that it followed with wakeUp().
+ * Property: if a thread writes, calls signal() and then wakeUp(), the perform sees the write.
  *
  * Faults that the search must find (Scripts/check-models):
- *   FAULT_TWO_STATES  a signal is pending or not: who finds it pending returns, although it is not enqueued yet
- *   FAULT_NO_COUNT    the signals that were taken are not counted: a late thread marks the next signal as enqueued
- *   FAULT_NOTE_FIRST  a signal counts as enqueued before it is
+ *   FAULT_TWO_STATES  a signal has only two states: a thread that finds it pending returns, although it is not enqueued yet
+ *   FAULT_NO_COUNT    the taken signals are not counted: a late thread marks the next signal as enqueued
+ *   FAULT_NOTE_FIRST  a signal is marked as enqueued before it is enqueued
  */
 
 #define WAKE 1
@@ -24,8 +24,8 @@ bool queued = false;                            /* ModeState.signaled has the me
 byte attention = 0;
 mtype sleepState = working;
 
-byte data = 0;                                  /* what the waking thread writes before it signals */
-byte seen = 0;                                  /* what the last perform saw */
+byte data = 0;                                  /* the waking thread writes this before it signals */
+byte seen = 0;                                  /* the data that the last perform saw */
 bool isDone = false;
 
 inline signal() {
@@ -55,14 +55,14 @@ inline signal() {
     fi
 }
 
-/* Signals and wakes nobody. */
+/* Signals and does not wake the loop. */
 proctype Signaller() {
     bool claimed;
     byte count;
     signal()
 }
 
-/* Signals twice, and wakes the loop after each. */
+/* Signals twice, and wakes the loop after each signal. */
 proctype Waker() {
     bool claimed;
     byte count;
@@ -124,7 +124,7 @@ end:            atomic { sleepState == woken -> sleepState = working }    /* Run
     od
 }
 
-/* Nothing can move any more. */
+/* No process can move any more. */
 proctype Judge() {
 end: timeout ->
     assert(!isDone || seen == data)

@@ -1,16 +1,16 @@
 /*
- * How sleeping is made safe (docs/run-sequence.md): the attention bits, the state word, and the wake-up descriptor.
+ * How the loop sleeps without losing an event (docs/run-sequence.md): the attention bits, the state word, and the wake-up descriptor.
  *
- * Each atomic step names the function that makes it, as "File.swift: function". A step is one atomic operation, or what is done under one
- * lock, or one system call.
+ * Each atomic step names the function that makes it, as "File.swift: function". A step is one atomic operation, a section under one lock,
+ * or one system call.
  *
  * Properties: the loop does not sleep over a perform, a wake-up or a stop; a sleep costs at most one write.
  *
  * Faults that the search must find (Scripts/check-models):
- *   FAULT_LOOK_FIRST   the owner takes the bits before it says that it sleeps
+ *   FAULT_LOOK_FIRST   the owner takes the bits before it marks itself as asleep
  *   FAULT_WAKE_FIRST   another thread wakes the loop before it sets the bit
- *   FAULT_LOOK_LATE    the owner looks whether it was woken after it has said that it works, and drops what it was woken for
- *   FAULT_WRITE_ALWAYS whoever finds the loop asleep or woken writes
+ *   FAULT_LOOK_LATE    the owner checks whether it was woken after it has marked itself as working, and drops the reason for the wake-up
+ *   FAULT_WRITE_ALWAYS a thread that finds the loop asleep or already woken writes
  */
 
 #define WAKE 1
@@ -22,10 +22,10 @@ byte attention = 0;
 mtype sleepState = working;
 bool isStopRequested = false;                   /* RunFrame.stopWord */
 byte queue = 0;                                 /* performs, under the lock */
-bool edge = false;                              /* the wake-up descriptor: written since the last wait */
-byte writes = 0;                                /* in the sleep in progress */
+bool edge = false;                              /* the wake-up descriptor has been written since the last wait */
+byte writes = 0;                                /* writes during the sleep in progress */
 byte asked = 0;                                 /* wake-ups whose callers have returned */
-byte seen = 0;                                  /* wake-ups that a pass has come after */
+byte seen = 0;                                  /* wake-ups followed by a pass */
 byte noted = 0;
 bool isOver = false;
 
@@ -56,7 +56,7 @@ proctype Poster() {
 }
 
 proctype Waker() {
-    noted++;                                    /* what the caller wants a pass to see */
+    noted++;                                    /* the number of wake-ups that a pass must follow */
     attention = attention | WAKE;               /* Waker.swift: wakeUp */
     wakeIfAsleep();
     asked++
@@ -118,7 +118,7 @@ end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */
     od
 }
 
-/* Nothing can move any more. */
+/* No process can move any more. */
 proctype Judge() {
 end: timeout ->
     assert(isOver || (queue == 0 && seen == noted && !isStopRequested))

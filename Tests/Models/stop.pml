@@ -3,13 +3,13 @@
  *
  * Each atomic step names the function that makes it, as "File.swift: function".
  *
- * Properties: a sticky stop ends exactly one run or is still kept, and no run sleeps beside a kept one; a plain stop ends at most one run,
- * and only one that was in progress.
+ * Properties: a sticky stop ends exactly one run or is still kept, and no run sleeps while a stop is kept. A plain stop ends at most one
+ * run, which must have been in progress at the time of the stop.
  *
  * Faults that the search must find (Scripts/check-models):
- *   FAULT_NO_SECOND_LOOK  whoever keeps a stop does not look whether a run has begun meanwhile
- *   FAULT_DROP_LATE       a run that ends does not look at the stop that came too late for it
- *   FAULT_STORE           a stop is stored without comparing: it may reach a run that is over
+ *   FAULT_NO_SECOND_LOOK  a thread that keeps a stop does not check whether a run has begun meanwhile
+ *   FAULT_DROP_LATE       a run that ends does not check for a stop that came too late for it
+ *   FAULT_STORE           a stop is stored without a comparison: it may reach a run that is over
  */
 
 #define idle 0
@@ -17,7 +17,7 @@
 #define stopRequested 2
 #define isSticky 4
 
-byte stopWord[2] = idle;                        /* one RunFrame for each level of nesting, used again by later runs */
+byte stopWord[2] = idle;                        /* one RunFrame for each level of nesting; later runs reuse it */
 byte innermost = 0;                             /* the level in progress, from 1; 0 outside any run */
 bool pendingStop = false;
 byte stopped = 0;                               /* results */
@@ -70,7 +70,7 @@ proctype Stopper(bool sticky) {
 over: skip
 }
 
-/* The end of a run: what came too late for it. */
+/* The end of a run: a stop that came too late for it. */
 inline endRun(level) {
     innermost = level - 1;                      /* RunStack.swift: pop */
     atomic { word = stopWord[level - 1]; stopWord[level - 1] = idle };
@@ -137,7 +137,7 @@ end:    stopWord[0] != running;                 /* RunLoop+Waking.swift: isReaso
 proctype Judge() {
 end: timeout ->
     assert(!ownerSleeps || (!pendingStop && stopWord[0] == running));
-    /* One sticky stop has ended one run, or is kept. Plain ones end at most as many runs as they reached. */
+    /* One sticky stop has ended one run, or is kept. Plain stops end at most as many runs as they reached. */
     if
     :: isOneSticky -> assert(stopped + (pendingStop -> 1 : 0) == 1)
     :: else -> assert(stopped <= requested && !pendingStop)

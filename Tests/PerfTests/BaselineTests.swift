@@ -1,4 +1,4 @@
-// The gate on counts: a rise fails, a fall passes with a hint, and nothing is forgotten.
+// The gate on counts: a higher count fails, a lower count passes with a hint, and no count may be missing.
 
 import Testing
 
@@ -9,47 +9,47 @@ import Testing
         Baseline.Entry(id: id, count: count.rawValue, value: value)
     }
 
-    @Test func `equal counts pass without a word`() {
+    @Test func `equal counts pass without a message`() {
         #expect(Baseline([entry(1)]).compared(to: Baseline([entry(1)])) == Baseline.Comparison())
     }
 
     @Test(arguments: [(0.0, 1.0), (1, 2), (3, 3.05), (762, 778)])
-    func `a rise fails`(before: Double, now: Double) {
+    func `a higher count fails`(before: Double, now: Double) {
         let comparison = Baseline([entry(now)]).compared(to: Baseline([entry(before)]))
         #expect(comparison.failures.count == 1)
         #expect(comparison.hints.isEmpty)
     }
 
     @Test(arguments: [(1.0, 0.0), (3, 2), (762, 191)])
-    func `a fall passes, with a hint to keep it`(before: Double, now: Double) {
+    func `a lower count passes, with a hint to update the baseline`(before: Double, now: Double) {
         let comparison = Baseline([entry(now)]).compared(to: Baseline([entry(before)]))
         #expect(comparison.failures.isEmpty)
         #expect(comparison.hints.count == 1)
     }
 
     @Test(arguments: [(0.0, 0.01), (1, 1.02), (762, 769), (2.01, 2)])
-    func `what one odd call in thousands of operations does is neither`(before: Double, now: Double) {
+    func `one odd call in thousands of operations neither fails nor gives a hint`(before: Double, now: Double) {
         #expect(Baseline([entry(now)]).compared(to: Baseline([entry(before)])) == Baseline.Comparison())
     }
 
-    @Test func `a count that the baseline does not know fails`() {
+    @Test func `a count that is missing in the baseline fails`() {
         #expect(Baseline([entry(0)]).compared(to: Baseline([])).failures.count == 1)
     }
 
-    @Test func `a count that is not taken any more fails, unless only a part was asked for`() {
+    @Test func `a count that is no longer taken fails, unless only a part was requested`() {
         let committed = Baseline([entry(1), entry(0, "W6.s10", .allocations)])
         #expect(Baseline([entry(1)]).compared(to: committed).failures.count == 1)
         #expect(Baseline([entry(1)]).compared(to: committed, mayLack: true) == Baseline.Comparison())
     }
 
-    @Test func `what is written is read back, in the order of the names`() throws {
+    @Test func `a written baseline reads back equal, in the order of the names`() throws {
         let baseline = Baseline([entry(1_234.5, "W8.timer", .heap), entry(0, "W1.n100.a1", .allocations), entry(3, "W1.n100.a1")])
         #expect(try Baseline(text: baseline.text) == baseline)
         #expect(baseline.entries.map(\.key) == ["W1.n100.a1 allocations", "W1.n100.a1 system-calls", "W8.timer heap"])
     }
 
     @Test(arguments: ["W4.pass system-calls", "W4.pass system-calls one", "W4.pass system calls 1"])
-    func `a line that says something else is refused`(line: String) {
+    func `a malformed line is refused`(line: String) {
         #expect(throws: PerfError.self) { try Baseline(text: "# head\n\(line)\n") }
     }
 }

@@ -1,4 +1,4 @@
-// The figures that rounds give: medians, quartiles, and the judgement of a goal.
+// Figures computed from rounds: medians, quartiles, and whether a goal is met.
 
 import Testing
 
@@ -11,7 +11,7 @@ import Testing
         ([5, 1, 4, 2, 3], 3, 2, 4),
         ([7, 7, 7], 7, 7, 7),
     ])
-    func `the median and the quartiles stand between the figures in proportion`(
+    func `the median and the quartiles interpolate linearly between the figures`(
         figures: [Double], median: Double, lower: Double, upper: Double
     ) throws {
         let spread = try #require(Spread(figures))
@@ -22,13 +22,13 @@ import Testing
         #expect(spread.maximum == figures.max())
     }
 
-    @Test func `no figures, and figures that are none, give no spread`() {
+    @Test func `without finite figures there is no spread`() {
         #expect(Spread([]) == nil)
         #expect(Spread([.nan, .infinity]) == nil)
         #expect(Spread([.nan, 2])?.median == 2)
     }
 
-    @Test func `one wild round in seven does not move the median`() throws {
+    @Test func `one outlier in seven rounds does not move the median`() throws {
         #expect(try #require(Spread([10, 10, 11, 9, 10, 10, 900])).median == 10)
     }
 
@@ -36,7 +36,7 @@ import Testing
         (0.0, "0.00"), (0.004, "0.00"), (9.994, "9.99"), (43.21, "43.2"), (1907.4, "1,907"), (-0.001, "0.00"), (-2.5, "-2.50"),
         (1_234_567, "1,234,567"), (.nan, "–"),
     ])
-    func `a number has three digits, or all that stand before the point`(value: Double, text: String) {
+    func `a number has three digits, or all digits before the decimal point`(value: Double, text: String) {
         #expect(Format.number(value) == text)
     }
 }
@@ -62,7 +62,7 @@ import Testing
         #expect(judgement.verdict == (isMet ? .met : .missed))
     }
 
-    @Test func `a goal about several peers is about the best of them`() throws {
+    @Test func `a goal about several peers compares with the best of them`() throws {
         let result = result(
             ours: [50], peers: [("slow", [1_000]), ("fast", [60])], goal: Goal("slow", "fast", "absent", ratio: 0.5))
         let judgement = try #require(result.judge(result.measured.goals[0]))
@@ -75,7 +75,7 @@ import Testing
         #expect(result.judge(result.measured.goals[0]) == nil)
     }
 
-    @Test func `names of cases are unique, and each has our own contender first`() {
+    @Test func `case names are unique, and each case has our own contender first`() {
         let cases = Catalog.all
         #expect(Set(cases.map(\.id)).count == cases.count)
         for measured in cases {

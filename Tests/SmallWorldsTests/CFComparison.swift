@@ -1,15 +1,15 @@
-// CFRunLoop beside the model: the worlds that it can play, and the rules by which we do something else on purpose.
+// Compares CFRunLoop with the model: the worlds that it can play, and the rules by which we differ on purpose.
 
 import EventLoopTestSupport
 internal import Testing
 
 extension Kind {
-    /// Whether CFRunLoop has it.
+    /// Whether CFRunLoop has this kind of item.
     var isInCF: Bool { [.source, .level, .timer, .ticker, .block].contains(self) || isObserver }
 }
 
 extension Action {
-    /// Whether CFRunLoop can do it, in real time and without sleeping.
+    /// Whether CFRunLoop supports this action, in real time and without sleeping.
     var isInCF: Bool {
         switch self {
         case .remove, .invalidate, .readd, .move, .addToOther, .ready, .date, .stop, .wakeUp, .block, .run(_, 0): true
@@ -24,7 +24,7 @@ extension World {
     }
 }
 
-/// The two traces of a world: runs from outside poll, dates and last callouts are left out.
+/// The two traces of a world, without dates and last callouts. The runs from outside poll.
 func playBeside(_ world: World) throws -> (cf: String, model: String) {
     let stage = CFStage(world)
     try plainThread { stage.play() }.join()
@@ -39,7 +39,7 @@ func playBeside(_ world: World) throws -> (cf: String, model: String) {
 private func withoutEnds(_ trace: String) -> String { trace.split(separator: " ").filter { !$0.hasPrefix("~") }.joined(separator: " ") }
 
 private final class CFStage: @unchecked Sendable {
-    // SAFETY: touched by the world's thread until it has been joined, then by the one that joined it.
+    // SAFETY: the world's thread uses it; after that thread is joined, the joining thread does.
     let world: World
     var player: Player?
     init(_ world: World) { self.world = world }
@@ -55,12 +55,12 @@ private final class CFStage: @unchecked Sendable {
     }
 }
 
-// MARK: - What we do differently on purpose
+// MARK: - Differences on purpose
 
-/// The rule of docs/semantics.md by which the traces differ; nil when they should not.
+/// The rule of docs/semantics.md by which the traces differ; nil if they should be equal.
 func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
     let actions = world.hooks.flatMap(\.actions)
-    /// Whether an action of that kind is done to an item of that kind.
+    /// Whether such an action applies to such an item.
     func some(_ kinds: (Kind) -> Bool, _ isMeant: (Action) -> Bool) -> Bool {
         actions.contains { action in isMeant(action) && action.item.map { kinds(world.kind($0)) } ?? false }
     }
@@ -78,18 +78,18 @@ func ruleOfDifference(_ world: World, cf: String, model: String) -> String? {
         }
     }
 
-    // A stop that coincides with the limit: ours says so.
+    // A stop coincides with the limit: ours returns `stopped`.
     if cf == model.replacingStops { return "1.6" }
-    // CF serves one thing a pass: a descriptor, or a wake-up, which a stop is too.
+    // CF serves one event in a pass: a descriptor or a wake-up, and a stop is a wake-up too.
     let ports = world.items.count { $0.kind == .level }
     if ports > 1 || (ports > 0 && actions.contains { $0 == .wakeUp || $0 == .stop }) { return "4.1" }
-    // CF reads eight bytes: of what was written twice half is left.
+    // CF reads eight bytes at a time, so half of the bytes of two writes remain.
     if some({ $0 == .level }, { if case .ready = $0 { true } else { false } }) { return "4.2" }
-    // CF performs a source that an earlier one of the pass has taken out.
+    // CF performs a source that an earlier source of the pass has removed.
     if world.items.count(where: { $0.kind == .source }) > 1 && some({ $0 == .source }, { takesOut($0) && !readds($0) }) { return "3.10" }
-    // CF fires a timer that an earlier one of the pass has moved to another mode.
+    // CF fires a timer that an earlier timer of the pass has moved to another mode.
     if some(\.isTimer, takesOut) && some(\.isTimer, addsElsewhere) { return "5.4" }
-    // CF tells an observer that was taken out while others were told.
+    // CF notifies an observer that was removed while others were being notified.
     if some(\.isObserver, takesOut) { return "7.3" }
     return nil
 }
@@ -100,7 +100,7 @@ extension String {
     }
 }
 
-/// What is wrong; nil when both do the same or differ by a rule, which `found` counts.
+/// Describes the difference; nil if both traces are equal, or differ by a rule, which `found` counts.
 func checkBeside(_ world: World, counting found: Locked<[String: Int]>) throws -> String? {
     let (cf, model) = try playBeside(world)
     if cf == model { return nil }

@@ -1,4 +1,4 @@
-// The reference, where it can take part: the real CFRunLoop of the toolchain's Foundation, in real time, in runs that poll.
+// The reference, in the worlds that it can play: the real CFRunLoop of the toolchain's Foundation, in real time, in runs that poll.
 
 internal import CoreFoundation
 internal import EventLoopTestSupport
@@ -36,7 +36,7 @@ final class CFMachine: Machine {
         }
     }
 
-    /// Breaks the cycles that the callbacks make.
+    /// Breaks the reference cycles that the callbacks create.
     func forget() {
         for name in made.keys { invalidate(name) }
         made = [:]
@@ -52,7 +52,7 @@ final class CFMachine: Machine {
 
     private func keeper(in mode: Mode) -> CFRunLoopSource {
         var context = CFRunLoopSourceContext()
-        // Sources with equal contexts are one (3.15).
+        // CF treats sources with equal contexts as one source (3.15).
         context.info = UnsafeMutableRawPointer(bitPattern: mode == .normal ? 1 : 2)
         let source = CFRunLoopSourceCreate(nil, 0, &context)!
         CFRunLoopAddSource(loop, source, name(mode))
@@ -84,7 +84,7 @@ final class CFMachine: Machine {
         }
     }
 
-    /// CF arms a kernel timer with the past date, which may take a moment to be seen.
+    /// CF arms a kernel timer with the past date; the kernel may take a moment to report it.
     private func letTimersBeSeen() { usleep(200) }
 
     private final class Callbacks {
@@ -120,7 +120,7 @@ final class CFMachine: Machine {
         return withExtendedLifetime(callbacks) { CFRunLoopSourceCreate(nil, 0, &context) }
     }
 
-    /// CF reads eight bytes by itself before it calls back.
+    /// CF itself reads eight bytes before it calls back.
     private func makePort(_ name: String, _ pipe: EventLoopTestSupport.Pipe) -> CFRunLoopSource {
         let callbacks = Callbacks(self, name, pipe)
         var context = CFRunLoopSourceContext1()

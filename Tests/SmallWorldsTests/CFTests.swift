@@ -1,13 +1,13 @@
-// The small worlds that CFRunLoop can play: custom sources, descriptors, timers, observers and blocks, in runs that poll. It is compared
-// with the model, which the run loop is compared with elsewhere. What differs must be what docs/semantics.md says we do differently.
+// The small worlds that CFRunLoop can play: custom sources, descriptors, timers, observers and blocks, in runs that poll. These tests
+// compare CFRunLoop with the model; other tests compare the run loop with the model. Each difference must be one in docs/semantics.md.
 
 internal import EventLoopTestSupport
 internal import Testing
 
 @Suite struct CFTests {
-    @Test func `CFRunLoop does the same, but for what the rules say`() throws {
+    @Test func `CFRunLoop does the same as the model, except where the rules say otherwise`() throws {
         let all = Worlds.singles.filter(\.isInCF)
-        // It takes its dates from the wall, so each world costs it a millisecond or two: the short form plays one in three.
+        // CFRunLoop takes its dates from the wall clock, so each world takes a millisecond or two. The short form plays one world in three.
         let worlds =
             playsAllWorlds
             ? all + Worlds.pairs.filter(\.isInCF) : all.enumerated().filter { $0.offset % (3 * worldsStep) == 0 }.map(\.element)

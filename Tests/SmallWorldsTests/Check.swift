@@ -1,13 +1,13 @@
-// Plays a world on the run loop and on the model, and says what is wrong.
+// Plays a world on the run loop and on the model, and reports the differences.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// What is wrong; nil when nothing is.
+/// Describes the failure; nil if there is none.
 func check(_ world: World) throws -> String? { compare(try playOnLoop(world), with: world) }
 
-/// What is wrong with a play for one of that world.
+/// Describes the failure of one play of the world.
 func compare(_ ours: Played, with world: World) -> String? {
     let model = playOnModel(world, lastReadyFirst: false)
     func isRight(_ model: Played) -> Bool { model.trace == ours.trace && model.passes == ours.passes }
@@ -39,9 +39,9 @@ func playOnLoop(_ world: World) throws -> Played {
     return stage.played()
 }
 
-/// The loop's player outlives the thread, whose end calls out.
+/// The loop's player outlives the thread, because the thread's end makes callouts.
 private final class LoopStage: @unchecked Sendable {
-    // SAFETY: touched by the world's thread until it has been joined, then by the one that joined it.
+    // SAFETY: the world's thread uses it; after that thread is joined, the joining thread does.
 
     private let world: World
     private var player: Player?

@@ -1,8 +1,8 @@
-// What holds in every world, whatever the model says:
+// Claims that hold in every world, regardless of the model:
 //
-// - No handler is called for a mode that the item was taken out of, nor after its invalidation (9.3).
+// - No handler is called for a mode that the item was removed from, nor after its invalidation (9.3).
 // - `onInvalidation` is called once, and not before the end (4.20).
-// - What was made ready is delivered, unless the item was invalidated, silenced, or taken out of every mode (3.2, 4.3, 16.6).
+// - Every item that was made ready is served, unless it was invalidated, silenced, or removed from every mode (3.2, 4.3, 16.6).
 // - The letters of a run are E (T S (W A)?)* X (7, run-sequence).
 
 struct Claims {
@@ -23,7 +23,7 @@ struct Claims {
 
     func isInSecondLoop(_ name: String) -> Bool { second.contains(name) }
 
-    // MARK: What the player asks for
+    // MARK: The player's requests
 
     mutating func willAdd(_ name: String, _ mode: Mode, _ secondLoop: Bool) {
         if invalid.contains(name) { return }
@@ -63,7 +63,7 @@ struct Claims {
     mutating func didRun() { running.removeLast() }
     mutating func enterSecondLoop(_ isInside: Bool) { isOnSecondLoop = isInside }
 
-    // MARK: What is to hold
+    // MARK: Checking the claims
 
     mutating func atCallout(_ word: String) -> [String] {
         guard let item = world.items.first(where: { word == $0.name || word.hasPrefix($0.name + ":") }) else { return [] }
@@ -76,7 +76,7 @@ struct Claims {
         return isMember ? [] : ["\(item.name) is called in a mode that it is not in"]
     }
 
-    /// After the runs and before everything is invalidated.
+    /// Call this after the runs and before everything is invalidated.
     func atEnd(_ words: [String]) -> [String] {
         let lost = pending.filter { name in
             !silent.contains(name) && !disarmed.contains(name) && (!modes[name, default: []].isEmpty || second.contains(name))
@@ -92,7 +92,7 @@ struct Claims {
         }
     }
 
-    /// The letters of the observers that write them, run by run.
+    /// The letters, run by run, of the observers that write them.
     private func complaintsOfLetters(_ words: [String]) -> [String] {
         guard world.isObserved else { return [] }
         var lasts: [Character] = []

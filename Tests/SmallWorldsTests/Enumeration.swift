@@ -1,18 +1,18 @@
-// Which worlds there are: an actor whose callout does something, to itself or to a second item that is ready in the same pass, which stands
-// before or after it.
+// Enumerates the worlds. In each, an actor's callout performs an action on the actor itself or on a second item, which is ready in the same
+// pass and stands before or after the actor.
 
 enum Worlds {
-    /// The callouts of an actor: the items, the word of the callout, and the hooks that lead there.
+    /// A callout of an actor: the actor, the callout's word, and the hooks that lead to the callout.
     struct Callout {
         var actor: Item
         var word: String
         var call = 1
-        /// What brings the callout about, when no step of a run does.
+        /// The hooks that cause the callout if no step of a run does.
         var trigger: [Hook] = []
         var triggerItem: Item?
     }
 
-    /// A child process for each world is for the long form.
+    /// Only the long form starts a child process for each world.
     static let kinds = Kind.allCases.filter { $0 != .process || playsAllWorlds }
 
     static var callouts: [Callout] {
@@ -42,7 +42,7 @@ enum Worlds {
 
     struct Casting {
         var callout: Callout
-        /// Nil: the actor itself.
+        /// The item that the actions apply to; nil stands for the actor itself.
         var subject: Item?
         var subjectIsFirst = false
 
@@ -57,7 +57,7 @@ enum Worlds {
         }
 
         func world(_ actions: [Action]) -> World {
-            // Something to do in the other mode for a run that is nested there.
+            // A nested run in the other mode needs an item there.
             let isNested = actions.contains { if case .run(.other, _) = $0 { true } else { false } }
             var items = items
             var hooks = callout.trigger
@@ -90,12 +90,12 @@ enum Worlds {
         }
     }
 
-    /// One action each.
+    /// The worlds with one action each.
     static var singles: [World] {
         castings.flatMap { casting in (casting.actions + loopActions).map { casting.world([$0]) } }
     }
 
-    /// One action each, with both items in both modes.
+    /// The worlds with one action each, with both items in both modes.
     static var inBothModes: [World] {
         castings.filter { $0.callout.trigger.isEmpty }.flatMap { casting -> [World] in
             let members = casting.items.filter(\.kind.isMember)
@@ -107,10 +107,10 @@ enum Worlds {
         }
     }
 
-    /// The actor runs the loop, and in that run, or after it, the second item does something to either of them.
+    /// The actor runs the loop. In that run, or after it, the second item performs an action on either item.
     static var nested: [World] {
         castings.filter { $0.callout.trigger.isEmpty && $0.subject?.kind.hasHandler ?? false }.flatMap { casting in
-            let (actor, subject) = (casting.callout.actor, casting.subject!)  // the filter has looked
+            let (actor, subject) = (casting.callout.actor, casting.subject!)  // the filter has checked it
             var runs: [[Action]] = [[.run(.normal, 0)], [.run(.normal, 3)]]
             if subject.kind.isMember { runs += [0, 3].map { [.addToOther(subject.name), .run(.other, $0)] } }
             let actions =
@@ -125,7 +125,7 @@ enum Worlds {
         }
     }
 
-    /// Two actions in one callout.
+    /// The worlds with two actions in one callout.
     static var pairs: [World] {
         castings.flatMap { casting in
             let all = casting.actions + loopActions

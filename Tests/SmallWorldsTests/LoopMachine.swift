@@ -11,7 +11,7 @@ import Darwin
 #endif
 
 final class LoopMachine: Machine, @unchecked Sendable {
-    // SAFETY: touched by the world's thread only, and by the second loop's while the first one waits for it; the gates order the two.
+    // SAFETY: only the world's thread uses it, and the second loop's thread while the first one waits for it; the gates order the two.
 
     private enum Made {
         case source(RunLoop.CustomSource)
@@ -59,7 +59,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
     private var children: [pid_t] = []
     private let other = RunLoop.Mode("other")
 
-    /// On the world's thread.
+    /// Call this on the world's thread.
     init(_ world: World) {
         loop = RunLoop.current
         clock = RunLoop.ManualClock(start: .ms(100_000), autoAdvance: true)
@@ -71,7 +71,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
     private var current: RunLoop { isOnSecondLoop ? second!.loop : loop }
     private var currentClock: RunLoop.ManualClock { isOnSecondLoop ? second!.clock : clock }
 
-    /// What writes the letters, behind all other observers.
+    /// The observers that write the letters, behind all other observers.
     func observeAll() {
         for (mode, prefix) in [(RunLoop.Mode.default, ""), (other, "o:")] {
             let observer = RunLoop.Observer(activities: .all, order: 1_000) { [self] _, activity in call(prefix + letter(of: activity)) }
@@ -81,12 +81,12 @@ final class LoopMachine: Machine, @unchecked Sendable {
 
     private func call(_ word: String) { player!.callout(word) }  // the player lives until the thread has ended
 
-    /// Lets the items go, and returns what must be nil when the threads have ended.
+    /// Releases the items, and returns those that must be nil after the threads have ended.
     func takeObjects() -> [(String, WeakObject)] {
         let all = made.map { ($0.key, WeakObject($0.value.object)) }
         for case .listener(_, let clients) in made.values { for client in clients.value { close(client) } }
         freeSignals.give(signals)
-        // Those that no source has reaped.
+        // The children that no source has reaped.
         for child in children { waitpid(child, nil, 0) }
         made = [:]
         (keepers, second) = ([], nil)
@@ -162,7 +162,7 @@ final class LoopMachine: Machine, @unchecked Sendable {
         }
         precondition(code == 0, "posix_spawn: errno \(code)")
         children.append(child)
-        // It has ended, and is not reaped.
+        // The child has ended, and no source has reaped it.
         var info = siginfo_t()
         while waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR {}  // ends: the program does
         let source = try! RunLoop.ProcessSource(pid: child) { [self] _, _ in call(name) }  // a child of this process
@@ -278,9 +278,9 @@ final class LoopMachine: Machine, @unchecked Sendable {
     }
 }
 
-/// A second thread with a loop, which runs when it is told to.
+/// A second thread with a loop, which runs on request.
 private final class SecondLoop: @unchecked Sendable {
-    // SAFETY: `made` is set before the first gate opens, `work` by the first thread while the second one waits at a gate.
+    // SAFETY: `made` is set before the first gate opens; the first thread sets `work` while the second one waits at a gate.
 
     private var made: (loop: RunLoop, clock: RunLoop.ManualClock)?
     var loop: RunLoop { made!.loop }
@@ -313,7 +313,7 @@ private final class SecondLoop: @unchecked Sendable {
         }
     }
 
-    /// Waits for the thread's end, which calls out.
+    /// Waits for the thread's end, which makes callouts.
     func join() {
         if let thread { try! thread.join() }  // its body throws nothing
         thread = nil
@@ -321,24 +321,24 @@ private final class SecondLoop: @unchecked Sendable {
 }
 
 final class WeakObject: @unchecked Sendable {
-    // SAFETY: written once; weak references may be read by any thread.
+    // SAFETY: written once; any thread may read a weak reference.
     private(set) weak var object: AnyObject?
     init(_ object: AnyObject) { self.object = object }
 }
 
-/// Signals that no other test uses. Those who play at the same time take others: each source of a signal is told of it.
+/// Signals that no other test uses. Concurrent worlds use different signals, because each source of a signal is notified of it.
 private let freeSignals = FreeSignals()
 
 private final class FreeSignals: Sendable {
     #if os(Linux)
-    // Queued signals, those that `testSignal` of the tests of signals leaves: these run in the same process at the same time, and put handlers
-    // of their own over the library's. A signal for which that happens eight times over is refused.
+    // Queued signals that `testSignal` of the signal tests does not use. Those tests run in the same process at the same time, and replace
+    // the library's handlers with their own. If that happens to a signal eight times, the library refuses the signal.
     private let free = Locked(([0, 18, 19, 23, 27, 28, 29, 30] as [Int32]).map { __libc_current_sigrtmin() + $0 })
     #else
     private let free = Locked([SIGUSR2, SIGINFO, SIGIO, SIGTTOU, SIGTTIN, SIGVTALRM, SIGPROF, SIGXFSZ])
     #endif
 
-    /// A worker takes two at most. If all are taken, waits for another worker's.
+    /// A worker takes two signals at most. If all are taken, waits until another worker returns one.
     func take() -> Int32 {
         var taken: Int32?
         do {
@@ -347,7 +347,7 @@ private final class FreeSignals: Sendable {
                 return taken != nil
             }
         } catch { Issue.record(error) }
-        return taken!  // or an issue, and nothing to go on with
+        return taken!  // if it is nil, an issue is recorded and the test cannot continue
     }
 
     func give(_ signals: [Int32]) { free.withLock { $0 += signals } }

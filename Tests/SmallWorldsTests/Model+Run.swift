@@ -2,7 +2,7 @@
 
 extension Model {
     func run(_ mode: Mode, seconds: Int, returnsAfterSource: Bool) -> String {
-        // 1.9: a kept stop ends the next outermost run before its mode is looked at.
+        // 1.9: a kept stop ends the next outermost run before the run checks its mode.
         if frames.isEmpty && isStopKept {
             isStopKept = false
             return "stopped"
@@ -12,7 +12,7 @@ extension Model {
         if isEmpty(place) { settle() }
         if isEmpty(place) { return "finished" }  // 1.2, 8.5
         let frame = Frame(place, now[currentLoop] + seconds, seconds <= 0, returnsAfterSource)
-        // 1.10, 8.8: a wake-up that the outer run has not noticed stays its own.
+        // 1.10, 8.8: a wake-up that the outer run has not noticed remains with the outer run.
         let outerWasWoken = !frames.isEmpty && isWoken
         frames.append(frame)
         notify("E", place)  // 1
@@ -22,7 +22,7 @@ extension Model {
         frames.removeLast()
         if outerWasWoken { isWoken = true }
         if frame.isSticky {
-            // It came too late for its run.
+            // The sticky stop came too late for its run.
             if frames.isEmpty { isStopKept = true } else { stop(sticky: true) }
         }
         return result!
@@ -93,7 +93,7 @@ extension Model {
         for block in batch { call(block.word) }
     }
 
-    /// Step 4: what was queued when the step began, one at a time, so that a nested run performs the rest.
+    /// Step 4: performs the closures that were queued when the step began, one at a time, so that a nested run performs the rest.
     private func performQueued(_ place: Place) -> Bool {
         let last = counter
         var isHandled = false
@@ -121,7 +121,7 @@ extension Model {
         return isHandled
     }
 
-    // MARK: What is ready
+    // MARK: Ready items
 
     struct Found {
         var ports: [(item: ModelItem, joining: Int?)] = []
@@ -209,7 +209,7 @@ extension Model {
         frame.lostItsBatch = false
         var batch = found.ports
         if frame.returnsAfterSource {
-            // The least recently served.
+            // The least recently served item.
             batch = [batch.min { servedAt[$0.item.name] ?? 0 < servedAt[$1.item.name] ?? 0 }!]
         }
         for (item, joining) in batch {
@@ -219,7 +219,7 @@ extension Model {
             item.ready -= 1
             if item.kind == .oneShot { item.isArmed = false }
             using(item) {
-                // The status of a process is reported once, and the source is invalid then (18).
+                // The source reports the status of a process once, and is then invalid (18).
                 if item.kind == .process { invalidate(item.name) }
                 call(item.name)
             }
@@ -234,7 +234,7 @@ extension Model {
         let step = next()
         var isHandled = false
         for item in items.filter({ hasMessage($0, place) }).sorted(by: { $0.readyAt < $1.readyAt }) {
-            // It had its turn in a run that was nested in this step.
+            // The port had its turn in a run that was nested in this step.
             if let last = item.messageStep[place.loop], last >= step { continue }
             item.messageStep[place.loop] = step
             let joining = item.joinings[place]

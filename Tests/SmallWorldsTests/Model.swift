@@ -1,33 +1,33 @@
-// The rules as a small program: docs/semantics.md and docs/run-sequence.md, in the order in which a reader meets them, with no word taken
-// from the code that it judges. One thread, no kernel, no lock; everything is a list that is searched.
+// The rules as a small program: docs/semantics.md and docs/run-sequence.md, in the order of those pages. It shares no code with the library
+// that it judges. It has one thread, no kernel and no lock; every collection is a list that it searches.
 
 final class ModelItem {
     let name: String
     let kind: Kind
     var isValid = true
-    /// It is recorded for the common modes of the first loop (2.4).
+    /// Whether the item is recorded for the common modes of the first loop (2.4).
     var isCommon = false
-    /// Where it is: a mode of the first loop, or the second loop's default mode. In the order of the joining.
+    /// The item's places, in the order it joined them: a mode of the first loop, or the second loop's default mode.
     var places: [Place] = []
-    /// Raised whenever it is put into a place, or what it asks for changes: what was found ready before then is found anew (4.3).
+    /// Incremented when the item joins a place, or when its registration changes: readiness found before then must be found again (4.3).
     var joinings: [Place: Int] = [:]
     var insertion: [Place: Int] = [:]
-    /// The calls in progress, and whatever else keeps `onInvalidation` waiting.
+    /// The calls in progress, and all other uses that delay `onInvalidation`.
     var uses = 0
     var hasEnded = false
 
     /// The step in which a port had its last turn, by loop.
     var messageStep: [Int: Int] = [:]
-    /// How often it is ready: a flag for custom sources, a count for ports and listeners.
+    /// How many times the item is ready: a flag for custom sources, a count for ports and listeners.
     var ready = 0
     var readyAt = 0
     var isMuted = false
     var isArmed = true
 
     var date: Int?
-    /// How a date in the past reads back (5.6).
+    /// The value that a date in the past reads back as (5.6).
     var pastDate: Int?
-    /// When it was added to a mode, or given its date there: the order of equal dates (5.4).
+    /// When the timer was added to a mode, or its date set there: the order of equal dates (5.4).
     var filedAt: [Place: Int] = [:]
     var isFiring = false
     var wasDated = false
@@ -50,7 +50,7 @@ final class Model: Machine {
         let returnsAfterSource: Bool
         var isStopped = false
         var isSticky = false
-        /// A nested run ends the serving of what was found ready (run-sequence, nested runs).
+        /// A nested run ends the outer run's serving of the events it has found ready (run-sequence, nested runs).
         var lostItsBatch = false
         init(_ place: Place, _ limit: Int, _ polls: Bool, _ returnsAfterSource: Bool) {
             (self.place, self.limit, self.polls, self.returnsAfterSource) = (place, limit, polls, returnsAfterSource)
@@ -69,7 +69,7 @@ final class Model: Machine {
     weak var player: Player!
     var items: [ModelItem] = []
     var commonModes: [Mode] = [.normal]
-    /// Invalidated on another thread than this loop's.
+    /// Items invalidated on a thread other than this loop's.
     var ending: [(item: ModelItem, loop: Int)] = []
     var blocks: [Closure] = []
     var performs: [Closure] = []
@@ -81,12 +81,12 @@ final class Model: Machine {
     var servedAt: [String: Int] = [:]
     var isKept: Bool
     let isObserved: Bool
-    /// The kernel reports descriptors in an order of its own (4.1): the first ready first, or the last.
+    /// The kernel reports descriptors in an unspecified order (4.1): either the first ready one comes first, or the last.
     let lastReadyFirst: Bool
     var currentLoop = 0
     var counter = 0
     private(set) var passes = 0
-    /// Whether states tell dates.
+    /// Whether states include dates.
     var hasDates = true
 
     init(_ world: World, lastReadyFirst: Bool) {
@@ -123,7 +123,7 @@ final class Model: Machine {
     }
 
     private func join(_ item: ModelItem, _ place: Place) {
-        if item.isIn(place) { return }  // adding twice is adding once
+        if item.isIn(place) { return }  // adding twice has the same effect as adding once
         item.places.append(place)
         item.joinings[place, default: 0] += 1
         item.insertion[place] = next()
@@ -180,19 +180,19 @@ final class Model: Machine {
         lose(item, [place])
     }
 
-    /// 3.2, 16.13: invalid first, what is pending is forgotten, `cancel` for every mode.
+    /// 3.2, 16.13: the item is first invalid, then its pending signals are dropped, then `cancel` is called for every mode.
     func invalidate(_ name: String) {
         if name == "keepers" { return isKept = false }
         let item = item(name)
         guard item.isValid else { return }
         item.isValid = false
         item.ready = 0
-        // Another loop lets go of it when it runs (4.20).
+        // Another loop releases the item when that loop runs (4.20).
         for loop in Set(item.places.map(\.loop) + (item.isCommon ? [0] : [])) where loop != currentLoop && item.kind.isSource {
             item.uses += 1
             ending.append((item, loop))
         }
-        // Loop by loop in the order in which it joined them, and mode by mode in the order in which these were made.
+        // Loops in the order in which the item joined them; the modes of each loop in the order in which they were created.
         let loops = item.places.map(\.loop)
         let lost = loops.enumerated().filter { loops.firstIndex(of: $0.element) == $0.offset }.flatMap { _, loop in
             [Mode.normal, .other].map { Place(loop: loop, mode: $0) }.filter { item.isIn($0) }
@@ -211,7 +211,7 @@ final class Model: Machine {
         if item.kind.isSource { call("~\(item.name)") }
     }
 
-    /// What other threads have invalidated is let go of.
+    /// Releases the items that other threads have invalidated.
     func settle() {
         let settled = ending.filter { $0.loop == currentLoop }
         ending.removeAll { $0.loop == currentLoop }

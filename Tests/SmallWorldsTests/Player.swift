@@ -1,7 +1,6 @@
-// Plays a world on whatever keeps to the protocol, and writes down what happens. It also holds the claims that need no model: they are
-// checked against what the player itself has asked for.
+// Plays a world on any machine, and records the events. It also checks the claims that need no model, against the player's own requests.
 
-/// What a world is played on: the model of the rules, the run loop, or CFRunLoop.
+/// A machine that plays a world: the model of the rules, the run loop, or CFRunLoop.
 protocol Machine: AnyObject {
     func make(_ item: Item)
     func add(_ name: String, _ mode: Mode, secondLoop: Bool)
@@ -20,9 +19,9 @@ protocol Machine: AnyObject {
     func run(_ mode: Mode, seconds: Int, returnsAfterSource: Bool) -> String
     func stop(sticky: Bool)
     func wakeUp()
-    /// Validity, modes, and what waits in the item.
+    /// The item's validity, its modes, and its pending events.
     func state(_ name: String) -> String
-    /// Has `body` run on the second loop's thread, and waits for it.
+    /// Runs `body` on the second loop's thread, and waits for it.
     func onSecondLoop(_ body: () -> Void)
     var passes: Int { get }
 }
@@ -37,7 +36,7 @@ final class Player {
 
     private let seconds: Int
 
-    /// `polls`: the runs from outside make one pass each.
+    /// If `polls` is true, each run from outside makes one pass.
     init(_ world: World, on machine: any Machine, polls: Bool = false) {
         self.world = world
         seconds = polls ? 0 : 10
@@ -46,7 +45,7 @@ final class Player {
     }
 
     var trace: String { words.joined(separator: " ") }
-    /// When the threads have ended.
+    /// All complaints, after the threads have ended.
     var complaintsAtEnd: [String] { complaints + claims.afterEnd(words) }
 
     // MARK: The script

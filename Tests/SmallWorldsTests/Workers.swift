@@ -1,4 +1,4 @@
-// Many worlds on a few threads, and what is said of those that fail.
+// Plays many worlds on a few threads, and reports the failures.
 
 import EventLoopTestSupport
 import Synchronization
@@ -10,10 +10,10 @@ import Glibc
 import Darwin
 #endif
 
-/// Which worlds are played: `SMALL_WORLDS=long` plays all of them, `make worlds`.
+/// The choice of worlds: `SMALL_WORLDS=long`, which `make worlds` sets, plays all of them.
 let playsAllWorlds = getenv("SMALL_WORLDS").map { String(cString: $0) } == "long"
 
-/// `SMALL_WORLDS_PART=3/20` plays the third twentieth of each test's worlds, spread over all of them.
+/// `SMALL_WORLDS_PART=3/20` plays the third twentieth of each test's worlds, taken evenly from all of them.
 private let part: (number: Int, of: Int) = {
     let numbers = getenv("SMALL_WORLDS_PART").map { String(cString: $0).split(separator: "/").compactMap { Int($0) } } ?? []
     return numbers.count == 2 && numbers[1] > 0 ? (numbers[0], numbers[1]) : (1, 1)
@@ -23,10 +23,10 @@ var playsEveryPart: Bool { part.of == 1 }
 
 private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
 
-/// A sanitizer makes each world ten times as slow: the short form plays one world in so many.
+/// A sanitizer makes each world ten times as slow, so the short form plays one world in `worldsStep`.
 let worldsStep = playsAllWorlds ? 1 : isUnderThreadSanitizer || dlsym(nil, "__asan_init") != nil ? 16 : 1
 
-/// How many worlds are played at once. The short form runs beside the rest of the suite.
+/// The number of worlds played at once. The short form runs beside the rest of the suite.
 let workerCount = playsAllWorlds ? 2 : 1
 
 /// Plays the worlds and records an issue for each that fails, up to twenty.
@@ -37,7 +37,7 @@ func checkAll(_ count: Int, _ world: @escaping @Sendable (Int) -> World, _ check
             defer { progress.workerEnded() }
             while let index = progress.take(worker) {  // ends: the worlds are counted
                 let world = world(index)
-                // A signal that a thread sends to itself comes late there.
+                // Under the thread sanitizer, a signal that a thread sends to itself arrives late.
                 if isUnderThreadSanitizer && world.items.contains(where: { $0.kind == .signal }) { continue }
                 progress.note(world, worker)
                 if let complaint = try check(world) { progress.fail(world, complaint) }
@@ -84,7 +84,7 @@ private final class Progress: Sendable {
 
     func workerEnded() { ended.write() }
 
-    /// Ends the process, with the worlds in progress, when they make none.
+    /// If the workers make no progress, ends the process and reports the worlds in progress.
     func waitForWorkers() {
         var left = workerCount
         var seen = -1

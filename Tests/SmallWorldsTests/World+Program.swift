@@ -1,4 +1,4 @@
-// A world as a program: what fails can be pasted into a test and stepped through.
+// A world as a program, so that a failing world can be pasted into a test and stepped through.
 
 extension World {
     /// Statements for a function that imports EventLoop and EventLoopTestSupport.
@@ -107,7 +107,7 @@ extension World {
 }
 
 extension Kind {
-    /// The class that an item of this kind is an object of.
+    /// The class of an item of this kind.
     fileprivate var type: String? {
         switch self {
         case .source: "RunLoop.CustomSource"

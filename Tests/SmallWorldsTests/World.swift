@@ -1,7 +1,7 @@
-// What a small world is: at most three items, and what their callouts do. A world is data, so that the rules' model, the run loop and
+// A small world: at most three items, and the actions of their callouts. A world is data, so that the rules' model, the run loop and
 // CFRunLoop can all play it, and so that it can be printed.
 //
-// Words of a trace, in the default mode; in the mode `other` they begin with "o:".
+// The words of a trace in the default mode; in the mode `other` they begin with "o:".
 //
 //     E T S W A X    an activity of the run
 //     a              the handler of the item a was called; an item that observes adds the activity, as "a:W"
@@ -10,7 +10,7 @@
 //     =stopped       a run returned
 //     k  p           a block, a perform that an action queued
 
-/// What an item is.
+/// The kind of an item.
 enum Kind: String, CaseIterable, Sendable {
     case source, level, edge, oneShot, port, signal, listener, process
     case timer, ticker, onDemand, delayed
@@ -19,33 +19,33 @@ enum Kind: String, CaseIterable, Sendable {
     case onceE, onceT, onceS, onceW, onceA, onceX
     case keepAlive
 
-    /// The activity that an observer is called for.
+    /// The activity for which an observer is called.
     var activity: Character? { rawValue.hasPrefix("sees") || rawValue.hasPrefix("once") ? rawValue.last : nil }
     var isObserver: Bool { activity != nil }
     var isSource: Bool { isWatched || self == .source || self == .port }
-    /// The kernel says when it is ready.
+    /// Whether the kernel makes the item ready.
     var isWatched: Bool { isDescriptor || self == .signal || self == .listener || self == .process }
     var isDescriptor: Bool { [.level, .edge, .oneShot].contains(self) }
     var isTimer: Bool { [.timer, .ticker, .onDemand, .delayed].contains(self) }
-    /// Whether `add` and `remove` take it.
+    /// Whether `add` and `remove` accept it.
     var isMember: Bool { isSource || isObserver || (isTimer && self != .delayed) }
     /// Whether its handler is ever called.
     var hasHandler: Bool { self != .keepAlive }
 }
 
-/// What a callout does.
+/// An action of a callout.
 enum Action: Hashable, Sendable {
     case remove(String), invalidate(String), readd(String), move(String), addToOther(String), moveToLoop(String)
     case addToCommon(String), removeFromCommon(String)
     /// Makes `other` a common mode.
     case makeCommon
-    /// Makes the item ready once more: a signal, a byte, a message, a connection.
+    /// Makes the item ready once more, with a signal, a byte, a message or a connection.
     case ready(String)
     case mute(String), unmute(String), rearm(String), fire(String)
     /// Sets a timer's date, in seconds from now.
     case date(String, Int)
     case stop, stopSticky, wakeUp
-    /// Runs the default mode or `other`; zero seconds make one pass.
+    /// Runs the default mode or `other`; with zero seconds the run makes one pass.
     case run(Mode, Int)
     case block, perform
 }
@@ -56,13 +56,13 @@ struct Item: Hashable, Sendable {
     var name: String
     var kind: Kind
     init(_ name: String, _ kind: Kind) { (self.name, self.kind) = (name, kind) }
-    /// The item m begins in the other mode; all others in the default one.
+    /// The item m begins in the other mode; all other items begin in the default mode.
     var isInOther: Bool { name == "m" }
 }
 
-/// The actions of one call.
+/// The actions of one callout.
 struct Hook: Hashable, Sendable {
-    /// The word of the callout, and the how manieth it is.
+    /// The word of the callout, and its ordinal number.
     var word: String
     var call: Int
     var actions: [Action]
@@ -70,14 +70,14 @@ struct Hook: Hashable, Sendable {
 }
 
 struct World: Hashable, Sendable {
-    /// In the order in which they are added and made ready.
+    /// The items, in the order in which they are added and made ready.
     var items: [Item]
     var hooks: [Hook]
-    /// Observers of all activities write the letters.
+    /// Whether observers of all activities write the letters.
     var isObserved = true
-    /// The outermost runs return after a source.
+    /// Whether the outermost runs return after a source.
     var returnsAfterSource = false
-    /// Both modes are kept from being empty.
+    /// Whether both modes are kept from being empty.
     var isKept = false
 
     var usesSecondLoop: Bool {
@@ -86,7 +86,7 @@ struct World: Hashable, Sendable {
 
     func kind(_ name: String) -> Kind { items.first { $0.name == name }!.kind }
 
-    /// The expression that makes this world.
+    /// The expression that creates this world.
     var source: String {
         let items = items.map { "Item(\"\($0.name)\", .\($0.kind.rawValue))" }.joined(separator: ", ")
         let hooks = hooks.map { hook in
@@ -109,7 +109,7 @@ extension Action {
         }
     }
 
-    /// The item that it acts on.
+    /// The item that the action applies to.
     var item: String? {
         switch self {
         case .remove(let name), .invalidate(let name), .readd(let name), .move(let name), .addToOther(let name), .moveToLoop(let name),
@@ -120,7 +120,7 @@ extension Action {
         }
     }
 
-    /// Whether it can be done to an item of that kind.
+    /// Whether the action applies to an item of that kind.
     func applies(to kind: Kind) -> Bool {
         switch self {
         case .remove, .readd, .move, .addToOther, .moveToLoop, .addToCommon, .removeFromCommon: kind.isMember

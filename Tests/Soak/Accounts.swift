@@ -1,4 +1,4 @@
-// What the program asked the library for, and what came of it. At the end of a run the two must be equal.
+// The requests that the program makes of the library, and their results. At the end of a run the two must balance.
 
 import Synchronization
 
@@ -14,12 +14,12 @@ final class Account: Sendable {
     var done: Int { doneCount.load(ordering: .sequentiallyConsistent) }
 
     func ask(_ count: Int = 1) { askedCount.add(count, ordering: .sequentiallyConsistent) }
-    /// The library refused what was asked for, and said so.
+    /// The library refused the request, and reported the refusal.
     func takeBack(_ count: Int = 1) { askedCount.subtract(count, ordering: .sequentiallyConsistent) }
     func finish(_ count: Int = 1) { doneCount.add(count, ordering: .sequentiallyConsistent) }
 }
 
-/// All accounts, and the faults that no count shows. Thread-safe.
+/// All accounts, and the faults that no count reveals. Thread-safe.
 final class Book: Sendable {
     private struct Content {
         var accounts: [Account] = []
@@ -33,7 +33,7 @@ final class Book: Sendable {
         return account
     }
 
-    /// Something that must never happen. The run fails.
+    /// Records an event that must never happen; the run then fails.
     func fault(_ text: String) {
         content.withLock { if $0.faults.count < 20 { $0.faults.append(text) } }
     }
@@ -41,7 +41,7 @@ final class Book: Sendable {
     var accounts: [Account] { content.withLock { $0.accounts } }
     var faults: [String] { content.withLock { $0.faults } }
 
-    /// Work that was asked for and not done, or done twice.
+    /// Requests that were not carried out, or carried out twice.
     var imbalances: [Account] { accounts.filter { $0.asked != $0.done } }
 }
 
@@ -56,6 +56,6 @@ final class Canary: Sendable {
 
     deinit { account.finish() }
 
-    /// Says that a closure needs the canary.
+    /// Makes a closure retain the canary.
     func touch() {}
 }

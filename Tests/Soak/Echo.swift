@@ -1,11 +1,11 @@
-// A server on one loop, and clients on another that connect, talk, and leave, some of them in the middle.
+// A server on one loop, and clients on another that connect, talk and disconnect, some of them during a conversation.
 
 import EventLoop
 import Glibc
 import Synchronization
 
 final class Echo: Part, @unchecked Sendable {
-    // SAFETY: set in `start`, before the threads are given anything to do, and read by `finish` on the same thread.
+    // SAFETY: `start` sets these before the threads have work, and `finish` reads them on the same thread.
     private var listener: RunLoop.SocketSource?
     private let isOver = Atomic(false)
     private let bytes: Account
@@ -28,7 +28,7 @@ final class Echo: Part, @unchecked Sendable {
         self.listener = listener
         loop.add(listener)
         let address = listener.localAddress!  // it listens
-        // A connection lives for a moment, so that 8 of them leave fewer addresses behind than the kernel has.
+        // A connection lives for a moment, so 8 of them leave fewer addresses in use than the kernel has.
         for slot in 0..<8 {
             clients.runLoop.perform { [self] in connect(to: address, clients.runLoop, leavesEarly: slot == 0) }
         }
@@ -46,7 +46,7 @@ final class Echo: Part, @unchecked Sendable {
                 var buffer = [UInt8](repeating: 0, count: 4096)
                 let count = recv(descriptor, &buffer, buffer.count, Int32(MSG_DONTWAIT))
                 if count < 0 && errno == EAGAIN { return }
-                // What a client sends at a time fits into the kernel's buffer.
+                // The bytes that a client sends at once fit into the kernel's buffer.
                 if count <= 0 || send(descriptor, buffer, count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT)) != count { source.invalidate() }
             }
             source.onInvalidation { [served] in

@@ -1,4 +1,5 @@
-// Timers that come, go and move, on their own thread and from others; and items of all kinds that other threads add, change and invalidate.
+// Timers added, removed and moved, on their own thread and from others; and items of all kinds that other threads add, change and
+// invalidate.
 
 import EventLoop
 
@@ -47,11 +48,11 @@ final class Timers: Part, @unchecked Sendable {
 
 /// Threads that change the items of other threads' loops.
 final class Changes: Part, @unchecked Sendable {
-    // SAFETY: `busyLoop` is set by `start`, and read on the same thread.
+    // SAFETY: `start` sets `busyLoop`, and the same thread reads it.
     private let invalidations: Account
     private let performs: Account
     private let releases: Account
-    /// A loop with much to do.
+    /// A loop with a high load.
     private(set) var busyLoop: RunLoop?
 
     override init(_ book: Book) {
@@ -75,7 +76,7 @@ final class Changes: Part, @unchecked Sendable {
         }
     }
 
-    /// Signaled by this thread; invalidated on the loop's.
+    /// This thread signals the source; the loop's thread invalidates it.
     private func customSource(_ loop: RunLoop) {
         let handle = Handle<RunLoop.CustomSource>()
         let source = RunLoop.CustomSource { [performs] in
@@ -89,7 +90,7 @@ final class Changes: Part, @unchecked Sendable {
         source.signal()
     }
 
-    /// Written to, changed and, after it has been served, invalidated by this thread or by the loop's.
+    /// This thread writes to the source and changes it. After the source was served, this thread or the loop's invalidates it.
     private func descriptorSource(_ loop: RunLoop) {
         let pipe = PipePair()
         do {
@@ -106,7 +107,7 @@ final class Changes: Part, @unchecked Sendable {
             performs.ask()
             pipe.writeByte()
             loop.remove(source, forMode: "elsewhere")
-            // One that nobody writes to, invalidated from here at once.
+            // A source that is never written to, and that this thread invalidates at once.
             let idle = PipePair()
             let other = try RunLoop.DescriptorSource(descriptor: idle.readEnd, events: .read) { _, _ in idle.drain() }
             watch(other)
@@ -117,7 +118,7 @@ final class Changes: Part, @unchecked Sendable {
         }
     }
 
-    /// Added, moved in time and invalidated while the loop may fire them.
+    /// Adds the timer, sets its date and invalidates it while the loop may fire it.
     private func timers(_ loop: RunLoop, _ loops: [RunLoop]) {
         let canary = Canary(releases)
         let timer = RunLoop.Timer(after: .milliseconds(.random(in: 0...20))) { _ in canary.touch() }

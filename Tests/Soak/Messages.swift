@@ -3,7 +3,7 @@
 import EventLoop
 import Synchronization
 
-/// A reference that one side leaves for another, once.
+/// A reference that one side stores for another to take, once.
 final class Handle<Value: AnyObject & Sendable>: Sendable {
     private let value = Mutex<Value?>(nil)
     func give(_ new: Value) { value.withLock { $0 = new } }
@@ -15,7 +15,7 @@ final class Handle<Value: AnyObject & Sendable>: Sendable {
     }
 }
 
-/// Bursts of messages to one port, which passes them on to another.
+/// Bursts of messages to one port, which forwards them to another.
 final class Ports: Part, @unchecked Sendable {
     override func start() throws {
         let messages = book.account("port messages delivered")
@@ -93,7 +93,7 @@ final class NestedRuns: Part, @unchecked Sendable {
     }
 }
 
-/// An actor on a loop, called by tasks that sleep there, wait with a limit, or prefer it.
+/// An actor on a loop. The tasks that call it sleep there, wait with a limit, or prefer its executor.
 final class Jobs: Part, @unchecked Sendable {
     private actor Tally {
         private let loop: RunLoop
@@ -133,7 +133,7 @@ final class Jobs: Part, @unchecked Sendable {
     }
 }
 
-/// Threads with loops, which serve a moment and end.
+/// Threads with loops, which run for a moment and end.
 final class Comers: Part, @unchecked Sendable {
     override func start() throws {
         let performs = book.account("performs of threads that end")
@@ -146,7 +146,7 @@ final class Comers: Part, @unchecked Sendable {
                     performs.ask()
                     if !thread.runLoop.perform({ performs.finish() }) { performs.takeBack() }
                 }
-                // It ends by itself when nobody holds it, or is told to.
+                // The thread ends when its last reference is released, or on a stop.
                 if Bool.random() { thread.stop() }
                 if Bool.random() {
                     thread.stop()

@@ -1,21 +1,21 @@
-// A part of the load: a few threads that use one area of the library until they are told to stop.
+// A part of the load: a few threads that use one area of the library until they are stopped.
 
 import EventLoop
 
 class Part: @unchecked Sendable {
-    // SAFETY: set by the one thread that starts and stops the parts.
+    // SAFETY: only the thread that starts and stops the parts sets these.
     private var threads: [RunLoopThread] = []
     let book: Book
 
     init(_ book: Book) { self.book = book }
 
-    /// Begins. The load is bounded by the interval of the timers that make it.
+    /// Starts the load. The interval of the timers that create the load limits it.
     func start() throws {}
 
-    /// Asks for nothing more. What was asked for goes on.
+    /// Makes no new requests. Requests in progress continue.
     final func stopAsking() { for driver in drivers { driver.invalidate() } }
 
-    /// Frees what is left: the accounts are balanced.
+    /// Releases everything that is left, so that the accounts balance.
     func finish() {}
 
     final func end() {
@@ -33,7 +33,7 @@ class Part: @unchecked Sendable {
         return thread
     }
 
-    /// Has `body` called on the thread's loop again and again.
+    /// Has `body` called on the thread's loop repeatedly.
     final func drive(_ thread: RunLoopThread, every interval: Duration, _ body: @escaping @Sendable () -> Void) {
         let timer = RunLoop.Timer(every: interval) { _ in body() }
         drivers.append(timer)

@@ -1,10 +1,10 @@
-// What the kernel and the C library say about this process.
+// Figures about this process from the kernel and the C library.
 
 import Glibc
 
-/// What must not grow.
+/// The quantities that must not grow.
 struct Sample {
-    /// Bytes that are allocated, in all arenas.
+    /// The allocated bytes, in all arenas.
     var allocated: Double
     var resident: Double
     var descriptors: Double
@@ -17,10 +17,10 @@ struct Sample {
     }
 }
 
-// Not in the Glibc module: its header is not.
+// The Glibc module does not include this function's header.
 @_silgen_name("malloc_info") private func mallocInfo(_ options: Int32, _ stream: UnsafeMutablePointer<FILE>) -> Int32
 
-/// What the system has given to the allocator, less what lies free there. The totals of all arenas stand at the end of the report.
+/// The memory that the allocator has from the system, minus its free memory. The totals of all arenas are at the end of the report.
 private func allocatedBytes() -> Int {
     var text: UnsafeMutablePointer<CChar>?
     var length = 0
@@ -45,7 +45,7 @@ private func residentBytes() -> Int {
     return fields.count > 1 ? (Int(fields[1]) ?? 0) * Int(getpagesize()) : 0
 }
 
-/// What the open descriptors are, one each.
+/// A description of each open descriptor.
 func openDescriptors() -> [String] {
     (0..<1024).compactMap { number in
         var target = [CChar](repeating: 0, count: 256)
@@ -62,18 +62,18 @@ private func entries(of path: String) -> Int {
     return count
 }
 
-/// Blocks the calling thread for as long.
+/// Blocks the calling thread for the given duration.
 func sleep(_ duration: Duration) {
     let end = ContinuousClock.now + duration
-    // The handler of a signal may run on this thread, and interrupt the sleep.
-    while case let left = end - .now, left > .zero {  // ends: time goes on
+    // A signal handler may run on this thread and interrupt the sleep.
+    while case let left = end - .now, left > .zero {  // ends: time advances
         let (seconds, attoseconds) = left.components
         var time = timespec(tv_sec: Int(seconds), tv_nsec: Int(attoseconds / 1_000_000_000))
         nanosleep(&time, nil)
     }
 }
 
-/// A line on standard error.
+/// Prints a line to standard error.
 func complain(_ line: String) {
     let bytes = Array((line + "\n").utf8)
     _ = write(STDERR_FILENO, bytes, bytes.count)
@@ -86,7 +86,7 @@ func spawn(_ program: String, _ arguments: [String]) -> Int32 {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
-    // A child that outlives this program must not keep its output open, for whose end somebody may wait.
+    // A child that outlives this program must not keep its output open, because another process may wait for the output to end.
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0)
     var child = pid_t()
     let code = posix_spawn(&child, program, &actions, nil, &words, environ)

@@ -1,4 +1,4 @@
-// Signals, children, and message ports between processes: the server is this program again, and is killed now and then.
+// Signals, child processes, and message ports between processes. The server is a second process of this program, killed now and then.
 
 import EventLoop
 import Glibc
@@ -6,7 +6,7 @@ import Synchronization
 
 final class Signals: Part, @unchecked Sendable {
     override func start() throws {
-        // Real-time signals are queued: what is sent is what arrives.
+        // Real-time signals are queued, so every signal that is sent arrives.
         let signal = __libc_current_sigrtmin() + 3
         let arrivals = book.account("signals")
         let loop = try thread("signals").runLoop
@@ -73,7 +73,7 @@ final class MessagePorts: Part, @unchecked Sendable {
                 client.withLock { $0 = port }
                 return port
             } catch {
-                // Between two servers nobody has the name.
+                // Between two servers no process has the name.
                 if error != .notFound { book.fault("no connection to the server: \(error)") }
                 return nil
             }
@@ -101,7 +101,7 @@ final class MessagePorts: Part, @unchecked Sendable {
         }
     }
 
-    /// A reply is the request; a request without a reply has lost its server. One that nobody answers in a minute is lost.
+    /// The reply equals the request. A request without a reply has lost its server; a request without an answer in a minute is lost.
     private func ended(_ account: Account, _ reply: () throws(RunLoop.PortError) -> Bool) {
         do throws(RunLoop.PortError) {
             if try !reply() { book.fault("a reply is not its request's") }
@@ -146,7 +146,7 @@ final class MessagePorts: Part, @unchecked Sendable {
     /// The server's process.
     static func serve(_ name: String) -> Never {
         let loop = RunLoop.current
-        // It does not outlive the program that started it.
+        // The process must not outlive the program that started it.
         let parent = getppid()
         loop.add(RunLoop.Timer(every: .seconds(1)) { _ in if getppid() != parent { exit(0) } })
         do {

@@ -1,4 +1,4 @@
-// How long a loop takes to respond, beside how long this machine takes to wake a thread at all.
+// How long a loop takes to respond, compared with how long this machine takes to wake a thread at all.
 
 import EventLoop
 import Glibc
@@ -13,7 +13,7 @@ final class Delays: Sendable {
         microseconds.withLock { $0.append(delay) }
     }
 
-    /// The median, in microseconds; nil when there is none. Begins anew.
+    /// Returns the median in microseconds, or nil if there are no delays, and clears the delays.
     func take() -> Double? {
         median(
             microseconds.withLock { list in
@@ -25,7 +25,7 @@ final class Delays: Sendable {
 
 func median(_ values: [Double]) -> Double? { values.isEmpty ? nil : values.sorted()[values.count / 2] }
 
-/// Posts to a loop that is idle otherwise, to one that is busy, and to a thread without a loop.
+/// Posts to a loop that is otherwise idle, to a busy loop, and to a thread without a loop.
 final class Response: Part, @unchecked Sendable {
     // SAFETY: set before `start`, on the same thread.
     var busyLoop: RunLoop?
@@ -57,7 +57,7 @@ final class Response: Part, @unchecked Sendable {
     }
 }
 
-/// A thread that reads a pipe: what a wake-up costs without the library. It ends with the program.
+/// A thread that reads a pipe, to measure the cost of a wake-up without the library. It ends with the program.
 private final class PlainThread: Sendable {
     private let writeEnd: Int32
     private let readEnd: Int32

@@ -1,16 +1,16 @@
-// A long run of everything at once: what grows, gets lost or stands still shows here.
+// A long run of all parts at once. It reveals growth, loss and lack of progress.
 //
 //   eventloop-soak [--seconds 1800] [--fault memory|descriptors|threads|loss|hang]
 //
-// The load is bounded: it is made by timers, some 12,000 things a second, on loopback only, and takes two fifths of one processor. Each
-// thing that is asked for is counted twice, when it is asked for and when it is done; memory, descriptors, threads and the time to respond
-// are sampled. Exit code 1 when something has grown or is missing. `--fault` shows that this program finds such a thing.
+// The load is bounded: timers make it, some 12,000 requests a second, on loopback only. It takes two fifths of one processor. Each request
+// is counted when it is made and when it is carried out. Memory, descriptors, threads and response times are sampled. The exit code is 1 if
+// a quantity has grown or a request was lost. `--fault` shows that this program detects such faults.
 
 import EventLoop
 import Glibc
 
-/// What the process keeps when all parts have ended, however long they ran: those of Dispatch, of the engine of message ports, of the handler
-/// of signals and of this program's own thread. There were 13.
+/// An upper bound for the descriptors that stay open after all parts have ended, regardless of the run's length: those of Dispatch, of the
+/// engine of message ports, of the signal handler, and of this program's own thread. There were 13.
 private let descriptorsThatStay = 20.0
 
 @main
@@ -18,14 +18,14 @@ struct Soak {
     static func main() throws {
         let options = Options(Array(CommandLine.arguments.dropFirst()))
         if let name = options.server { MessagePorts.serve(name) }
-        // Whatever happens, it ends.
+        // A time limit ends the program in any case.
         alarm(UInt32(options.seconds + 600))
         var template = Array("/tmp/eventloop-soak-XXXXXX".utf8CString)
         precondition(mkdtemp(&template) != nil, "mkdtemp: errno \(errno)")
         let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         setenv("EVENTLOOP_PORT_DIRECTORY", directory, 1)
         let hasHeld = try run(options)
-        // The library leaves a file for the names' lock.
+        // The library leaves its lock file for names.
         if let folder = opendir(directory) {
             while let entry = readdir(folder) { withUnsafePointer(to: entry.pointee.d_name) { _ = unlinkat(dirfd(folder), name($0), 0) } }
             closedir(folder)
@@ -60,10 +60,10 @@ struct Soak {
         }
         for part in parts { part.stopAsking() }
         for part in parts { part.finish() }
-        // What was asked for has a minute to be done.
+        // Requests in progress have a minute to complete.
         for _ in 0..<600 where !book.imbalances.isEmpty { sleep(.milliseconds(100)) }
         let imbalances = book.imbalances
-        // Threads that stand still would not end.
+        // Threads without progress would not end.
         if imbalances.isEmpty { for part in parts { part.end() } }
 
         print("\(options.seconds) s of everything at once\n")
@@ -106,14 +106,14 @@ private struct Options {
     }
 }
 
-/// Finds what stands still while the rest goes on.
+/// Finds parts that make no progress while the others continue.
 private struct Progress {
     private let book: Book
     private var last: [String: (done: Int, since: ContinuousClock.Instant)] = [:]
 
     init(_ book: Book) { self.book = book }
 
-    /// Whether an account has not moved for a minute.
+    /// Whether an account has not changed for a minute.
     mutating func hasStopped() -> Bool {
         let now = ContinuousClock.now
         for account in book.accounts {
@@ -128,7 +128,7 @@ private struct Progress {
     }
 }
 
-/// A fault of the kind that this program is to find, on demand.
+/// On request, causes a fault of the kind that this program must detect.
 private final class Fault {
     private let kind: String?
     private let account: Account?

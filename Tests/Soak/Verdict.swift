@@ -1,9 +1,9 @@
-// Whether something grows: the median of the second quarter of the run beside that of the last. The first quarter is for caches to fill.
+// Detects growth: compares the median of the run's second quarter with that of the last. Caches fill in the first quarter.
 
-/// A quantity, sampled all along.
+/// A quantity, sampled throughout the run.
 struct Series {
     let name: String
-    /// What the last quarter's median may be, given the second's.
+    /// The limit for the last quarter's median, given the second quarter's.
     let allowed: (_ before: Double) -> Double
     var values: [Double] = []
 
@@ -19,17 +19,18 @@ struct Series {
 }
 
 struct Verdict {
-    // Why these tolerances. Some 12,000 things are asked for in a second, so a leak of 100 bytes by one in ten of them makes 120 KB a second:
-    // 7 MB between the two medians of a run of two minutes. What varies without a leak is what waits at the moment, and a request of 1 MiB.
+    // The reasons for these tolerances. The program makes some 12,000 requests a second, so a leak of 100 bytes in one of ten adds 120 KB a
+    // second: 7 MB between the two medians of a run of two minutes. Without a leak, the figure varies by the requests that are waiting at
+    // the moment and by one request of 1 MiB.
     var allocated = Series("allocated, KiB") { $0 * 1.05 + 512 }
-    // Pages that the allocator keeps. Its arenas fill over the first minutes, with the number of threads that were ever busy at once.
+    // Pages that the allocator keeps. Its arenas fill over the first minutes, with the peak number of busy threads.
     var resident = Series("resident, KiB") { $0 * 1.10 + 4096 }
-    // Connections, children and threads come and go several times a sample. A leak of one in a hundred of them is 30 a minute.
+    // Connections, children and threads come and go several times in a sample. A leak in one of a hundred of them is 30 a minute.
     var descriptors = Series("descriptors") { $0 * 1.05 + 6 }
     var threads = Series("threads") { $0 * 1.05 + 3 }
     var control = Series("a thread's wake-up, µs") { _ in .infinity }
-    // Other programs make this machine slower at times, and a thread without a loop as much: its wake-up is the measure. Twice that, and
-    // what a busy machine adds to one of two medians, is less than a list that grows with the run costs.
+    // Other programs slow this machine down at times. They slow down a thread without a loop as much, so its wake-up time is the measure. A
+    // list that grows with the run costs more than twice that time plus the noise that a busy machine adds to one of two medians.
     var quiet: Series
     var busy: Series
     var lateness: Series
@@ -52,10 +53,10 @@ struct Verdict {
         }
     }
 
-    /// Prints the table. False when something has grown.
+    /// Prints the table. Returns false if a quantity has grown.
     func print() -> Bool {
         var hasHeld = true
-        // How much slower the machine has become.
+        // The factor by which the machine has become slower.
         let slower = max(1, control.quarter(2) > 0 ? control.quarter(4) / control.quarter(2) : 1)
         Swift.print(pad("", 46) + pad("second quarter", 16) + pad("last quarter", 16) + "allowed")
         for (series, isTime) in [

@@ -1,8 +1,7 @@
 // The reference: the real CFRunLoop of the toolchain's Foundation.
 //
-// Lifecycle of a source's callbacks: CF calls plain C functions with an `info` pointer, which is a retained
-// `SourceCallbacks` or `PortCallbacks`. `CFRunLoopSourceCreate` retains it through the context, the source releases it
-// when it is freed.
+// How long a source's callbacks live: CF calls plain C functions with an `info` pointer, which is a retained `SourceCallbacks` or
+// `PortCallbacks`. `CFRunLoopSourceCreate` retains it through the context; the source releases it when it is freed.
 
 internal import CoreFoundation
 internal import EventLoopTestSupport
@@ -16,14 +15,14 @@ struct CFEngine: Engine {
         case observer(CFRunLoopObserver)
     }
 
-    // SAFETY: the Guide says that Core Foundation's run-loop functions may be called from any thread; `run`, which may not, is
-    // called on the thread that this engine was made on. The loop lives as long as its thread, and a scenario's other threads
-    // are joined before that ends. Not retained, since blocks, observers and timers that stay in the loop lead back to here.
+    // SAFETY: the Guide says that any thread may call Core Foundation's run-loop functions, except `run`; the thread that made this engine
+    // calls `run`. The loop lives as long as its thread, and a scenario's other threads are joined before that thread ends. The loop is not
+    // retained, since blocks, observers and timers that stay in the loop hold references to this engine.
     private unowned(unsafe) nonisolated(unsafe) let loop: CFRunLoop
     private let items: NamedItems<Item>
     private let beginning: CFAbsoluteTime
 
-    /// On the thread whose loop it shall be.
+    /// Call this on the thread whose loop the engine uses.
     init() {
         self.init(items: NamedItems(), beginning: CFAbsoluteTimeGetCurrent())
     }
@@ -132,7 +131,7 @@ struct CFEngine: Engine {
         context.release = { Unmanaged<PortCallbacks>.fromOpaque($0!).release() }
         context.getPort = { info in PortCallbacks.of(info).pipe.readEnd }
         context.perform = { info in PortCallbacks.of(info).perform() }
-        // CF takes the context of either version through one pointer and looks at `version`.
+        // CF takes a context of either version through one pointer and reads `version`.
         let source = withUnsafeMutableBytes(of: &context) { bytes in
             CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))
         }
@@ -235,7 +234,7 @@ private let activityLetters: [String: CFRunLoopActivity] = [
     "E": .entry, "T": .beforeTimers, "S": .beforeSources, "W": .beforeWaiting, "A": .afterWaiting, "X": .exit,
 ]
 
-/// The common-modes name must be the constant itself: CF's C functions compare it by pointer (semantics 2.2).
+/// The common-modes name must be the constant itself, because CF's C functions compare it by pointer (semantics 2.2).
 private func cfMode(_ name: String) -> CFString {
     switch name {
     case "default": kCFRunLoopDefaultMode

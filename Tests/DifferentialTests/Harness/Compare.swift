@@ -1,4 +1,4 @@
-// Plays a scenario on both run loops, each on a thread of its own, and compares what they did.
+// Plays a scenario on both run loops, each on a thread of its own, and compares their traces.
 
 internal import EventLoopTestSupport
 internal import Testing
@@ -10,7 +10,7 @@ func both(_ expected: String, sourceLocation: SourceLocation = #_sourceLocation,
     try compare(cf: expected, ours: expected, because: nil, sourceLocation, scenario)
 }
 
-/// We differ on purpose, for the reason that the section of semantics.md gives.
+/// We differ on purpose, for the reason in the given section of semantics.md.
 func differ(
     cf: String, ours: String, because section: String, sourceLocation: SourceLocation = #_sourceLocation, _ scenario: @escaping Scenario
 ) throws {
@@ -29,10 +29,10 @@ private func compare(
     if let verdict { Issue.record(Comment(rawValue: verdict), sourceLocation: sourceLocation) }
 }
 
-/// The complaint about the slowest attempt, or nil as soon as an attempt brings none.
+/// The complaint about the slowest attempt, or nil as soon as one attempt causes no complaint.
 ///
-/// Scenarios run in real time, because CFRunLoop knows no other. On a busy machine a limit of 5 ms can pass between two steps, in which case
-/// both loops rightly do something else. A scenario that brings a complaint is therefore played again with its time stretched.
+/// Scenarios run in real time, because CFRunLoop has no other time. On a busy machine a limit of 5 ms can pass between two steps, and then
+/// both loops rightly behave differently. So a scenario that causes a complaint is played again with its time stretched.
 func complaintOfSlowest(_ play: (_ stretch: Double) throws -> String?) rethrows -> String? {
     var complaint: String?
     for stretch in [1, 20, 400] as [Double] {
@@ -44,7 +44,7 @@ func complaintOfSlowest(_ play: (_ stretch: Double) throws -> String?) rethrows 
 
 typealias Traces = (did: String, wasToDo: String)
 
-/// What is wrong, with all four traces; nil when nothing is.
+/// Describes the difference, with all four traces; nil if there is none.
 func complaint(cf: Traces, ours: Traces, because section: String?) -> String? {
     let blame = [
         cf.did != cf.wasToDo ? "CFRunLoop does not do what we say it does" : nil,
@@ -60,7 +60,7 @@ func complaint(cf: Traces, ours: Traces, because section: String?) -> String? {
         """
 }
 
-/// Whatever CFRunLoop does, we do too.
+/// We do whatever CFRunLoop does.
 func same(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ scenario: @escaping Scenario) throws {
     let verdict = try complaintOfSlowest {
         let cf = try play(scenario, stretch: $0) { CFEngine() }

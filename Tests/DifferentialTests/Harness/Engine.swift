@@ -1,24 +1,24 @@
-// The border between a scenario and the run loop that plays it. An engine is one run loop of one thread and the items
-// that a scenario made, by name; `CFEngine` is the real CFRunLoop, `OurEngine` the `RunLoop` of this package.
+// The interface between a scenario and the run loop that plays it. An engine is one run loop of one thread and the scenario's items, by
+// name. `CFEngine` is the real CFRunLoop; `OurEngine` is the `RunLoop` of this package.
 //
-// Names, not objects, cross the border, so that a scenario is written once. Modes are strings: "default" and "common"
-// stand for each loop's own constants.
+// The interface passes names, not objects, so that a scenario is written once. Modes are strings: "default" and "common" stand for each
+// loop's own constants.
 
 internal import EventLoopTestSupport
 
-/// By another name, since Foundation has a `Pipe` too.
+/// Renamed, since Foundation has a `Pipe` too.
 typealias PortPipe = Pipe
 
-/// How a run ended, in the words of both.
+/// How a run ended, in terms that both loops share.
 enum Outcome: String, Sendable {
     case finished, stopped, timedOut, handledSource
 }
 
-/// Time is milliseconds since the scenario began (`elapsedMilliseconds` is now).
+/// Times are in milliseconds since the scenario began; `elapsedMilliseconds` is the present.
 protocol Engine: Sendable {
     /// The calling thread's loop, with the items of this engine.
     func onCallingThread() -> any Engine
-    /// Lets go of the items, and so of the closures that lead back to the scenario.
+    /// Releases the items, and with them the closures that refer to the scenario.
     func forgetItems()
 
     var elapsedMilliseconds: Double { get }
@@ -29,12 +29,12 @@ protocol Engine: Sendable {
         perform: @escaping @Sendable () -> Void)
     func makeTimer(
         _ name: String, fireAtMilliseconds: Double, intervalMilliseconds: Double?, order: Int, handler: @escaping @Sendable () -> Void)
-    /// `activities` is made of the letters E T S W A X; the handler gets one of them.
+    /// `activities` consists of the letters E T S W A X; the handler gets one of them.
     func makeObserver(
         _ name: String, activities: String, repeats: Bool, order: Int, handler: @escaping @Sendable (_ letter: String) -> Void)
 
-    /// A source that the kernel signals, on a pipe. CF by itself reads eight bytes before it calls back, so that is what a
-    /// poke writes and what ours reads.
+    /// A source that the kernel makes ready, on a pipe. CF itself reads eight bytes before it calls back, so a poke writes eight bytes and
+    /// our source reads eight.
     func makePort(_ name: String, handler: @escaping @Sendable () -> Void)
     /// Makes the port ready.
     func poke(_ port: String)
@@ -64,9 +64,8 @@ protocol Engine: Sendable {
     func addCommonMode(_ mode: String)
 }
 
-/// A scenario's items by name, from any thread.
-// SAFETY: the dictionary is behind the mutex; the items are objects that either run loop lets any thread use (of Core
-// Foundation's the Guide says so).
+/// A scenario's items by name, for use by any thread.
+// SAFETY: the dictionary is behind the mutex. Both run loops let any thread use the items (the Guide says so for Core Foundation's).
 final class NamedItems<Item>: @unchecked Sendable {
     private let lock = Locked(())
     private var byName: [String: Item] = [:]
@@ -80,7 +79,7 @@ final class NamedItems<Item>: @unchecked Sendable {
     }
 
     func removeAll() {
-        // The items die outside of the lock: their closures can hold the last reference to anything.
+        // The items are released outside the lock, because their closures can hold the last reference to anything.
         var dying: [String: Item] = [:]
         lock.withLock { _ in swap(&dying, &byName) }
     }

@@ -15,7 +15,7 @@ struct OurEngine: Engine {
     private let items: NamedItems<Item>
     private let beginning: RunLoop.Instant
 
-    /// On the thread whose loop it shall be.
+    /// Call this on the thread whose loop the engine uses.
     init() {
         self.init(items: NamedItems(), beginning: .now)
     }

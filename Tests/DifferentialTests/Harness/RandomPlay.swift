@@ -1,21 +1,21 @@
-// A scenario made of random choices: items in random modes whose callouts do random things, nested runs among them. Both
-// loops draw the same numbers as long as they do the same, so the first difference is where the traces part.
+// A scenario of random choices: items in random modes whose callouts take random actions, nested runs among them. Both loops draw the same
+// numbers as long as they behave the same, so the traces part at the first difference.
 //
-// What the two do differently on purpose is left out of the choices, with the section of semantics.md that says so.
+// The choices leave out the actions in which the two loops differ on purpose. A comment names the section of semantics.md for each.
 
 internal import EventLoopTestSupport
 
 final class RandomPlay: Sendable {
-    /// What a play is made of; not everything can be together without CF's outcome depending on chance.
+    /// The kinds of items in a play. Some kinds cannot be combined, because CF's behavior would then depend on chance.
     struct Cast: Sendable {
-        /// CF serves one thing a pass, a timer or a wake-up, in the kernel's order: so there are timers or stops.
+        /// CF serves one event in a pass, a timer or a wake-up, in the kernel's order, so a play has either timers or stops.
         var timers = false
         var stops = false
-        /// Runs that sleep are ended by an observer's stop before waiting, or by a timer's; the others have a limit of zero.
+        /// An observer's stop before waiting, or a timer's stop, ends a run that sleeps; all other runs have a limit of zero.
         var sleeps = false
-        /// CF forgets that it handled a source if a later one of the pass was not signaled any more (3.17): one source only.
+        /// CF forgets that it handled a source if a later source of the pass has lost its signal (3.17), so there is only one source.
         var nestsInSources = false
-        /// CF holds the blocks of all modes back from runs nested in a block (6.6): blocks of one mode only.
+        /// CF withholds the blocks of all modes from runs nested in a block (6.6), so the blocks are of one mode only.
         var nestsInBlocks = false
     }
 
@@ -62,7 +62,7 @@ final class RandomPlay: Sendable {
         for mode in Self.modes {
             stage.observe(mode, order: 100)
             guard cast.sleeps else { continue }
-            // Keepers, since ours does not sleep in an emptied mode (1.14).
+            // Keep-alives, since ours does not sleep in an emptied mode (1.14).
             stage.keepAlive(mode)
             if cast.timers { continue }
             stage.quietObserver("stopper-of-\(mode)", "W", order: .max, in: mode) { [self] in stage.stop() }
@@ -72,10 +72,10 @@ final class RandomPlay: Sendable {
             for _ in 0...draw(2) { add(name) }
         }
         for (index, name) in observers.enumerated() {
-            // A run nested in an afterWaiting observer sleeps, in CF, over the timers that ended the outer's sleep (8.8).
+            // In CF, a run nested in an afterWaiting observer sleeps over the timers that ended the outer run's sleep (8.8).
             let letters = cast.timers && cast.sleeps ? "ETSWX" : "ETSWAX"
             let mask = String(letters.filter { _ in draw(2) == 0 })
-            // Distinct orders: CF adds the items of a mode that joins the common ones in the order of a set.
+            // Each observer has a different order, because CF adds the common items to a new common mode in the order of a set.
             stage.observer(name, mask, repeats: draw(3) > 0, order: index - 1, in: []) { [self] _ in callout(.observer) }
             add(name)
         }
@@ -109,7 +109,7 @@ final class RandomPlay: Sendable {
     }
 
     private func addCommonMode() {
-        // CF looks at the common modes before each block of a batch, ours at the beginning.
+        // CF checks the common modes before each block of a batch, ours at the beginning of the batch.
         if isInside(.block) { return }
         let mode = Self.modes[draw(3)]
         stage.sorted { stage.addCommonMode(mode) }
@@ -138,7 +138,7 @@ final class RandomPlay: Sendable {
     }
 
     private func remove(_ name: String) {
-        // What an earlier source, or observer, of the same round removed, CF calls nevertheless (3.10, 7.3).
+        // CF still calls an item that an earlier source or observer of the same round removed (3.10, 7.3).
         if sources.contains(name) && isInsideSource(otherThan: name) { return }
         if observers.contains(name) && isInside(.observer) { return }
         let mode = modeFor(name)
@@ -163,7 +163,7 @@ final class RandomPlay: Sendable {
         letTimersBeSeen()
         state.withLock { $0.runs.append(mode) }
         if polls && (cast.stops || cast.timers && cast.sleeps) {
-            // A stop wins over a limit of zero in ours, and loses in CF (1.6).
+            // A stop wins over a limit of zero in ours, and loses to it in CF (1.6).
             stage.run(mode, limit: 0, returnAfterSource: draw(2) == 0, hidesStops: true)
         } else if polls {
             stage.run(mode, limit: 0, returnAfterSource: draw(2) == 0)
@@ -174,11 +174,11 @@ final class RandomPlay: Sendable {
             state.runs.removeLast()
             return state.runs.last
         }
-        // The run may have fired what was to end the outer one.
+        // The nested run may have fired the timer that was to end the outer run.
         if let outerMode, cast.timers && cast.sleeps { addEnder(to: outerMode) }
     }
 
-    /// A timer that stops the run which it fires in.
+    /// A timer that stops the run in which it fires.
     private func addEnder(to mode: String) {
         let number = state.withLock { state in
             state.enders += 1
@@ -197,12 +197,12 @@ final class RandomPlay: Sendable {
     }
 
     private func askContains(_ name: String, in mode: String) {
-        // CF leaves an item in the record of common items if it was in no mode any more when it became invalid.
+        // CF leaves an item in the record of common items if the item was in no mode when it became invalid.
         if mode == "common" && !stage.isValid(name) { return }
         stage.askContains(name, in: mode)
     }
 
-    /// CF makes a mode for the common ones when a block is queued for them (2.1).
+    /// CF makes a mode for the common modes when a block is queued for them (2.1).
     private func askModes() { stage.askModes(except: "common") }
 
     // MARK: Choices
@@ -223,7 +223,7 @@ final class RandomPlay: Sendable {
 
     private func anyMode() -> String { (Self.modes + ["common"])[draw(4)] }
 
-    /// A timer keeps to one mode: CF fires one that was removed from the running mode if it is in another (5.4).
+    /// A timer stays in one mode, because CF fires a timer that was removed from the running mode if it is in another mode (5.4).
     private func modeFor(_ name: String) -> String {
         timers.firstIndex(of: name).map { Self.modes[$0 == 0 ? 0 : $0 - 1] } ?? anyMode()
     }

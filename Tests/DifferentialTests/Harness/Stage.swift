@@ -1,13 +1,13 @@
-// The words that scenarios are told in. A stage adds to an engine what both sides share: the trace, counting of calls,
-// other threads, and time given as "from now".
+// The vocabulary of scenarios. To an engine, a stage adds the parts that both loops share: the trace, the counts of calls, other threads,
+// and times relative to the present.
 //
-// What the trace says, in the default mode (in a mode m each word of the loop is `m:` and the word):
+// The words of a trace in the default mode (in a mode m, each word of the loop is `m:` and the word):
 //
 //     E T S W A X     an observer made by `observe()` heard this activity
 //     a               the source, timer or block named a was called
 //     +a@m  -a@m      the source a was scheduled in, cancelled from the mode m (only of a `watchedSource`)
 //     =stopped        a run returned this
-//     mode:m          what a scenario asks for by itself: `note`, `ask…`
+//     mode:m          a word that the scenario itself records, with `note` or `ask…`
 
 internal import EventLoopTestSupport
 internal import Testing
@@ -19,9 +19,9 @@ internal import Darwin
 #endif
 
 final class Stage: Sendable {
-    /// A date that was over before the scenario began.
+    /// A date before the scenario's beginning.
     static let past = -1000.0
-    /// A date that no scenario lives to see.
+    /// A date after any scenario's end.
     static let never = 3_600_000.0
 
     private let engine: any Engine
@@ -47,7 +47,7 @@ final class Stage: Sendable {
         self.stretch = stretch
     }
 
-    /// All that was recorded until now.
+    /// All words recorded so far.
     var trace: String { shared.trace.description }
 
     /// Waits for the scenario's other threads.
@@ -55,10 +55,10 @@ final class Stage: Sendable {
         for helper in shared.helpers.withLock({ $0 }) { try! helper.join() }  // their bodies throw nothing
     }
 
-    /// Lets go of all items, whose closures lead back to this stage.
+    /// Releases all items, whose closures refer to this stage.
     func forgetItems() { engine.forgetItems() }
 
-    // MARK: What the trace says
+    // MARK: Words of the trace
 
     func note(_ word: String) { shared.trace.add(word) }
     func note(_ word: String, _ value: some Any) { note("\(word):\(value)") }
@@ -68,7 +68,7 @@ final class Stage: Sendable {
     func askModes(except hidden: String? = nil) { note("modes", engine.modes.filter { $0 != hidden }.sorted().joined(separator: ",")) }
     func askContains(_ name: String, in mode: String = "default") { note("\(name)@\(mode)", contains(name, in: mode)) }
     func askIsValid(_ name: String) { note("\(name)-valid", isValid(name)) }
-    /// Joins what `body` recorded into the trace in alphabetical order: for calls whose order is left open.
+    /// Sorts the words that `body` records and adds them to the trace, for calls whose order is unspecified.
     func sorted(_ body: () -> Void) {
         let before = shared.trace.list
         body()
@@ -86,13 +86,13 @@ final class Stage: Sendable {
 
     // MARK: Items
 
-    /// Makes a custom source and adds it to `modes`. `perform` is told how often it was called.
+    /// Makes a custom source and adds it to `modes`. `perform` gets the number of calls so far.
     func source(_ name: String, order: Int = 0, in modes: [String] = ["default"], perform: (@Sendable (_ call: Int) -> Void)? = nil) {
         makeSource(name, order: order, schedule: { _ in }, cancel: { _ in }, perform: perform)
         for mode in modes { add(name, to: mode) }
     }
 
-    /// The same for a source whose scheduling and cancelling are recorded.
+    /// The same, for a source whose schedule and cancel calls are recorded.
     func watchedSource(
         _ name: String, order: Int = 0, in modes: [String] = ["default"], perform: (@Sendable (_ call: Int) -> Void)? = nil,
         schedule: (@Sendable (_ mode: String) -> Void)? = nil, cancel: (@Sendable (_ mode: String) -> Void)? = nil
@@ -120,7 +120,7 @@ final class Stage: Sendable {
         }
     }
 
-    /// Makes a source that the kernel signals, on a pipe, and adds it to `modes`.
+    /// Makes a source that the kernel makes ready, on a pipe, and adds it to `modes`.
     func port(_ name: String, in modes: [String] = ["default"], handler: (@Sendable (_ call: Int) -> Void)? = nil) {
         engine.makePort(name) { [self] in
             note(name)
@@ -132,7 +132,7 @@ final class Stage: Sendable {
     /// Makes the ports ready.
     func poke(_ ports: String...) { for port in ports { engine.poke(port) } }
 
-    /// A source that leaves nothing in the trace, for those that perform no one knows how often.
+    /// A source that leaves no words in the trace, for sources that perform an unpredictable number of times.
     func quietSource(_ name: String, perform: @escaping @Sendable () -> Void) {
         engine.makeSource(name, order: 0, schedule: { _ in }, cancel: { _ in }, perform: perform)
         add(name)
@@ -155,7 +155,7 @@ final class Stage: Sendable {
         for mode in modes { add(name, to: mode) }
     }
 
-    /// A timer that is due at once. CF arms a kernel timer with the past date, which may take a moment to be seen.
+    /// A timer that is due at once. CF arms a kernel timer with the past date; the kernel may take a moment to report it.
     func dueTimer(
         _ name: String, interval: Double? = nil, modes: [String] = ["default"], handler: (@Sendable (_ call: Int) -> Void)? = nil
     ) {
@@ -163,7 +163,7 @@ final class Stage: Sendable {
         work(0.1)
     }
 
-    /// Records every activity of `mode` by its letter; `handler` is told which and how often, as "W2".
+    /// Records every activity of `mode` by its letter. `handler` gets the letter and the count, as "W2".
     func observe(_ mode: String = "default", order: Int = 0, handler: (@Sendable (_ at: String) -> Void)? = nil) {
         let name = "observer-of-\(mode)"
         engine.makeObserver(name, activities: "ETSWAX", repeats: true, order: order) { [self] letter in
@@ -173,7 +173,7 @@ final class Stage: Sendable {
         add(name, to: mode)
     }
 
-    /// An observer by name, whose words are the name and the letter, as "o:W".
+    /// A named observer, whose words are the name and the letter, as "o:W".
     func observer(
         _ name: String, _ activities: String, repeats: Bool = true, order: Int = 0, in modes: [String] = ["default"],
         handler: (@Sendable (_ at: String) -> Void)? = nil
@@ -185,7 +185,7 @@ final class Stage: Sendable {
         for mode in modes { add(name, to: mode) }
     }
 
-    /// An observer that leaves nothing in the trace.
+    /// An observer that leaves no words in the trace.
     func quietObserver(_ name: String, _ activities: String, order: Int, in mode: String, handler: @escaping @Sendable () -> Void) {
         engine.makeObserver(name, activities: activities, repeats: true, order: order) { _ in handler() }
         add(name, to: mode)
@@ -197,7 +197,7 @@ final class Stage: Sendable {
     func invalidate(_ name: String) { engine.invalidate(name) }
     func isValid(_ name: String) -> Bool { engine.isValid(name) }
 
-    /// Two signals never have the same time, by which both loops sort.
+    /// No two signals have the same time, because both loops sort by it.
     func signal(_ sources: String...) {
         for source in sources {
             engine.signal(source)
@@ -209,21 +209,20 @@ final class Stage: Sendable {
 
     /// In milliseconds of the scenario.
     var elapsed: Double { engine.elapsedMilliseconds / stretch }
-    /// Blocks the thread, as work of a callout does, until the clock says so.
+    /// Blocks the thread until the scenario's clock has advanced, as a callout's work does.
     func waitUntil(_ milliseconds: Double) {
-        while elapsed < milliseconds { usleep(UInt32(max(1, min(milliseconds - elapsed, 5) * 1000))) }  // ends: the clock goes on
+        while elapsed < milliseconds { usleep(UInt32(max(1, min(milliseconds - elapsed, 5) * 1000))) }  // ends: the clock advances
     }
     func work(_ milliseconds: Double) { waitUntil(elapsed + milliseconds) }
     /// Gives the timer the date that is `milliseconds` from now.
     func setNextFire(_ timer: String, in milliseconds: Double) {
         engine.setNextFire(timer, atMilliseconds: (elapsed + milliseconds) * stretch)
     }
-    /// When the timer fires next, in milliseconds since the scenario began.
+    /// The timer's next date, in milliseconds since the scenario began.
     func nextFire(_ timer: String) -> Double { engine.nextFireMilliseconds(timer) / stretch }
     /// Remembers the time for `noteGrid`.
     func mark() { shared.marked.withLock { $0 = elapsed } }
-    /// Whether the timer's next date is later than the mark, and on the grid that has a slot at `first`. CF rounds dates
-    /// to microseconds.
+    /// Whether the timer's next date is later than the mark, and on the grid that has a slot at `first`. CF rounds dates to microseconds.
     func noteGrid(of timer: String, first: Double, interval: Double) {
         let next = nextFire(timer)
         let slots = (next - first) / interval
@@ -241,8 +240,8 @@ final class Stage: Sendable {
         }
     }
 
-    /// `limit` is in milliseconds. Without one the run is expected to end by itself; five minutes keep a mistake from hanging.
-    /// With `hidesStops` the trace does not tell a stop from a passed limit.
+    /// `limit` is in milliseconds. Without a limit the run must end by itself; a limit of five minutes keeps a mistake from hanging. With
+    /// `hidesStops`, the trace does not distinguish a stop from a passed limit.
     func run(_ mode: String = "default", limit: Double = 300_000, returnAfterSource: Bool = false, hidesStops: Bool = false) {
         let outcome = engine.run(in: mode, limitSeconds: limit * stretch / 1000, returnAfterSource: returnAfterSource)
         note("\(prefix(mode))=\(hidesStops && outcome == .stopped ? .timedOut : outcome)")
@@ -261,7 +260,7 @@ final class Stage: Sendable {
 
     // MARK: Other threads
 
-    /// Runs `body` on a new thread, with that thread's loop and the same items, and waits for the thread's end.
+    /// Runs `body` on a new thread, with that thread's loop and the same items, and waits for the thread to end.
     func onAnotherThread(_ body: @escaping @Sendable (Stage) -> Void) {
         let helper = plainThread { [engine, shared, stretch] in
             body(Stage(engine.onCallingThread(), shared: shared, stretch: stretch))
@@ -269,7 +268,7 @@ final class Stage: Sendable {
         try! helper.join()  // the body throws nothing
     }
 
-    /// Runs `body` on a thread of its own once this loop sleeps. To be called on the loop's thread, before its run.
+    /// Runs `body` on a thread of its own once this loop sleeps. Call this on the loop's thread, before its run.
     func whenWaiting(_ body: @escaping @Sendable () -> Void) {
         let helper = plainThread { [self] in
             do { try EventLoopTestSupport.waitUntil("the loop sleeps") { engine.isWaiting } } catch { return note("never-waiting") }
@@ -278,12 +277,12 @@ final class Stage: Sendable {
         shared.helpers.withLock { $0.append(helper) }
     }
 
-    /// Calls `body`, a run. Should it not have returned by then, another thread says so and wakes the loop.
+    /// Calls `body`, a run. If it has not returned in time, another thread reports that and wakes the loop.
     func rescue(after milliseconds: Double, _ body: () -> Void) {
         shared.needsRescue.withLock { $0 = true }
         let deadline = elapsed + milliseconds
         let helper = plainThread { [self] in
-            while elapsed < deadline { usleep(1000) }  // ends: the clock goes on
+            while elapsed < deadline { usleep(1000) }  // ends: the clock advances
             guard shared.needsRescue.withLock({ $0 }) else { return }
             note("rescue")
             wakeUp()

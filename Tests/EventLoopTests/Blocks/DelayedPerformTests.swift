@@ -1,8 +1,9 @@
 // Rules proved here:
-// - `perform(after:)` is a one-shot timer: never early, no handled source; in the default mode unless it says otherwise; once, in the first
-//   run of any of its modes after its date. Equal dates go in the order they were asked for. No delay is at least one pass.
-// - Its token cancels it and tells whether it is still to come; `cancelDelayedPerforms` cancels those of one target on one loop.
-// - Any thread may ask; a loop that has ended refuses.
+// - `perform(after:)` adds a one-shot timer. It is never early and is not a handled source. It is in the default mode unless the caller
+//   names others. The loop calls it once, in the first run of any of its modes after its date. Delayed performs with equal dates run in the
+//   order of the requests. A delayed perform without a delay waits for the next pass.
+// - The token cancels the delayed perform and says whether it is pending. `cancelDelayedPerforms` cancels those of one target on one loop.
+// - Any thread may request a delayed perform; a loop that has ended refuses it.
 
 import EventLoop
 import EventLoopTestSupport
@@ -11,7 +12,7 @@ import Testing
 private final class Target: Sendable {}
 
 @Suite struct `A delayed perform` {
-    @Test func `is a timer, no source`() throws {
+    @Test func `is a timer, not a source`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -25,7 +26,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `keeps its mode until it is done, whether the token is kept or not`() throws {
+    @Test func `keeps its mode from being empty until it has run, whether or not the token is kept`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.perform(after: .seconds(1)) { trace.add("perform") }
@@ -34,7 +35,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `is not early`() throws {
+    @Test func `is never early`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.perform(after: .seconds(1)) { trace.add("perform") }
@@ -46,7 +47,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `goes by date, and by the order asked for where dates are equal`() throws {
+    @Test func `runs in date order, and in the order of the requests if dates are equal`() throws {
         try inManualTime { loop, clock, trace in
             for (name, milliseconds) in [("c1", 30), ("a1", 10), ("c2", 30), ("b", 20), ("a2", 10)] {
                 loop.perform(after: .milliseconds(milliseconds)) { trace.add(name) }
@@ -56,7 +57,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `of equal dates goes in the order asked for when they are late, too`() throws {
+    @Test func `runs in the order of the requests if equal dates have already passed`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             for name in ["1", "2", "3"] { loop.perform(after: .milliseconds(1)) { trace.add(name) } }
@@ -81,7 +82,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `without a delay that repeats itself lets everything else happen`() throws {
+    @Test func `without a delay that requeues itself does not starve other items`() throws {
         try inManualTime { loop, clock, trace in
             let again = Box<(@Sendable () -> Void)?>(nil)
             let rounds = Counter()
@@ -100,7 +101,7 @@ private final class Target: Sendable {}
     }
 
     @Test(arguments: [Duration.seconds(Int64.max), .seconds(290 * 365 * 86_400)])
-    func `that is very far is not early`(_ delay: Duration) throws {
+    func `with a very long delay is not early`(_ delay: Duration) throws {
         try inManualTime { loop, clock, trace in
             let token = loop.perform(after: delay) { trace.add("perform") }
             #expect(loop.run(for: .seconds(1_000_000)) == .timedOut)
@@ -112,7 +113,7 @@ private final class Target: Sendable {}
 
     // MARK: Modes
 
-    @Test func `is for the default mode unless it says otherwise`() throws {
+    @Test func `is in the default mode unless the caller names others`() throws {
         try inManualTime { loop, clock, trace in
             loop.addCommonMode("joined")
             loop.addIdleSource(forMode: "joined")
@@ -124,7 +125,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `is done once, in the first of its modes that runs`() throws {
+    @Test func `runs once, in the first of its modes that runs`() throws {
         try inManualTime { loop, clock, trace in
             for mode in ["a", "b", "c"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
             loop.perform(after: .milliseconds(1), inModes: ["a", "b"]) { trace.add("in \(loop.currentMode!)") }
@@ -133,7 +134,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `for the common modes is done in any of them`() throws {
+    @Test func `for the common modes runs in any of them`() throws {
         try inManualTime { loop, clock, trace in
             loop.perform(after: .milliseconds(1), inModes: [.common]) { trace.add("in \(loop.currentMode!)") }
             loop.addCommonMode("late")
@@ -144,7 +145,7 @@ private final class Target: Sendable {}
     }
 
     @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
-    func `whose modes are the same, or overlap, is done once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+    func `with equal or overlapping modes runs once and leaves nothing behind:`(_ modes: [RunLoop.Mode]) throws {
         try inManualTime { loop, _, trace in
             loop.perform(after: .seconds(1), inModes: modes) { trace.add("perform") }
             #expect(loop.run(for: .seconds(5)) == .finished)
@@ -153,7 +154,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `with no modes is never performed`() throws {
+    @Test func `with no modes never runs`() throws {
         try inManualTime { loop, clock, trace in
             loop.perform(after: .zero, inModes: []) { trace.add("perform") }
             #expect(loop.run(for: .seconds(1)) == .finished)
@@ -165,7 +166,7 @@ private final class Target: Sendable {}
 
     // MARK: Cancelling
 
-    @Test func `that was cancelled is not performed, and its mode is empty`() throws {
+    @Test func `does not run after it is cancelled, and its mode is empty`() throws {
         try inManualTime { loop, clock, trace in
             let token = loop.perform(after: .milliseconds(1)) { trace.add("perform") }
             token.cancel()
@@ -176,7 +177,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `that another one of the same date cancels is not performed`() throws {
+    @Test func `does not run if another one of the same date cancels it`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let second = Box<RunLoop.DelayedPerform?>(nil)
@@ -192,12 +193,12 @@ private final class Target: Sendable {}
     }
 
     @Test(arguments: Callout.allCases)
-    func `cancelled from a callout of the pass it is due in is not performed:`(_ callout: Callout) throws {
+    func `does not run if a callout of the pass in which it is due cancels it:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let token = Box<RunLoop.DelayedPerform?>(nil)
             try callout.arrange(loop, clock, trace) { token.value!.cancel() }
-            // After the callout's own timer, so that this one goes first.
+            // Added after the callout's own timer, so that the callout runs first.
             token.value = loop.perform(after: callout == .port ? .milliseconds(1) : .zero) { trace.add("delayed") }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(!trace.list.contains("delayed"))
@@ -206,7 +207,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `cancelled from another thread is not performed, and a loop left with nothing finishes`() throws {
+    @Test func `does not run if another thread cancels it, and the run finishes if its mode is then empty`() throws {
         let published = Box<RunLoop.DelayedPerform?>(nil)
         let loopOf = Box<RunLoop?>(nil)
         let ready = Gate()
@@ -222,7 +223,7 @@ private final class Target: Sendable {}
         #expect(try thread.join() == .finished)
     }
 
-    @Test func `of one target is cancelled with its target's others, not with those of another`() throws {
+    @Test func `is cancelled with the others of its target, not with those of another target`() throws {
         try inManualTime { loop, clock, trace in
             let (mine, other) = (Target(), Target())
             var tokens = (1...3).map { number in loop.perform(after: .milliseconds(number), target: mine) { trace.add("mine") } }
@@ -238,7 +239,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `of one target on another loop is not cancelled`() throws {
+    @Test func `is not cancelled with its target if it is on another loop`() throws {
         try inManualTime { loop, clock, trace in
             let target = Target()
             let token = loop.perform(after: .seconds(1), target: target) { trace.add("here") }
@@ -249,7 +250,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `asked for after its target was cancelled is performed`() throws {
+    @Test func `runs if it is requested after its target was cancelled`() throws {
         try inManualTime { loop, clock, trace in
             let target = Target()
             loop.cancelDelayedPerforms(target: target)
@@ -278,7 +279,7 @@ private final class Target: Sendable {}
         }
     }
 
-    @Test func `that was cancelled or is done releases its body`() throws {
+    @Test func `releases its body when it is cancelled or has run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let tokens = ["cancelled", "done"].map { name in
@@ -294,7 +295,7 @@ private final class Target: Sendable {}
 
     // MARK: Across threads
 
-    @Test func `may be asked for by any thread, and reaches a loop that sleeps`() throws {
+    @Test func `can be requested by any thread, and reaches a sleeping loop`() throws {
         let performed = Gate()
         let running = RunningLoop()
         try waitUntilAsleep(running.loop)

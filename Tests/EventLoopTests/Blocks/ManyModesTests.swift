@@ -1,7 +1,7 @@
 // Rules proved here (semantics 6.1, 10.4; ModeTable.swift):
-// - A closure for several modes, and one that somebody waits for, is queued, performed and withdrawn in a fixed number of steps, however many
-//   closures are queued.
-// - It is performed once, in its place among the others, and leaves nothing in the queues of its other modes.
+// - A closure for several modes, and a closure that a thread waits for, is queued, performed and withdrawn in a fixed number of steps,
+//   however many closures are queued.
+// - The loop performs it once, in its place among the others, and leaves nothing in the queues of its other modes.
 
 import EventLoopTestSupport
 import Testing
@@ -16,7 +16,7 @@ extension RunLoop {
     fileprivate var workSteps: Int { shared.withLock { $0.modes.testsOnlySteps } }
 }
 
-/// How many steps it takes to queue `count` closures for two modes and to perform or withdraw them.
+/// The number of steps that the loop takes to queue `count` closures for two modes and to perform or withdraw them.
 private func steps(_ kind: Kind, _ count: Int) throws -> Int {
     try onFreshThread { loop in
         let modes: [RunLoop.Mode] = [.default, "second"]
@@ -86,7 +86,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
         #expect(order == (0..<200).map(String.init))
     }
 
-    @Test func `a run nested in a closure performs those that are queued for its mode as well, and the outer run does not`() throws {
+    @Test func `a nested run performs closures of the outer run's batch that are also for its mode, and the outer run skips them`() throws {
         let order = try onFreshThread { loop in
             let trace = Trace()
             loop.perform(inModes: [.default, "third"]) {
@@ -102,7 +102,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
         #expect(order == "( both ) outer")
     }
 
-    @Test func `a closure that makes its mode a common one lets no closure for the common modes overtake another`() throws {
+    @Test func `if a closure makes its mode a common mode, the closures for the common modes keep their order`() throws {
         let order = try onFreshThread { loop in
             let trace = Trace()
             loop.addIdleSource(forMode: "late")

@@ -1,9 +1,10 @@
 // Rules proved here:
-// - From another thread it blocks until the body has returned on the loop's thread, and brings back its value or its error.
-// - On the loop's own thread the body runs at once, ahead of anything queued, whatever the modes, in a run or outside.
-// - It is a perform: it wakes, it is a handled source, it has modes, it keeps its place in the queue.
-// - A timeout that passes before the body began withdraws it; one that passes later does nothing.
-// - The end of the loop releases the waiter with `RunLoopEnded`. No modes at all is a precondition failure, inline too.
+// - On another thread, it blocks until the body has returned on the loop's thread, then returns the body's value or throws its error.
+// - On the loop's own thread, it runs the body at once, before any queued closure, in any mode, inside or outside a run.
+// - It is a perform: it wakes the loop, is a handled source, has modes, and keeps its place in the queue.
+// - A timeout that passes before the body begins withdraws the body; a timeout that passes later has no effect.
+// - If the loop ends, the waiting thread gets `RunLoopEnded`. An empty list of modes is a precondition failure, even on the loop's own
+//   thread.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,13 +17,13 @@ private final class Note {
     init(_ text: String) { self.text = text }
 }
 
-/// Whatever is thrown is no trap.
+/// Ignores an error, which is not a trap.
 private func performInNoMode(of loop: RunLoop) {
     try? loop.performAndWait(inModes: [], timeout: .zero) {}
 }
 
 @Suite(.bounded) struct `Perform and wait` {
-    @Test func `brings back the value, computed on the loop's thread`() throws {
+    @Test func `returns the value, computed on the loop's thread`() throws {
         let running = RunningLoop()
         for number in 1...200 {
             let result = try running.loop.performAndWait { (number * 2, currentThreadID(), running.loop.isCurrent) }
@@ -31,7 +32,7 @@ private func performInNoMode(of loop: RunLoop) {
         try running.end()
     }
 
-    @Test func `brings back a value that is not Sendable`() throws {
+    @Test func `returns a value that is not Sendable`() throws {
         let running = RunningLoop()
         let note = try running.loop.performAndWait { Note("from there") }
         note.text += ", here"
@@ -39,15 +40,15 @@ private func performInNoMode(of loop: RunLoop) {
         try running.end()
     }
 
-    @Test func `brings back the error`() throws {
+    @Test func `throws the body's error`() throws {
         let running = RunningLoop()
         #expect(throws: Failure(number: 7)) { try running.loop.performAndWait { throw Failure(number: 7) } }
-        // The loop goes on.
+        // The loop continues.
         #expect(try running.loop.performAndWait { 1 } == 1)
         #expect(try running.end() == .stopped)
     }
 
-    @Test func `may use what the caller has on its stack`() throws {
+    @Test func `may use variables on the caller's stack`() throws {
         let running = RunningLoop()
         let seen = Counter()
         for _ in 1...100 {
@@ -57,7 +58,7 @@ private func performInNoMode(of loop: RunLoop) {
         try running.end()
     }
 
-    @Test func `does not return before the body has`() throws {
+    @Test func `does not return before the body returns`() throws {
         let trace = Trace()
         let (entered, leave) = (Gate(), Gate())
         let running = RunningLoop()
@@ -77,8 +78,8 @@ private func performInNoMode(of loop: RunLoop) {
         try running.end()
     }
 
-    /// Listing 3-14's loop runs until a flag is set, and looks at it after each source.
-    @Test func `is a handled source, and wakes`() throws {
+    /// The loop of Listing 3-14 runs until a flag is set, and checks the flag after each source.
+    @Test func `is a handled source, and wakes the loop`() throws {
         let published = Box<RunLoop?>(nil)
         let ready = Gate()
         let thread = joinableThread { loop in
@@ -137,7 +138,7 @@ private func performInNoMode(of loop: RunLoop) {
 
     // MARK: On the loop's own thread
 
-    @Test func `on the loop's own thread is at once, ahead of what is queued`() throws {
+    @Test func `on the loop's own thread runs the body at once, before queued closures`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.perform { trace.add("queued") }
@@ -154,7 +155,7 @@ private func performInNoMode(of loop: RunLoop) {
     }
 
     @Test(arguments: Callout.allCases)
-    func `inside a callout is at once, whatever the modes:`(_ callout: Callout) throws {
+    func `inside a callout runs the body at once, in any mode:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let seen = Trace()
@@ -168,7 +169,7 @@ private func performInNoMode(of loop: RunLoop) {
         }
     }
 
-    @Test func `on the loop's own thread is no handled source`() throws {
+    @Test func `on the loop's own thread is not a handled source`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.atFirst(.beforeTimers) { try? loop.performAndWait { trace.add("inline") } }
@@ -177,7 +178,7 @@ private func performInNoMode(of loop: RunLoop) {
         }
     }
 
-    @Test func `on the loop's own thread throws what the body throws, and knows no timeout`() throws {
+    @Test func `on the loop's own thread throws the body's error, and ignores the timeout`() throws {
         try onFreshThread { loop in
             #expect(throws: Failure(number: 1)) { try loop.performAndWait { throw Failure(number: 1) } }
             let values = [try loop.performAndWait(timeout: .zero) { 4 }, try loop.performAndWait(timeout: .seconds(-1)) { 5 }]
@@ -188,7 +189,7 @@ private func performInNoMode(of loop: RunLoop) {
     // MARK: Timeout
 
     @Test(arguments: [Duration.zero, .seconds(-1), .milliseconds(1)])
-    func `with a timeout that passes first withdraws the body`(_ timeout: Duration) throws {
+    func `withdraws the body if the timeout passes first`(_ timeout: Duration) throws {
         let (asked, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
         let trace = Trace()
         let thread = joinableThread { loop in
@@ -201,12 +202,12 @@ private func performInNoMode(of loop: RunLoop) {
         ready.wait()
         #expect(throws: PerformTimedOut.self) { try published.value!.performAndWait(timeout: timeout) { trace.add("performed") } }
         asked.open()
-        // Nothing of it is left: no source was handled.
+        // The withdrawn body leaves nothing behind: the loop handled no source.
         #expect(try thread.join() == .timedOut)
         #expect(trace.take() == "")
     }
 
-    @Test func `that was withdrawn keeps no mode from being empty`() throws {
+    @Test func `does not keep a mode from being empty after the body is withdrawn`() throws {
         let (asked, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
         let trace = Trace()
         let thread = joinableThread { loop in
@@ -223,9 +224,9 @@ private func performInNoMode(of loop: RunLoop) {
         #expect(trace.take() == "")
     }
 
-    @Test func `with a timeout that passes while the body runs waits for it`() throws {
+    @Test func `waits for the body if the timeout passes while the body runs`() throws {
         let running = RunningLoop()
-        // On a busy machine the body may begin too late; then nothing must have run, and we try with more time.
+        // On a busy machine the body may begin too late. Then it must not run, and the test retries with a longer timeout.
         for milliseconds in [20, 100, 500, 2_500] {
             let begun = Counter()
             let start = ContinuousClock.now
@@ -246,7 +247,7 @@ private func performInNoMode(of loop: RunLoop) {
         try running.end()
     }
 
-    @Test func `with a timeout that does not pass is as without`() throws {
+    @Test func `with a timeout that does not pass behaves as without a timeout`() throws {
         let running = RunningLoop()
         #expect(try running.loop.performAndWait(timeout: patience) { 1 } == 1)
         #expect(throws: Failure(number: 2)) { try running.loop.performAndWait(timeout: patience) { throw Failure(number: 2) } }
@@ -269,15 +270,15 @@ private func performInNoMode(of loop: RunLoop) {
 
     // MARK: The end
 
-    @Test func `on a loop that has ended throws at once`() throws {
+    @Test func `throws at once on a loop that has ended`() throws {
         let loop = try onFreshThread { $0 }
         #expect(throws: RunLoopEnded.self) { try loop.performAndWait {} }
         #expect(throws: RunLoopEnded.self) { try loop.performAndWait(inModes: ["any"], timeout: patience) {} }
     }
 
     @Test(arguments: [nil, patience])
-    func `is released when the loop's thread ends first`(_ timeout: Duration?) throws {
-        // Many times: the closure must be let go of before the waiter leaves, and both happen at once.
+    func `throws if the loop's thread ends first`(_ timeout: Duration?) throws {
+        // Repeats many times: the loop must release the closure before the waiting thread returns, and both happen at the same time.
         for _ in 1...100 {
             let (leave, published, ready) = (Gate(), Box<RunLoop?>(nil), Gate())
             let performed = Counter()
@@ -306,7 +307,7 @@ private func performInNoMode(of loop: RunLoop) {
         }
     }
 
-    @Test func `with no modes traps on the loop's own thread as well`() async {
+    @Test func `with no modes also traps on the loop's own thread`() async {
         await #expect(processExitsWith: .failure) {
             try? onFreshThread { loop in performInNoMode(of: loop) }
         }

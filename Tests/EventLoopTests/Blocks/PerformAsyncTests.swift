@@ -1,13 +1,14 @@
 // Rules proved here:
-// - `performAsync` suspends until the body has returned on the loop's thread, and brings back its value or its error.
-// - It is a perform: it wakes, it is a handled source, it has modes.
-// - The end of the loop throws `RunLoopEnded`. Cancelled before it began, the body is withdrawn and `CancellationError` thrown.
+// - `performAsync` suspends until the body has returned on the loop's thread, then returns the body's value or throws its error.
+// - It is a perform: it wakes the loop, is a handled source, and has modes.
+// - If the loop ends, it throws `RunLoopEnded`. If the task is cancelled before the body begins, it withdraws the body and throws
+//   `CancellationError`.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-// An async test must not block its thread for something that a task does: tests and tasks share a few threads.
+// An async test must not block its thread while it waits for a task: tests and tasks share a few threads.
 
 private struct Failure: Error, Equatable { let number: Int }
 
@@ -16,7 +17,7 @@ private final class Note {
     init(_ text: String) { self.text = text }
 }
 
-/// A thread whose loop runs only when it is told to.
+/// A thread that runs its loop only after the test opens `go`.
 private final class HeldLoop: Sendable {
     let loop: RunLoop
     let go = Gate()
@@ -34,7 +35,7 @@ private final class HeldLoop: Sendable {
         loop = published.value!
     }
 
-    /// Not to be called before the runs can end by themselves: it blocks a thread that tasks may need.
+    /// Call this only if the runs can end by themselves: it blocks a thread that tasks may need.
     func end() throws -> [RunLoop.RunResult] {
         go.open()
         return try thread.join()
@@ -42,7 +43,7 @@ private final class HeldLoop: Sendable {
 }
 
 @Suite(.bounded) struct `Perform, asynchronously` {
-    @Test func `brings back the value, computed on the loop's thread`() async throws {
+    @Test func `returns the value, computed on the loop's thread`() async throws {
         let running = RunningLoop()
         for number in 1...200 {
             let result = try await running.loop.performAsync { (number * 2, currentThreadID()) }
@@ -51,7 +52,7 @@ private final class HeldLoop: Sendable {
         try running.end()
     }
 
-    @Test func `brings back a value that is not Sendable`() async throws {
+    @Test func `returns a value that is not Sendable`() async throws {
         let running = RunningLoop()
         let note = try await running.loop.performAsync { Note("from there") }
         note.text += ", here"
@@ -59,14 +60,14 @@ private final class HeldLoop: Sendable {
         try running.end()
     }
 
-    @Test func `brings back the error`() async throws {
+    @Test func `throws the body's error`() async throws {
         let running = RunningLoop()
         await #expect(throws: Failure(number: 7)) { try await running.loop.performAsync { throw Failure(number: 7) } }
         #expect(try await running.loop.performAsync { 1 } == 1)
         try running.end()
     }
 
-    @Test func `wakes a loop that sleeps`() async throws {
+    @Test func `wakes a sleeping loop`() async throws {
         let running = RunningLoop()
         for _ in 1...50 {
             try waitUntilAsleep(running.loop)
@@ -75,7 +76,7 @@ private final class HeldLoop: Sendable {
         try running.end()
     }
 
-    @Test func `is a handled source, and waits for a run of its modes`() async throws {
+    @Test func `is a handled source, and waits for a run of one of its modes`() async throws {
         let held = HeldLoop { loop in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "right")
@@ -90,7 +91,7 @@ private final class HeldLoop: Sendable {
         #expect(try held.end() == [.timedOut, .handledSource])
     }
 
-    @Test func `many at once are all performed`() async throws {
+    @Test func `performs all of many concurrent calls`() async throws {
         let running = RunningLoop()
         let sum = try await withThrowingTaskGroup(of: Int.self) { group in
             for number in 1...500 { group.addTask { try await running.loop.performAsync { number } } }
@@ -112,25 +113,25 @@ private final class HeldLoop: Sendable {
 
     // MARK: Cancelling
 
-    @Test func `cancelled before it began is withdrawn`() async throws {
+    @Test func `withdraws the body if the task is cancelled before the body begins`() async throws {
         let trace = Trace()
         let held = HeldLoop { loop in
             loop.addIdleSource()
             return [loop.run(for: .zero, returnAfterSourceHandled: true)]
         }
-        // Some are cancelled while they are queued, some before.
+        // Some tasks are cancelled while their bodies are queued, some before.
         for round in 0..<200 {
             let task = Task { try await held.loop.performAsync { trace.add("performed") } }
             for _ in 0..<round { await Task.yield() }
             task.cancel()
             await #expect(throws: CancellationError.self) { try await task.value }
         }
-        // Nothing of them is left: no source was handled.
+        // The withdrawn bodies leave nothing behind: the loop handled no source.
         #expect(try held.end() == [.timedOut])
         #expect(trace.take() == "")
     }
 
-    @Test func `in a task that is cancelled already throws`() async throws {
+    @Test func `throws in a task that is already cancelled`() async throws {
         let trace = Trace()
         let running = RunningLoop()
         let task = Task {
@@ -142,7 +143,7 @@ private final class HeldLoop: Sendable {
         #expect(trace.take() == "")
     }
 
-    @Test func `cancelled after it began is performed and returns`() async throws {
+    @Test func `performs the body and returns if the task is cancelled after the body began`() async throws {
         let (entered, enter) = AsyncStream.makeStream(of: Void.self)
         let leave = Gate()
         let running = RunningLoop()
@@ -160,7 +161,7 @@ private final class HeldLoop: Sendable {
         try running.end()
     }
 
-    @Test func `either performs or throws, however cancelling and the loop race`() async throws {
+    @Test func `either performs or throws, however the cancellation and the loop race`() async throws {
         let running = RunningLoop()
         for _ in 1...300 {
             let begun = Counter()
@@ -178,12 +179,12 @@ private final class HeldLoop: Sendable {
 
     // MARK: The end
 
-    @Test func `on a loop that has ended throws`() async throws {
+    @Test func `throws on a loop that has ended`() async throws {
         let loop = try onFreshThread { $0 }
         await #expect(throws: RunLoopEnded.self) { try await loop.performAsync {} }
     }
 
-    @Test func `is released when the loop's thread ends first, and its body with it`() async throws {
+    @Test func `throws and releases the body if the loop's thread ends first`() async throws {
         let performed = Counter()
         for _ in 1...50 {
             let held = HeldLoop { _ in [] }

@@ -1,16 +1,17 @@
 // Rules proved here:
-// - A block runs once, in the first run of any of its modes; blocks are FIFO among those eligible, and held ones keep their place.
-// - Blocks run after step 3, after custom sources if one was handled, and at the end of the pass. Each point takes a batch: what a block
-//   queues waits for the next point, and the loop never sleeps while a block for its mode is queued.
-// - Queueing does not wake the loop. A block is no handled source; queued, it keeps its modes from being empty.
-// - A nested run from a block sees the blocks queued since the batch began, not the rest of the batch.
+// - A block runs once, in the first run of any of its modes. The eligible blocks run in FIFO order; a block that is not eligible keeps its
+//   place.
+// - Blocks run after step 3, after custom sources if the loop handled one, and at the end of the pass. Each point takes a batch: a block
+//   that another block queues waits for the next point. The loop never sleeps while a block for its mode is queued.
+// - Queueing a block does not wake the loop. A block is not a handled source. A queued block keeps its modes from being empty.
+// - A nested run inside a block runs the blocks that were queued since the batch began, not the rest of the batch.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct `A block` {
-    @Test func `runs once, first in first out`() throws {
+    @Test func `runs once, in FIFO order`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -35,7 +36,7 @@ import Testing
         }
     }
 
-    @Test func `is for the default mode unless it says otherwise`() throws {
+    @Test func `is in the default mode unless the caller names others`() throws {
         try inManualTime { loop, _, trace in
             loop.addCommonMode("joined")
             loop.addIdleSource(forMode: "joined")
@@ -47,7 +48,7 @@ import Testing
         }
     }
 
-    @Test func `for the common modes runs in one that joined after it was queued`() throws {
+    @Test func `for the common modes runs in a mode that joined them after the block was queued`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource(forMode: "late")
             loop.performBlock(inModes: [.common]) { trace.add("block") }
@@ -59,7 +60,7 @@ import Testing
         }
     }
 
-    @Test func `that is held keeps its place`() throws {
+    @Test func `keeps its place while it waits for another mode`() throws {
         try inManualTime { loop, _, trace in
             loop.performBlock(inModes: ["a"]) { trace.add("1a") }
             loop.performBlock(inModes: ["b"]) { trace.add("2b") }
@@ -75,7 +76,7 @@ import Testing
     }
 
     @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
-    func `whose modes are the same, or overlap, runs once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+    func `with equal or overlapping modes runs once and leaves nothing behind:`(_ modes: [RunLoop.Mode]) throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.performBlock(inModes: modes) { trace.add("block") }
@@ -87,7 +88,7 @@ import Testing
         }
     }
 
-    @Test func `is no handled source`() throws {
+    @Test func `is not a handled source`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.performBlock { trace.add("block") }
@@ -130,7 +131,7 @@ import Testing
                 case .port: "E T S port queued 0 T S W A X"
                 case .beforeWaiting, .afterWaiting: "E T S W A queued 0 T S W A X"
                 case .timer: "E T S W A timer queued 0 T S W A X"
-                // The next point is the end of the pass; the sleep before it is told of, and not slept.
+                // The next point is the end of the pass. The loop notifies observers of the wait before that point, but does not sleep.
                 case .block: "E T S block W A queued 0 T S W A X"
                 }
             #expect(trace.take() == expected)
@@ -169,7 +170,7 @@ import Testing
         }
     }
 
-    @Test func `that queues itself goes round without sleeping, and lets the rest happen`() throws {
+    @Test func `that requeues itself keeps the loop awake and does not starve other items`() throws {
         try inManualTime { loop, clock, trace in
             let again = Box<(@Sendable () -> Void)?>(nil)
             let rounds = Counter()
@@ -189,7 +190,7 @@ import Testing
         }
     }
 
-    @Test func `alone in its mode, that queues another, runs both and ends the run`() throws {
+    @Test func `can queue another one in an otherwise empty mode; both run, and the run finishes`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.performBlock {
@@ -225,7 +226,7 @@ import Testing
         }
     }
 
-    @Test func `alone in a nested run's mode is run there`() throws {
+    @Test func `that is alone in a nested run's mode runs there`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.atFirst(.beforeTimers) {
@@ -239,7 +240,7 @@ import Testing
 
     // MARK: Nested runs
 
-    @Test func `that runs the loop hides the rest of its batch, not what was queued since`() throws {
+    @Test func `that runs the loop hides the rest of its batch, but not blocks that were queued since`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -255,7 +256,7 @@ import Testing
         }
     }
 
-    @Test func `of the rest of a batch keeps no nested run going`() throws {
+    @Test func `in the rest of a batch does not keep a nested run going`() throws {
         try inManualTime { loop, clock, trace in
             loop.performBlock { trace.add("\(loop.run(for: .seconds(1)))") }
             loop.performBlock { trace.add("rest") }
@@ -267,7 +268,7 @@ import Testing
 
     // MARK: Across threads
 
-    @Test func `does not wake the loop, and runs when something else does`() throws {
+    @Test func `does not wake the loop, and runs after another event wakes it`() throws {
         let ran = Counter()
         let running = RunningLoop()
         try waitUntilAsleep(running.loop)
@@ -293,7 +294,7 @@ import Testing
         try running.end()
     }
 
-    @Test func `of one producer comes in its order, whatever the others do`() throws {
+    @Test func `runs in its producer's order, whatever the other producers do`() throws {
         let trace = Trace()
         let running = RunningLoop()
         let producers = (0..<4).map { producer in

@@ -1,8 +1,9 @@
 // Rules proved here:
-// - A perform is always queued, from the loop's own thread too; it wakes the loop, counts as a handled source, keeps its modes from being
-//   empty, and goes when it is done. All that are queued for the mode are performed in one pass, in order; what they queue, in the next.
-// - It is for the common modes unless it says otherwise; an empty list of modes is never performed.
-// - A value that is not Sendable can be handed over. A loop that has ended refuses.
+// - A perform is always queued, even from the loop's own thread. It wakes the loop, counts as a handled source, and keeps its modes from
+//   being empty until it has run. One pass runs all performs that are queued for the mode, in order; performs that they queue run in the
+//   next pass.
+// - It is for the common modes unless the caller names others. A perform with an empty list of modes never runs.
+// - The caller can transfer a value that is not Sendable. A loop that has ended refuses performs.
 
 import EventLoop
 import EventLoopTestSupport
@@ -15,7 +16,7 @@ private final class Note {
 }
 
 @Suite struct `A perform` {
-    @Test func `is queued, on the loop's own thread too`() throws {
+    @Test func `is queued, even on the loop's own thread`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             #expect(loop.perform { trace.add("perform") })
@@ -27,7 +28,7 @@ private final class Note {
         }
     }
 
-    @Test func `goes with all others in one pass, in order`() throws {
+    @Test func `runs with all others in one pass, in order`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -37,7 +38,7 @@ private final class Note {
         }
     }
 
-    @Test func `that a perform queues waits for the next pass, which comes without a sleep`() throws {
+    @Test func `that a perform queues waits for the next pass, and the loop does not sleep before that pass`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.perform {
@@ -51,7 +52,7 @@ private final class Note {
     }
 
     @Test(arguments: Callout.allCases)
-    func `queued in a callout is not slept over:`(_ callout: Callout) throws {
+    func `that a callout queues runs before the loop sleeps:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -64,7 +65,7 @@ private final class Note {
             switch callout {
             case .entry, .beforeTimers, .beforeSources: #expect(seen == "E T S \(rest)")
             case .block: #expect(seen == "E T S block \(rest)")
-            // Queued at step 4: in this pass or in the next.
+            // Queued at step 4: it runs in this pass or in the next.
             case .source: #expect(seen == "E T S source T S \(rest)" || seen == "E T S source \(rest)")
             case .perform: #expect(seen == "E T S perform T S \(rest)")
             case .port: #expect(seen == "E T S port T S \(rest)")
@@ -83,7 +84,7 @@ private final class Note {
         }
     }
 
-    @Test func `in its pass is followed by a look for ports and due timers`() throws {
+    @Test func `does not keep its pass from serving ports and due timers`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.perform { trace.add("perform") }
@@ -95,7 +96,7 @@ private final class Note {
 
     // MARK: Modes
 
-    @Test func `is for the common modes unless it says otherwise`() throws {
+    @Test func `is for the common modes unless the caller names others`() throws {
         try inManualTime { loop, _, trace in
             for mode in ["joined", "other"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
             loop.addCommonMode("joined")
@@ -109,7 +110,7 @@ private final class Note {
         }
     }
 
-    @Test func `is done in the first run of any of its modes, once`() throws {
+    @Test func `runs once, in the first run of any of its modes`() throws {
         try inManualTime { loop, _, trace in
             for mode in ["a", "b", "c"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
             loop.perform(inModes: ["a", "b"]) { trace.add("in \(loop.currentMode!)") }
@@ -119,7 +120,7 @@ private final class Note {
     }
 
     @Test(arguments: [[.default, .default], [.default, .common], [.common, "other", .default, .common]] as [[RunLoop.Mode]])
-    func `whose modes are the same, or overlap, is done once and leaves nothing:`(_ modes: [RunLoop.Mode]) throws {
+    func `with equal or overlapping modes runs once and leaves nothing behind:`(_ modes: [RunLoop.Mode]) throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.perform(inModes: modes) { trace.add("perform") }
@@ -131,7 +132,7 @@ private final class Note {
         }
     }
 
-    @Test func `that runs the loop lets the nested run do the rest, once`() throws {
+    @Test func `that runs the loop lets the nested run perform the rest, once`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.perform {
@@ -145,7 +146,7 @@ private final class Note {
         }
     }
 
-    @Test func `that stops the loop lets the rest of its pass be done`() throws {
+    @Test func `that stops the loop does not keep the rest of its pass from running`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -156,7 +157,7 @@ private final class Note {
         }
     }
 
-    @Test func `that is held keeps its place`() throws {
+    @Test func `keeps its place while it waits for another mode`() throws {
         try inManualTime { loop, _, trace in
             for (name, modes) in [("1a", ["a"]), ("2b", ["b"]), ("3ab", ["a", "b"]), ("4b", ["b"]), ("5a", ["a"])]
                 as [(String, [RunLoop.Mode])]
@@ -170,7 +171,7 @@ private final class Note {
         }
     }
 
-    @Test func `for the common modes is done in one that joined after it was queued`() throws {
+    @Test func `for the common modes runs in a mode that joined them after the perform was queued`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource(forMode: "late")
             loop.perform { trace.add("perform") }
@@ -182,7 +183,7 @@ private final class Note {
         }
     }
 
-    @Test func `with no modes is never performed, and keeps no mode`() throws {
+    @Test func `with no modes never runs, and keeps no mode from being empty`() throws {
         try inManualTime { loop, _, trace in
             loop.perform(inModes: []) { trace.add("perform") }
             #expect(loop.run(for: .seconds(1)) == .finished)
@@ -192,9 +193,9 @@ private final class Note {
         }
     }
 
-    // MARK: A value of its own
+    // MARK: Transferred values
 
-    @Test func `hands over a value that is not Sendable`() throws {
+    @Test func `transfers a value that is not Sendable`() throws {
         let trace = Trace()
         let received = Gate()
         let running = RunningLoop()
@@ -211,7 +212,7 @@ private final class Note {
         #expect(trace.take() == "hello there, true")
     }
 
-    @Test func `with a value goes by modes and order as any other`() throws {
+    @Test func `with a value follows modes and queue order like any other`() throws {
         try inManualTime { loop, _, trace in
             loop.perform(inModes: ["a"]) { trace.add("1") }
             loop.perform(inModes: ["a"], sending: Note("2")) { trace.add($0.text) }
@@ -250,7 +251,7 @@ private final class Note {
         try running.end()
     }
 
-    @Test func `of a thread that is gone by then is performed`() throws {
+    @Test func `runs even if the thread that queued it has ended`() throws {
         let trace = Trace()
         let running = RunningLoop(mode: "busy")
         try plainThread { running.loop.perform(inModes: ["later", "busy"]) { trace.add("performed") } }.join()
@@ -258,7 +259,7 @@ private final class Note {
         #expect(trace.take() == "performed")
     }
 
-    @Test func `of one producer comes in its order, and none is lost`() throws {
+    @Test func `runs in its producer's order, and none is lost`() throws {
         let trace = Trace()
         let running = RunningLoop()
         let producers = (0..<4).map { producer in
@@ -282,7 +283,7 @@ private final class Note {
         #expect(!loop.perform(sending: Note("")) { _ in })
     }
 
-    @Test func `that was queued is released, not performed, when a plain thread ends`() throws {
+    @Test func `that is queued is released, not performed, when a plain thread ends`() throws {
         let (performed, released) = (Counter(), Counter())
         try onFreshThread { loop in
             let canary = Canary { released.increment() }
@@ -299,7 +300,7 @@ private final class Note {
         #expect(released.value == 1)
     }
 
-    @Test func `is released once it is done`() throws {
+    @Test func `is released once it has run`() throws {
         try inManualTime { loop, _, trace in
             do {
                 let canary = Canary { trace.add("released") }

@@ -1,5 +1,5 @@
-// Instants (API: RunLoop.Instant; semantics 1.11; decision 9): nanoseconds of a monotonic clock; arithmetic saturates at
-// distantPast and distantFuture; rounding is upwards, so that nothing is early. Never early on the real clock either.
+// Instants (API: RunLoop.Instant; semantics 1.11; decision 9): nanoseconds of a monotonic clock. Arithmetic saturates at distantPast and
+// distantFuture. Rounding is upwards, so that nothing is early. Nothing is early on the real clock either.
 
 import EventLoop
 import EventLoopTestSupport
@@ -8,7 +8,7 @@ import Testing
 @Suite struct InstantTests {
     private typealias Instant = RunLoop.Instant
 
-    @Test func `arithmetic is exact between the ends`() {
+    @Test func `arithmetic is exact between distantPast and distantFuture`() {
         let instant = Instant(nanoseconds: 1_000)
         #expect(instant + .nanoseconds(5) == Instant(nanoseconds: 1_005))
         #expect(instant - .nanoseconds(5) == Instant(nanoseconds: 995))
@@ -20,7 +20,7 @@ import Testing
     }
 
     @Test(arguments: [Duration.seconds(1), .nanoseconds(6), .seconds(Int64.max), .seconds(9_300_000_000)])
-    func `sums past the ends stay at the ends`(duration: Duration) {
+    func `sums beyond distantPast or distantFuture saturate`(duration: Duration) {
         let (late, early) = (Instant(nanoseconds: .max - 5), Instant(nanoseconds: .min + 5))
         #expect(late + duration == .distantFuture)
         #expect(late.advanced(by: duration) == .distantFuture)
@@ -41,7 +41,7 @@ import Testing
         #expect(Instant(nanoseconds: 0) - shortest == .distantFuture)
     }
 
-    @Test func `the distance of the ends from each other and from now does not overflow`() {
+    @Test func `the distances between distantPast, distantFuture and now do not overflow`() {
         let (past, future) = (Instant.distantPast, Instant.distantFuture)
         #expect(future - past >= .nanoseconds(Int64.max))
         #expect(past - future <= .nanoseconds(-Int64.max))
@@ -49,12 +49,12 @@ import Testing
         #expect(past.duration(to: .now) > .seconds(1) && Instant.now.duration(to: future) > .seconds(1))
     }
 
-    @Test func `a fraction of a nanosecond is not rounded down: nothing is early`() {
+    @Test func `a fraction of a nanosecond is rounded up, so that nothing is early`() {
         let fraction = Duration(secondsComponent: 0, attosecondsComponent: 1)
         #expect(Instant(nanoseconds: 0) + fraction == Instant(nanoseconds: 1))
     }
 
-    @Test func `now does not go back`() {
+    @Test func `now never goes backwards`() {
         var last = Instant.now
         for _ in 0..<10_000 {
             let next = Instant.now
@@ -63,9 +63,9 @@ import Testing
         }
     }
 
-    // MARK: Limits at the ends
+    // MARK: Extreme limits
 
-    @Test func `limits at the ends of time are limits`() throws {
+    @Test func `a run accepts distantPast, distantFuture and the longest durations as limits`() throws {
         let results = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in loop.stop() })
             trace.add("\(loop.run(until: .distantPast))@\(clock.ms)")
@@ -79,7 +79,7 @@ import Testing
 
     // MARK: The real clock
 
-    @Test func `timers on the real clock are never early, at any distance`() throws {
+    @Test func `timers on the real clock are never early, however near or far their dates are`() throws {
         let early = try onFreshThread { loop in
             let early = Box<[String]>([])
             for microseconds in [0, 1, 10, 100, 500, 999, 1_000, 1_001, 2_500, 5_000, 9_999, 20_000] {
@@ -96,7 +96,7 @@ import Testing
         #expect(early == [])
     }
 
-    @Test func `the slots of a repeating timer on the real clock are never early, each fires, and the grid holds`() throws {
+    @Test func `a repeating timer on the real clock is never early, fires for each date, and stays on its grid`() throws {
         let (early, offGrid, count) = try onFreshThread { loop in
             let early = Box(0)
             let offGrid = Box(0)

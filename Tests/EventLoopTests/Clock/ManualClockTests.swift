@@ -1,15 +1,16 @@
-// Time that moves only when told to (API: ManualClock; semantics 14.1 to 14.3, 14.5; decision 9):
-//  - advance moves it, fires the timers that come due on every loop that uses it, and wakes such a loop from another thread.
-//  - With autoAdvance a loop that has nothing ready jumps to its next deadline instead of sleeping: a timer's, or the run's limit.
-//  - Limits and delays go by it; the waits of callers (performAndWait, join) are in real time.
-//  - The same program gives the same trace, always.
+// Time that moves only when a test moves it (API: ManualClock; semantics 14.1 to 14.3, 14.5; decision 9):
+//  - `advance` moves the time, fires the timers that become due on every loop that uses the clock, and wakes such a loop from another
+//    thread.
+//  - With autoAdvance, a loop that has nothing ready jumps to its next deadline (a timer's date or the run's limit) instead of sleeping.
+//  - Limits and delays follow the clock; the timeouts of blocked callers (performAndWait, join) are in real time.
+//  - The same program always gives the same trace.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct ManualClockTests {
-    @Test func `a clock starts where it is told and moves by what it is told`() {
+    @Test func `a clock starts at the given instant and moves by the given duration`() {
         let clock = RunLoop.ManualClock(start: .ms(7))
         #expect(clock.now == .ms(7))
         clock.advance(by: .nanoseconds(3))
@@ -18,7 +19,7 @@ import Testing
         #expect(RunLoop.ManualClock().now.nanoseconds == 0)
     }
 
-    @Test func `a clock does not pass the end of time`() {
+    @Test func `a clock stops at distantFuture`() {
         let clock = RunLoop.ManualClock(start: RunLoop.Instant(nanoseconds: .max - 5))
         clock.advance(by: .seconds(1))
         #expect(clock.now == .distantFuture)
@@ -29,7 +30,7 @@ import Testing
     }
 
     @Test(arguments: UseTooLate.allCases)
-    func `a loop refuses a clock`(_ late: UseTooLate) async throws {
+    func `a loop refuses a clock on another thread, after its first item, and during a run`(_ late: UseTooLate) async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) { [late] in
             try onFreshThread { loop in
                 let clock = RunLoop.ManualClock()
@@ -51,7 +52,7 @@ import Testing
         #expect(String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains(sentence))
     }
 
-    @Test func `advancing makes timers due, and the next run fires them`() throws {
+    @Test func `advancing the clock makes timers due, and the next run fires them`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -67,7 +68,7 @@ import Testing
         #expect(trace == "10@12 ; 20@24 ; 30@36 ;")
     }
 
-    @Test func `advanced by another thread, a clock wakes the sleeping loop when something comes due`() throws {
+    @Test func `a clock that another thread advances wakes the sleeping loop when a timer is due`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -95,7 +96,7 @@ import Testing
         #expect(trace == "tick@10 tick@20 tick@30")
     }
 
-    @Test func `advanced by another thread past the limit, a clock ends the run`() throws {
+    @Test func `a clock that another thread advances past the limit ends the run`() throws {
         let result = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -145,7 +146,7 @@ import Testing
         #expect(trace == "E T S W A @3600000 hour T S W A @86400000 X -> timedOut")
     }
 
-    @Test func `with autoAdvance what is ready goes before any jump`() throws {
+    @Test func `with autoAdvance a loop serves ready items before it jumps`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
@@ -162,7 +163,7 @@ import Testing
         #expect(trace == "read@0 read@0 read@0 timer@10")
     }
 
-    @Test func `with autoAdvance delayed performs and delays of the loop's clock go by simulated time`() throws {
+    @Test func `with autoAdvance delayed performs, timers and the loop's clock follow simulated time`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.perform(after: .seconds(60)) { trace.add("delayed@\(clock.ms)") }
             RunLoop.Timer.scheduled(after: .seconds(30)) { _ in trace.add("timer@\(clock.ms)") }
@@ -191,7 +192,7 @@ import Testing
         #expect(trace == "read:ab@0 -> stopped")
     }
 
-    @Test func `the timeout of performAndWait is real time, whatever the loop's clock`() throws {
+    @Test func `the timeout of performAndWait is in real time, whatever the loop's clock`() throws {
         let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "manual", setup: { loop in loop.use(RunLoop.ManualClock()) })
         defer {
@@ -242,24 +243,25 @@ import Testing
         for round in 1..<100 { #expect(try program() == first, "round \(round)") }
     }
 
-    /// Timers as a sorted list would do them: the earliest date first, ties by insertion; the callout of one may move or end another.
+    /// The model is a sorted list of timers: the earliest date fires first, and equal dates fire in insertion order. The callout of one
+    /// timer may move or invalidate another timer.
     @Test(arguments: 1...20 as ClosedRange<UInt64>)
-    func `timers that move and end one another fire as the model says`(seed: UInt64) throws {
+    func `timers that move and invalidate one another fire in the order of the model`(seed: UInt64) throws {
         struct Move { let other: Int, by: Int64? }
         let count = 40
         var random = SplitMix64(seed: seed)
-        let dates = (0..<count).map { Int64(random.next() % 1000) * 1000 + Int64($0) }  // no two alike, ever: see the moves
+        let dates = (0..<count).map { Int64(random.next() % 1000) * 1000 + Int64($0) }  // no two dates are ever equal: see the moves
         let moves = (0..<count * 4).map { _ in
             Move(other: Int(random.next() % UInt64(count)), by: random.next() % 4 == 0 ? nil : Int64(random.next() % 500 + 1) * 1000)
         }
 
-        // The model: a list, searched.
+        // The model: a linear search of a list.
         var model: [Int: Int64] = Dictionary(uniqueKeysWithValues: dates.enumerated().map { ($0, $1) })
         var expected: [String] = []
         while let (timer, date) = model.min(by: { $0.value < $1.value }), expected.count < moves.count {
             let move = moves[expected.count]
             expected.append("\(timer)@\(date)")
-            // Dates keep the timer's number in their last three digits.
+            // The last three digits of a date are the timer's number.
             model[timer] = timer % 3 == 0 ? nil : date + 250_000
             if move.other != timer, model[move.other] != nil {
                 model[move.other] = move.by.map { (date / 1000) * 1000 + $0 + Int64(move.other) }

@@ -1,12 +1,12 @@
-// A shared clock and real descriptors (semantics 14.4): time does not jump while the kernel has something for one of the loops that
-// another of them has put there, though that loop has not woken for it yet.
+// A shared clock and real descriptors (semantics 14.4): if one loop makes a descriptor of another loop ready, time does not jump before the
+// other loop has served it, even if the other loop still sleeps.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct SharedManualClockDescriptorTests {
-    /// Runs each of `programs` on a thread of its own, all loops on one clock that advances by itself, until `limit` milliseconds.
+    /// Runs each of `programs` on its own thread until `limit` milliseconds. All loops use one clock that advances by itself.
     private static func share(
         until limit: Int64, _ programs: [@Sendable (RunLoop, RunLoop.ManualClock) throws -> Void]
     ) throws -> [RunLoop.RunResult] {
@@ -26,7 +26,7 @@ import Testing
         return try threads.map { try $0.join() }
     }
 
-    @Test func `what one loop writes to another's pipe is read at the time at which it was written`() throws {
+    @Test func `a loop reads from a pipe at the same time at which another loop wrote to it`() throws {
         for round in 0..<100 {
             let trace = Trace()
             let pipe = Pipe()
@@ -40,7 +40,7 @@ import Testing
                                     trace.add("write@\(clock.ms)")
                                     pipe.write()
                                 })
-                            // Would come first if time did not wait for the reader.
+                            // This timer would fire first if time did not wait for the reader.
                             loop.add(RunLoop.Timer(fireAt: .ms(date + 1)) { _ in trace.add("later@\(clock.ms)") })
                         }
                     },
@@ -58,11 +58,11 @@ import Testing
         }
     }
 
-    @Test func `a request and its answer over pipes take no time, however many loops share the clock`() throws {
+    @Test func `a request and its reply over pipes take no time, however many loops share the clock`() throws {
         for round in 0..<20 {
             let trace = Trace()
             let count = 4
-            // A ring: each passes on what it reads, and the last closes the round.
+            // A ring: each loop but the last writes to the pipe of the next loop.
             let pipes = (0..<count).map { _ in Pipe() }
             let programs = (0..<count).map { index in
                 { @Sendable (loop: RunLoop, clock: RunLoop.ManualClock) in
@@ -75,7 +75,7 @@ import Testing
                     if index == 0 {
                         loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in pipes[0].write() })
                     } else {
-                        // Deadlines of its own that time could jump to.
+                        // A deadline of this loop that time could jump to.
                         loop.add(RunLoop.Timer(fireAt: .ms(11), interval: .milliseconds(10)) { _ in })
                     }
                 }

@@ -1,7 +1,8 @@
-// A clock that several loops share (semantics 14.4): it advances by itself only when all of them wait, to the earliest deadline of all.
-//  - So their timers fire in the order of their dates, whatever loop they are on.
-//  - A loop that works, or has been woken, holds time.
-//  - A loop that has ended holds nothing any more.
+// A clock that several loops share (semantics 14.4) advances by itself only when all of them wait. It then advances to the earliest
+// deadline of all.
+//  - Their timers therefore fire in date order across the loops.
+//  - Time does not advance while one of the loops works or has been woken.
+//  - A loop that has ended does not hold back time.
 
 import EventLoop
 import EventLoopTestSupport
@@ -14,7 +15,7 @@ import Darwin
 #endif
 
 @Suite struct SharedManualClockTests {
-    /// Runs each of `programs` on a thread of its own, all loops on one clock, until `limit`. None runs before all are set up.
+    /// Runs each of `programs` on its own thread until `limit`. All loops use one clock. No loop runs before all are set up.
     private static func share(
         until limit: Int64, _ programs: [@Sendable (RunLoop, RunLoop.ManualClock, Box<[RunLoop]>) -> Void]
     ) throws -> [RunLoop.RunResult] {
@@ -51,7 +52,7 @@ import Darwin
         }
     }
 
-    @Test func `a loop that works holds time for the others`() throws {
+    @Test func `time does not advance for the other loops while one loop works`() throws {
         let trace = Trace()
         let results = try Self.share(
             until: 100,
@@ -75,7 +76,7 @@ import Darwin
         #expect(results == [.timedOut, .timedOut])
     }
 
-    @Test func `what one loop asks of another happens at the same time`() throws {
+    @Test func `a perform that one loop queues on another runs at the same time`() throws {
         let trace = Trace()
         let hops = Box(0)
         @Sendable func hop(_ clock: RunLoop.ManualClock, _ loops: [RunLoop], _ index: Int) {
@@ -95,7 +96,7 @@ import Darwin
                             trace.add("start@\(clock.ms)")
                             hop(clock, first == 0 ? loops.value.reversed() : loops.value, 0)
                         })
-                    // Would come between the hops if time did not wait for them.
+                    // This timer would fire between the hops if time did not wait for them.
                     loop.add(RunLoop.Timer(fireAt: .ms(11)) { _ in trace.add("later@\(clock.ms)") })
                 },
                 { loop, _, loops in loops.change { $0.append(loop) } },
@@ -104,7 +105,7 @@ import Darwin
         #expect(results == [.timedOut, .timedOut])
     }
 
-    @Test func `a loop whose thread has ended holds nothing any more`() throws {
+    @Test func `a loop whose thread has ended does not hold back time`() throws {
         let clock = RunLoop.ManualClock(autoAdvance: true)
         let trace = Trace()
         try onFreshThread { loop in loop.use(clock) }

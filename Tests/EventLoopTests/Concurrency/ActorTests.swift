@@ -1,15 +1,16 @@
 // Rules proved here (semantics 15.1, 15.2, 15.4, 15.6, 15.7; RunLoop+Executor.swift):
-// - An actor on a loop runs on the loop's thread; nothing of it is lost, and each sender's order is kept.
-// - Jobs run at the points of a pass where blocks do, in common modes, in the order in which they came; what a job queues waits.
-// - A queued job wakes the loop and keeps the common modes from being empty; it is no handled source.
-// - `assumeIsolated` holds in plain handlers of the loop, and traps on another thread.
+// - An actor on a loop runs on the loop's thread. No call is lost, and the calls of each sender keep their order.
+// - Jobs run in the common modes, in queue order, at the points of a pass where blocks run. A job that another job queues waits for the
+//   next point.
+// - A queued job wakes the loop and keeps the common modes from being empty; it is not a handled source.
+// - `assumeIsolated` succeeds in plain handlers of the loop, and traps on another thread.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct `Actors on a loop` {
-    @Test func `a hundred thousand calls from eight tasks: none lost, each sender's in order, all on the loop's thread`() async throws {
+    @Test func `a hundred thousand calls from eight tasks run on the loop's thread, in each sender's order, without a loss`() async throws {
         try await withLoopThread { thread in
             let (senders, calls) = (8, 12_500 / roundsDivisor)
             let ledger = Ledger(on: thread.runLoop, senders: senders)
@@ -26,7 +27,7 @@ import Testing
         }
     }
 
-    @Test func `two actors on one loop never run at once, and both on its thread`() async throws {
+    @Test func `two actors on one loop never run at the same time, and both run on its thread`() async throws {
         try await withLoopThread { thread in
             let (one, other) = (Ledger(on: thread.runLoop), Ledger(on: thread.runLoop))
             let inside = Box(0)
@@ -64,7 +65,7 @@ import Testing
         }
     }
 
-    @Test func `a job runs before the blocks of its point, and what it queues waits for the next`() async throws {
+    @Test func `a job runs before the blocks of its point, and a job that it queues waits for the next point`() async throws {
         let trace = Trace()
         let turns = try onFreshThread { loop in
             trace.observe(loop)
@@ -85,7 +86,7 @@ import Testing
         #expect(turns == (.finished, 4, 0))
     }
 
-    @Test func `a queued job keeps the common modes from being empty, and other modes not`() throws {
+    @Test func `a queued job keeps the common modes from being empty, but not other modes`() throws {
         let trace = Trace()
         try onFreshThread { loop in
             let alive = loop.keepAlive(forMode: "private")
@@ -98,7 +99,7 @@ import Testing
         #expect(trace.list == ["private timedOut", "job in default", "default finished", "default finished"])
     }
 
-    @Test func `jobs run in a mode that became common while they waited`() throws {
+    @Test func `jobs run in a mode that became common while they were queued`() throws {
         let trace = Trace()
         try onFreshThread { loop in
             let alive = loop.keepAlive(forMode: "late")
@@ -127,7 +128,7 @@ import Testing
         #expect(result == .finished)
     }
 
-    @Test func `a storm of jobs starves neither a timer nor a descriptor nor a stop`() throws {
+    @Test func `a flood of jobs does not starve a timer, a descriptor or a stop`() throws {
         let trace = Trace()
         let pipe = Pipe()
         try onFreshThread { loop in
@@ -152,7 +153,7 @@ import Testing
         #expect(trace.description == "port timer stopped finished")
     }
 
-    @Test func `assumeIsolated holds in every plain handler of the loop`() throws {
+    @Test func `assumeIsolated succeeds in every plain handler of the loop`() throws {
         let pipe = Pipe()
         let entries = try onFreshThread { loop in
             let ledger = Ledger(on: loop)
@@ -180,7 +181,7 @@ import Testing
         #expect(entries == ["observer", "block", "perform", "source", "port", "timer"])
     }
 
-    @Test func `assumeIsolated traps on another thread, with a sentence`() async throws {
+    @Test func `assumeIsolated traps on another thread, with a message`() async throws {
         let result = try #require(
             await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
                 let thread = try RunLoopThread(name: "owner")
@@ -191,7 +192,7 @@ import Testing
         #expect(said.contains("Ledger"), "\(said)")
     }
 
-    @Test func `checkIsolated and isIsolatingCurrentContext go by the thread`() throws {
+    @Test func `checkIsolated and isIsolatingCurrentContext check the current thread`() throws {
         let loop = try onFreshThread { loop in
             loop.checkIsolated()
             #expect(loop.isIsolatingCurrentContext() == true)
@@ -200,7 +201,7 @@ import Testing
         #expect(loop.isIsolatingCurrentContext() == false)
     }
 
-    @Test func `debugDescription says how many jobs wait`() throws {
+    @Test func `debugDescription shows the number of queued jobs`() throws {
         let description = try onFreshThread { loop in
             for _ in 1...3 { Task(executorPreference: loop) {} }
             defer { _ = loop.run(for: .zero) }

@@ -1,8 +1,8 @@
-// Rules proved here (RunLoop+AsyncMain.swift), each by a program of its own (Tests/AsyncMainProbe):
-// - A program that does not ask is as it was without the library.
-// - One that does has its main actor on the main thread after every await, inside a run of RunLoop.main.
-// - Main-actor code runs in a run nested in a plain handler, not in one nested in main-actor code, and is not lost.
-// - The exit code is main's; an error that main throws ends the program as ever.
+// Rules proved here (RunLoop+AsyncMain.swift). A separate program (Tests/AsyncMainProbe) checks each of them:
+// - A program that does not adopt the main run loop behaves as it does without the library.
+// - In a program that adopts it, the main actor is on the main thread after every await, inside a run of RunLoop.main.
+// - A run nested in a plain handler runs main-actor code. A run nested in main-actor code does not, and no code is lost.
+// - The exit code is the one of main; an error that main throws ends the program as usual.
 
 #if os(Linux)
 
@@ -11,10 +11,10 @@ import Glibc
 import Testing
 
 @Suite struct `An async main on the main run loop` {
-    @Test func `a program that does not ask is left alone`() throws {
+    @Test func `a program that does not adopt the main run loop is unchanged`() throws {
         let answer = try probe("plain")
         #expect(answer.said.last == "end")
-        // What Dispatch does with the main actor is its own affair; no run loop is run.
+        // Dispatch decides how it runs the main actor; no run loop runs.
         #expect(answer.said.first?.hasSuffix("in a run false") == true)
         #expect(answer.status == 0)
     }
@@ -23,30 +23,30 @@ import Testing
         #expect(try probe("adopted") == Answer(said: ["adopted true", "stays true, in a run true", "end"], status: 0))
     }
 
-    @Test func `asking again is true again`() throws {
+    @Test func `adopting the main run loop again returns true again`() throws {
         #expect(try probe("again") == Answer(said: ["adopted true true", "end"], status: 0))
     }
 
-    @Test func `main-actor code runs in a run nested in a handler, and waits for one nested in main-actor code`() throws {
+    @Test func `a run nested in a handler runs main-actor code, and a run nested in main-actor code does not`() throws {
         let said = ["adopted true", "in a nested run 2, main thread true", "stopped", "timer", "stopped", "afterwards", "end"]
         #expect(try probe("nested") == Answer(said: said, status: 0))
     }
 
-    @Test func `an error that main throws ends the program with another code than zero`() throws {
+    @Test func `an error that main throws ends the program with a nonzero exit code`() throws {
         let answer = try probe("throws")
         #expect(answer.said == ["adopted true"])
         #expect(answer.status != 0)
     }
 
-    @Test func `exit gives the code`() throws {
+    @Test func `the program ends with the code that it passes to exit`() throws {
         #expect(try probe("exit") == Answer(said: ["adopted true"], status: 7))
     }
 
-    @Test func `a stop of the main loop ends a run, and it is run again`() throws {
+    @Test func `if the program stops the main loop, the run ends and the loop runs again`() throws {
         #expect(try probe("stopped") == Answer(said: ["adopted true", "still in a run 1", "end"], status: 0))
     }
 
-    @Test func `refused where the main actor has left the main thread`() throws {
+    @Test func `adopting is refused if the main actor has left the main thread`() throws {
         #expect(try probe("elsewhere") == Answer(said: ["adopted elsewhere false", "end"], status: 0))
     }
 }
@@ -56,9 +56,10 @@ private struct Answer: Equatable {
     let status: Int32
 }
 
-/// Runs the program that stands beside the tests, and waits for its end.
+/// Runs the probe program, which is in the same folder as the tests, and waits for its end.
 ///
-/// Without Foundation's Process: whichever module of C brings `sys/socket.h` first owns its names, and the files of this target expect Glibc.
+/// This does not use Foundation's Process: the first C module that imports `sys/socket.h` owns its names, and the files of this target
+/// expect that module to be Glibc.
 private func probe(_ what: String) throws -> Answer {
     var output: [Int32] = [-1, -1]
     precondition(pipe(&output) == 0, "pipe: errno \(errno)")
@@ -71,7 +72,7 @@ private func probe(_ what: String) throws -> Answer {
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0)
     let program = folderOfTests() + "/eventloop-async-main-probe"
     var arguments = [strdup(program), strdup(what), nil]
-    // A crash is an answer here; nobody reads its backtrace, which takes seconds to make.
+    // A crash is an expected result here, and nobody reads its backtrace, which takes seconds to make.
     var environment = [strdup("SWIFT_BACKTRACE=enable=no"), nil]
     defer { for text in arguments + environment { free(text) } }
     var child = pid_t()
@@ -81,7 +82,7 @@ private func probe(_ what: String) throws -> Answer {
     defer { kill(child, SIGKILL) }
     let said = try readToEnd(output[0], "the program \(what) ends")
     let status = waitForEnd(of: child) ?? 0
-    // WIFEXITED and WEXITSTATUS are macros; a signal's number stands in the low bits.
+    // WIFEXITED and WEXITSTATUS are macros. The low bits hold the number of a signal.
     return Answer(said: said.split(separator: "\n").map(String.init), status: status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F)
 }
 

@@ -1,12 +1,13 @@
 // Rules proved here (RunLoop+Clock.swift, RunLoop+Timeout.swift):
-// - A sleep is a timer of the loop: it follows the loop's clock, never ends early, and is gone at once when the task is cancelled.
-// - withTimeout cancels its body when the time has passed and waits for it, in the isolation it was written in; nothing is left of it.
+// - A sleep is a timer of the loop. It follows the loop's clock and never ends early. Cancelling the task removes the timer at once.
+// - withTimeout cancels its body when the time has passed, and waits for the body. The body runs in the isolation of the code that contains
+//   it. withTimeout leaves nothing behind.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// A `RunLoopThread` whose time moves only when told to.
+/// A `RunLoopThread` whose time moves only when a test moves it.
 func withManualThread<R>(
     isolation: isolated (any Actor)? = #isolation, _ body: (RunLoop, RunLoop.ManualClock) async throws -> R
 ) async throws -> R {
@@ -30,7 +31,7 @@ private struct Failure: Error, Equatable { let number: Int }
 @Suite(.bounded) struct `Sleeps and timeouts of tasks` {
     // MARK: Sleeping
 
-    @Test func `a sleep is one timer of the loop, ends when its time has come, and not before`() async throws {
+    @Test func `a sleep is one timer of the loop, ends at its date, and does not end before`() async throws {
         try await withManualThread { loop, clock in
             let trace = Trace()
             let sleeper = Task {
@@ -39,7 +40,7 @@ private struct Failure: Error, Equatable { let number: Int }
             }
             try await loop.untilItHolds(timers: 1)
             clock.advance(by: .milliseconds(9))
-            // A pass of the loop between the two.
+            // The loop makes a pass between the two.
             try await loop.performAsync {}
             trace.add("still asleep at \(clock.ms)")
             clock.advance(by: .milliseconds(1))
@@ -50,7 +51,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `a cancelled sleep throws, and its timer is gone when it has`() async throws {
+    @Test func `a cancelled sleep throws, and has removed its timer by then`() async throws {
         try await withManualThread { loop, clock in
             for _ in 0..<100 / roundsDivisor {
                 let sleeper = Task { try await loop.clock.sleep(until: .ms(10)) }
@@ -63,7 +64,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `a sleep either ends or throws, however cancelling and the timer race`() async throws {
+    @Test func `a sleep either ends or throws, however the cancellation and the timer race`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             for round in 0..<300 / roundsDivisor {
@@ -90,7 +91,7 @@ private struct Failure: Error, Equatable { let number: Int }
 
     // MARK: Timeouts
 
-    @Test func `a body that returns in time gives its value, and leaves no timer behind`() async throws {
+    @Test func `withTimeout returns the value of a body that returns in time, and leaves no timer behind`() async throws {
         try await withManualThread { loop, clock in
             for number in 0..<100 / roundsDivisor {
                 let echoed = try await loop.withTimeout(.seconds(1)) { number }
@@ -102,7 +103,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `when the time passes the body is cancelled and waited for, and TaskTimedOut thrown`() async throws {
+    @Test func `if the time passes, withTimeout cancels the body, waits for it, and throws TaskTimedOut`() async throws {
         try await withManualThread { loop, clock in
             let trace = Trace()
             let limited = Task {
@@ -121,7 +122,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `a value that the body returns in spite of the cancellation is not lost`() async throws {
+    @Test func `a value that the body returns despite the cancellation is not lost`() async throws {
         try await withManualThread { loop, clock in
             let limited = Task {
                 try await loop.withTimeout(.milliseconds(10)) {
@@ -136,7 +137,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `cancelling the caller cancels the body, and its own error comes out`() async throws {
+    @Test func `cancelling the caller cancels the body, and withTimeout throws the body's error`() async throws {
         try await withManualThread { loop, clock in
             let limited = Task {
                 try await loop.withTimeout(.seconds(1)) { try await loop.clock.sleep(until: .distantFuture) }
@@ -148,7 +149,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `the body keeps the isolation it was written in, and its value need not be Sendable`() async throws {
+    @Test func `the body keeps the isolation of the code around it, and its value need not be Sendable`() async throws {
         final class Note { var text = "from the body" }
         try await withLoopThread { thread in
             let ledger = Ledger(on: thread.runLoop)
@@ -159,7 +160,7 @@ private struct Failure: Error, Equatable { let number: Int }
         }
     }
 
-    @Test func `when the loop ends the body is cancelled and RunLoopEnded thrown`() async throws {
+    @Test func `if the loop ends, withTimeout cancels the body and throws RunLoopEnded`() async throws {
         let (other, thread) = (try RunLoopThread(name: "other"), try RunLoopThread(name: "short"))
         defer { other.stop() }
         let limited = Task {
@@ -170,7 +171,7 @@ private struct Failure: Error, Equatable { let number: Int }
         await #expect(throws: RunLoopEnded.self) { try await limited.value }
     }
 
-    @Test func `a body that has begun is finished though the limit is zero`() async throws {
+    @Test func `a body that has begun completes even if the limit is zero`() async throws {
         try await withLoopThread { thread in
             let value = try await thread.runLoop.withTimeout(.zero) { 3 }
             #expect(value == 3)

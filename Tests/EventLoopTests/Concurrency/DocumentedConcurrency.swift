@@ -1,6 +1,6 @@
-// The code of docs/concurrency.md, docs/threads.md and the README's actor, compiled and run.
+// The code of docs/concurrency.md and docs/threads.md, and the actor of the README, compiled and run.
 //
-// DocumentedCodeTests compares each block of Swift in those pages with this file, line by line: change both.
+// DocumentedCodeTests compares each Swift block of those pages with this file, line by line. If you change one, change the other.
 
 import EventLoop
 import EventLoopTestSupport

@@ -1,7 +1,7 @@
-// Rules proved here (semantics 15.8, 15.9): jobs are never stranded.
-// - What a RunLoopThread that is told to stop has queued is run in its last batch, before teardown, on its thread.
-// - What comes later, and what any other thread that ends has left, runs one after another on one thread of the process, on which the
-//   isolation checks of that loop pass, and of no other.
+// Rules proved here (semantics 15.8, 15.9): no job is lost when its loop ends.
+// - When a RunLoopThread stops, it runs the jobs that are queued by then in its last batch, on its own thread, before teardown.
+// - One thread of the process runs the jobs that are queued later, and the jobs that any other ending thread leaves behind. It runs them
+//   one after another. On it, isolation checks pass for the loop of the running job, and for no other loop.
 
 import Dispatch
 import EventLoop
@@ -9,7 +9,7 @@ import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct `Jobs of loops that end` {
-    @Test func `jobs that were queued before stop run in the last batch, before teardown`() async throws {
+    @Test func `jobs that are queued before stop run in the last batch, before teardown`() async throws {
         for _ in 0..<50 / roundsDivisor {
             let trace = Trace()
             let thread = try RunLoopThread(name: "last batch", teardown: { _ in trace.add("teardown") })
@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    @Test func `an actor whose loop has ended still completes, elsewhere, and its isolation checks pass there`() async throws {
+    @Test func `an actor whose loop has ended completes its calls on another thread, and its isolation checks pass there`() async throws {
         let thread = try RunLoopThread(name: "short")
         let ledger = Ledger(on: thread.runLoop)
         #expect(await ledger.isOnLoop())
@@ -48,7 +48,7 @@ import Testing
         #expect(thread.runLoop.isIsolatingCurrentContext() == false)
     }
 
-    @Test func `all ended loops share one thread, and their isolation checks pass for their own jobs only`() async throws {
+    @Test func `all ended loops share one thread, on which isolation checks pass only for a job's own loop`() async throws {
         var ledgers: [Ledger] = []
         for _ in 0..<3 { ledgers.append(Ledger(on: try onFreshThread { $0 })) }
         var threads: Set<UInt> = []
@@ -70,7 +70,7 @@ import Testing
         #expect(await task.value == false)
     }
 
-    @Test func `jobs left by a thread that ends without running are run, in order`() async throws {
+    @Test func `jobs that a thread leaves behind when it ends without a run still run, in order`() async throws {
         let ledger = try onFreshThread { loop in
             let ledger = Ledger(on: loop, senders: 1)
             for number in 0..<100 { Task(executorPreference: loop) { await ledger.run { $0.note(number) } } }
@@ -80,7 +80,7 @@ import Testing
         #expect(await ledger.numbers[0] == Array(0..<100))
     }
 
-    @Test func `a LoopBound is reached by the jobs of its ended loop, and let go of in them`() async throws {
+    @Test func `jobs of an ended loop can use a LoopBound of that loop, and can release it`() async throws {
         let released = Box(0)
         let thread = try RunLoopThread(name: "bound")
         let loop = thread.runLoop
@@ -112,7 +112,7 @@ import Testing
         }
     }
 
-    @Test func `code that is not isolated traps on the thread of ended loops as anywhere`() async {
+    @Test func `code that is not isolated traps on the thread of ended loops as on any other thread`() async {
         await #expect(processExitsWith: .failure) {
             let (ended, other) = (try onFreshThread { $0 }, try onFreshThread { $0 })
             await Ledger(on: ended).run { _ in other.checkIsolated() }

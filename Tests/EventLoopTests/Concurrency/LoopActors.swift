@@ -10,10 +10,11 @@ import Glibc
 import Darwin
 #endif
 
-/// Fewer rounds where ThreadSanitizer makes each many times as slow: the tests share a few pool threads, and some of them have a limit.
+/// Fewer rounds under ThreadSanitizer, which makes each round many times slower: the tests share a few pool threads, and some of them have
+/// a time limit.
 let roundsDivisor = dlsym(nil, "__tsan_init") == nil ? 1 : 10
 
-/// An actor on a loop that keeps what it was told, and says where it was.
+/// An actor on a loop. It keeps its entries, and reports the thread on which it runs.
 actor Ledger {
     let loop: RunLoop
     private(set) var entries: [String] = []
@@ -37,7 +38,7 @@ actor Ledger {
         numbers[sender].append(number)
     }
 
-    /// Where the actor runs: on its loop's own thread, or on another.
+    /// Whether the actor runs on its loop's own thread.
     func isOnLoop() -> Bool { loop.isCurrent }
 
     func threadID() -> UInt { currentThreadID() }
@@ -45,7 +46,7 @@ actor Ledger {
     /// Runs a synchronous closure in the actor.
     func run<R: Sendable>(_ body: @Sendable (isolated Ledger) throws -> R) rethrows -> R { try body(self) }
 
-    /// Starts a task in the actor: its first stretch is one job, queued before this returns.
+    /// Starts a task in the actor. The part of the task before its first suspension is one job, which is queued before this returns.
     func spawn(_ body: @escaping @Sendable (isolated Ledger) async -> Void) { Task { await body(self) } }
 
     func append(_ entry: String) { entries.append(entry) }

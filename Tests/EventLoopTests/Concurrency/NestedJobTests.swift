@@ -1,6 +1,6 @@
 // Rules proved here (semantics 15.3, 15.5):
-// - While a job is on the stack, nested runs run none of the loop's jobs, in any mode; everything else is served.
-// - What waited is run when the job has returned, and nothing is lost.
+// - While a job is on the stack, nested runs run none of the loop's jobs, in any mode; they serve everything else.
+// - After the job has returned, the loop runs the jobs that waited, and none is lost.
 // - A nested run in a plain handler runs jobs.
 
 import EventLoop
@@ -8,7 +8,7 @@ import EventLoopTestSupport
 import Testing
 
 extension RunLoop {
-    /// `run`, for an actor that runs its loop inside one of its own jobs: the compiler does not allow it in an async function.
+    /// Calls `run` for an actor that runs its loop inside one of its own jobs: the compiler does not allow `run` in an async function.
     fileprivate func nest(_ mode: Mode = .default, for timeout: Duration) -> RunResult { run(mode: mode, for: timeout) }
 }
 
@@ -23,7 +23,7 @@ extension RunLoop {
                 await one.run { _ in
                     trace.add("begin")
                     enter.finish()
-                    // Timers are served meanwhile, the other job is not.
+                    // The nested run serves timers, but not the other job.
                     loop.add(
                         RunLoop.Timer(after: .milliseconds(2)) { _ in
                             trace.add("timer")
@@ -40,8 +40,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `jobs that came during nested runs are run afterwards, in order, also when the nested run was of another mode`() async throws
-    {
+    @Test func `jobs that are queued during nested runs of any mode run afterwards, in order`() async throws {
         for mode in ["default", "private"] as [RunLoop.Mode] {
             try await withLoopThread { thread in
                 let loop = thread.runLoop
@@ -57,7 +56,7 @@ extension RunLoop {
                     }
                     alive.cancel()
                 }
-                // One more job behind them.
+                // One more job after them.
                 try await Task(executorPreference: loop) { try await Task.sleep(for: .zero) }.value
                 try await suspendUntil("50 numbers arrive") { await ledger.numbers[0].count >= 50 }
                 #expect(await ledger.numbers[0] == Array(0..<50))
@@ -65,7 +64,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a nested run inside a job neither spins nor sleeps past its limit over jobs that wait`() async throws {
+    @Test func `a nested run inside a job does not spin or sleep past its limit while jobs wait`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let ledger = Ledger(on: loop)
@@ -80,7 +79,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a run nested in a plain handler runs jobs`() async throws {
+    @Test func `a nested run in a plain handler runs jobs`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let ledger = Ledger(on: loop)
@@ -96,7 +95,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a job that stops the loop lets the rest of its batch run`() throws {
+    @Test func `if a job stops the loop, the rest of its batch still runs`() throws {
         let trace = Trace()
         try onFreshThread { loop in
             for number in 1...3 {

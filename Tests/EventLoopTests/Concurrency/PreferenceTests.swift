@@ -1,6 +1,7 @@
 // Rules proved here (goal W9; RunLoop+Executor.swift):
-// - A task that prefers a loop stays on its thread: its body, functions of no actor, actors without an executor, code after a sleep, child tasks.
-// - A call from it into an actor on the loop takes two jobs at most, and the loop does not sleep in between.
+// - A task that prefers a loop stays on the loop's thread: its body, functions without an actor, actors without an executor, code after a
+//   sleep, and child tasks.
+// - A call from such a task into an actor on the loop takes at most two jobs, and the loop does not sleep in between.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +13,7 @@ private actor Plain {
 
 @concurrent private func nobodysThreadID() async -> UInt { currentThreadID() }
 
-/// Calls into the actor whose results are used, so that the task has to come back after each.
+/// Calls the actor and uses the results, so that the task has to return to its own executor after each call.
 @concurrent private func addUp(_ ledger: Ledger, calls: Int) async -> Int {
     var sum = 0
     for number in 0..<calls { sum += await ledger.echo(number) }
@@ -24,7 +25,7 @@ extension Ledger {
 }
 
 @Suite(.bounded) struct `Tasks that prefer a loop` {
-    @Test func `everything that has no other place runs on the loop's thread`() async throws {
+    @Test func `code without an executor of its own runs on the loop's thread`() async throws {
         try await withLoopThread { thread in
             let own = try await thread.runLoop.performAsync { currentThreadID() }
             let plain = Plain()
@@ -51,7 +52,7 @@ extension Ledger {
         }
     }
 
-    @Test func `a preference for one loop does not take an actor off another`() async throws {
+    @Test func `a preference for one loop does not move an actor from another loop`() async throws {
         try await withLoopThread { first in
             try await withLoopThread { second in
                 let ledger = Ledger(on: second.runLoop)
@@ -68,7 +69,7 @@ extension Ledger {
         }
     }
 
-    @Test func `a call into an actor of the loop is two jobs at most, and the loop does not sleep over it`() async throws {
+    @Test func `a call into an actor of the loop takes at most two jobs, and the loop does not sleep in between`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let ledger = Ledger(on: loop)
@@ -83,13 +84,13 @@ extension Ledger {
         }
     }
 
-    @Test func `calls inside an actor cost no job`() async throws {
+    @Test func `calls inside an actor take no job`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let ledger = Ledger(on: loop)
             _ = await ledger.isOnLoop()
             let before = loop.statistics.jobsPerformed
-            // From a task without a preference: one hop there, and none at the awaits inside.
+            // A task without a preference hops to the actor once; the awaits inside the actor do not hop.
             await ledger.callItself(times: 1_000)
             #expect(loop.statistics.jobsPerformed - before <= 2)
         }

@@ -1,6 +1,6 @@
 // Rules proved here (RunLoop+Readiness.swift, SingleElementChannel.swift):
-// - A task that asks is told when the descriptor is ready, and for what; nothing is reported while nobody asks.
-// - The source goes with the iteration; what stands in the way is thrown.
+// - A task that asks for readiness gets the events for which the descriptor is ready. The loop reports nothing while no task asks.
+// - The end of the iteration removes the source. If the descriptor cannot be watched or the loop ends, the iteration throws.
 
 import EventLoop
 import EventLoopTestSupport
@@ -11,7 +11,7 @@ extension RunLoop {
 }
 
 @Suite(.bounded) struct `Readiness for tasks` {
-    @Test func `each message is read once, by a task that asks between them`() async throws {
+    @Test func `a task that asks after each message reads each message once`() async throws {
         try await withLoopThread { thread in
             let pipe = Pipe()
             let echo = AsyncStream.makeStream(of: String.self)
@@ -33,7 +33,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `nothing is reported while nobody asks, and then the present state is`() async throws {
+    @Test func `the loop reports nothing while no task asks, and reports the present state when one asks`() async throws {
         try await withLoopThread { thread in
             let pipe = Pipe()
             var readiness = thread.runLoop.readiness(of: pipe.readEnd).makeAsyncIterator()
@@ -41,7 +41,7 @@ extension RunLoop {
             for _ in 0..<10 { try await thread.runLoop.performAsync {} }
             let handled = thread.runLoop.statistics.sourcesHandled
             try await thread.runLoop.performAsync {}
-            // The performs themselves, and nothing besides.
+            // The loop handled this perform and nothing else.
             #expect(thread.runLoop.statistics.sourcesHandled == handled + 1)
             let ready = try await readiness.next()
             #expect(ready == .read)
@@ -49,13 +49,13 @@ extension RunLoop {
             pipe.write("y")
             let readyAgain = try await readiness.next()
             #expect(readyAgain == .read)
-            // Unread, it is told again.
+            // The byte is still unread, so the loop reports it again.
             let stillReady = try await readiness.next()
             #expect(stillReady == .read)
         }
     }
 
-    @Test func `what it is ready for is told`() async throws {
+    @Test func `a task gets the events for which the descriptor is ready`() async throws {
         try await withLoopThread { thread in
             let pair = SocketPair()
             var readiness = thread.runLoop.readiness(of: pair.near, events: [.read, .write]).makeAsyncIterator()
@@ -64,7 +64,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a descriptor that cannot be watched throws, once`() async throws {
+    @Test func `a descriptor that cannot be watched throws once`() async throws {
         try await withLoopThread { thread in
             var readiness = thread.runLoop.readiness(of: -1).makeAsyncIterator()
             do {
@@ -76,7 +76,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `when the loop ends the waiting task gets RunLoopEnded`() async throws {
+    @Test func `if the loop ends, the waiting task gets RunLoopEnded`() async throws {
         let pipe = Pipe()
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
@@ -93,7 +93,7 @@ extension RunLoop {
         } catch { #expect(error is RunLoopEnded) }
     }
 
-    @Test func `dropping the iterator takes the source away, and so does cancelling, however it races`() async throws {
+    @Test func `dropping the iterator or cancelling the task removes the source, in every race`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let pipe = Pipe()
@@ -116,7 +116,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `an actor on the loop reads without leaving it`() async throws {
+    @Test func `an actor on the loop reads without leaving the loop`() async throws {
         try await withLoopThread { thread in
             let pipe = Pipe()
             let ledger = Ledger(on: thread.runLoop)

@@ -1,33 +1,33 @@
 // Rules proved here (RunLoop+Ticks.swift, SingleElementChannel.swift):
-// - One tick for each fire, on the grid that begins with the iteration, in the loop's time.
-// - A slow task gets one tick that stands for several.
-// - The timer goes with the iteration: cancelled, left, let go of; and the sequence ends with the loop.
+// - The task gets one tick for each fire, in the loop's time, on the grid that begins with the iteration.
+// - A slow task gets one tick that counts several fires.
+// - The timer is removed when the task is cancelled, leaves the iteration or releases the iterator. The sequence ends with the loop.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct `Ticks for tasks` {
-    @Test func `one tick for each fire, on the grid, in the loop's own time`() async throws {
+    @Test func `a task gets one tick for each fire, on the grid, in the loop's own time`() async throws {
         try await withManualThread { loop, clock in
             var ticks = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()
             #expect(loop.timerCount == 1)
             for number in 1...5 {
                 clock.advance(by: .milliseconds(10))
                 #expect(await ticks.next() == .init(date: .ms(Int64(number) * 10), count: 1))
-                // The handler has returned, or the next slot would count as missed.
+                // Waits until the handler has returned; otherwise the next date would count as missed.
                 try await loop.performAsync {}
             }
         }
     }
 
-    @Test func `a slow task gets one tick for all that it missed, and nothing is queued`() async throws {
+    @Test func `a slow task gets one tick for all fires that it missed, and no ticks are queued`() async throws {
         try await withManualThread { loop, clock in
             var ticks = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()
             for number in 1...1_000 {
                 clock.advance(by: .milliseconds(10))
                 try await suspendUntil("timer fire \(number)") { loop.statistics.timersFired >= number }
-                // The handler has returned, or the next slot would count as missed.
+                // Waits until the handler has returned; otherwise the next date would count as missed.
                 try await loop.performAsync {}
             }
             #expect(await ticks.next() == .init(date: .ms(10_000), count: 1_000))
@@ -36,7 +36,7 @@ import Testing
         }
     }
 
-    @Test func `leaving the loop, cancelling the task and dropping the iterator take the timer away`() async throws {
+    @Test func `leaving the iteration, cancelling the task and dropping the iterator remove the timer`() async throws {
         try await withManualThread { loop, clock in
             let begun = AsyncStream.makeStream(of: Void.self)
             let task = Task {
@@ -66,7 +66,7 @@ import Testing
         }
     }
 
-    @Test func `a task that is cancelled before it asks gets nil, and no timer stays`() async throws {
+    @Test func `a task that is cancelled before it asks gets nil, and leaves no timer behind`() async throws {
         try await withManualThread { loop, _ in
             let task = Task {
                 withUnsafeCurrentTask { $0?.cancel() }
@@ -90,7 +90,7 @@ import Testing
         }
     }
 
-    @Test func `the sequence ends when the loop does, and is empty on one that has ended`() async throws {
+    @Test func `the sequence ends when the loop ends, and is empty on a loop that has ended`() async throws {
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
         let task = Task { for await _ in loop.ticks(every: .seconds(3600)) {} }
@@ -101,7 +101,7 @@ import Testing
         for await _ in loop.ticks(every: .milliseconds(1)) { Issue.record("a tick of an ended loop") }
     }
 
-    @Test func `ticks and cancellation may race as they like`() async throws {
+    @Test func `cancellation that races with ticks ends the task and leaves no timer behind`() async throws {
         try await withLoopThread { thread in
             for round in 0..<200 / roundsDivisor {
                 let task = Task { for await _ in thread.runLoop.ticks(every: .microseconds(100)) {} }
@@ -113,7 +113,7 @@ import Testing
         }
     }
 
-    @Test func `ticks are held while the loop runs in another mode, and the tolerance is the timer's`() async throws {
+    @Test func `ticks wait while the loop runs in another mode, and follow the timer's tolerance`() async throws {
         try await withManualThread { loop, clock in
             var ticks = loop.ticks(every: .milliseconds(10), tolerance: .milliseconds(100), mode: "private").makeAsyncIterator()
             clock.advance(by: .milliseconds(35))
@@ -121,7 +121,7 @@ import Testing
                 #expect(loop.statistics.timersFired == 0)
                 _ = loop.run(mode: "private", for: .zero)
             }
-            // One late fire, as of any timer.
+            // One late fire, as for any timer.
             #expect(await ticks.next()?.count == 1)
         }
     }

@@ -1,9 +1,9 @@
 // Rules proved here:
-// - `schedule` is called once for each (loop, mode) gained and `cancel` once for each lost, on the calling thread, after the membership
-//   changed; adding or removing twice calls nothing.
-// - Invalidating cancels in every mode of every loop, on the caller's thread; the source is invalid before the first cancel.
-// - No lock is held in either callout.
-// - The end of a loop's thread cancels in every mode, on that thread; the source stays valid.
+// - The loop calls `schedule` once for each (loop, mode) that a source is added to, and `cancel` once for each that it is removed from. It
+//   calls them on the caller's thread, after the membership has changed. Adding or removing a second time calls neither.
+// - Invalidating a source calls `cancel` for every mode of every loop, on the caller's thread. The source is invalid before the first call.
+// - No lock is held during either callout.
+// - The end of a loop's thread calls `cancel` for every mode, on that thread; the source stays valid.
 
 import EventLoop
 import EventLoopTestSupport
@@ -18,7 +18,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
 }
 
 @Suite struct `Schedule and cancel` {
-    @Test func `come once for each mode gained and lost`() throws {
+    @Test func `are called once for each mode that the source is added to and removed from`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = recordedSource(trace)
@@ -40,7 +40,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `name the loop`() throws {
+    @Test func `receive the loop`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = RunLoop.CustomSource(
@@ -53,7 +53,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `find the membership changed`() throws {
+    @Test func `are called after the membership has changed`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let itself = WeakReference<RunLoop.CustomSource>()
@@ -72,7 +72,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `come through the common modes, once for each`() throws {
+    @Test func `are called once for each common mode`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = recordedSource(trace)
@@ -90,7 +90,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `do not come again for a mode that had the source before it joined`() throws {
+    @Test func `are not called again if a mode that already has the source becomes common`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = recordedSource(trace)
@@ -102,7 +102,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `are on the thread that adds and removes`() throws {
+    @Test func `are called on the thread that adds and removes`() throws {
         let threads = Box<[UInt]>([])
         let source = RunLoop.CustomSource(
             schedule: { _, _ in threads.value.append(currentThreadID()) },
@@ -120,7 +120,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         try running.end()
     }
 
-    @Test func `a source may signal itself in its schedule`() throws {
+    @Test func `a source may signal itself in its schedule callout`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             let itself = WeakReference<RunLoop.CustomSource>()
@@ -135,7 +135,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
 
     // MARK: Invalidating
 
-    @Test func `invalidating cancels everywhere, and the source is invalid by then`() throws {
+    @Test func `invalidating calls cancel for every mode and loop, and the source is already invalid`() throws {
         let trace = Trace()
         let itself = WeakReference<RunLoop.CustomSource>()
         let source = RunLoop.CustomSource(
@@ -162,7 +162,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         try second.end()
     }
 
-    @Test func `invalidating twice, signaling and adding afterwards do nothing`() throws {
+    @Test func `invalidating twice, and signaling or adding afterwards, has no effect`() throws {
         try inManualTime { loop, _, trace in
             let source = recordedSource(trace) { trace.add("performed") }
             loop.add(source)
@@ -179,7 +179,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         }
     }
 
-    @Test func `invalidating inside its own cancel does not go round`() throws {
+    @Test func `invalidating a source inside its own cancel callout does not recurse`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let itself = WeakReference<RunLoop.CustomSource>()
@@ -197,8 +197,8 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
 
     // MARK: No lock is held
 
-    /// Listing 3-6 against Listing 3-9: cancel waits for another thread, which at the same time needs the loop. With the loop's lock held
-    /// in the callout, neither goes on.
+    /// Listing 3-6 against Listing 3-9: `cancel` waits for another thread, which at the same time needs the loop. If the callout held the
+    /// loop's lock, both threads would wait forever.
     @Test(arguments: ["add", "remove", "invalidate", "add for common", "remove from common", "join", "join from a callout"])
     func `another thread can use the loop and the source during a callout:`(_ way: String) throws {
         try onFreshThread { loop in
@@ -208,7 +208,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
             let callout: @Sendable (RunLoop, RunLoop.Mode) -> Void = { loop, _ in
                 guard armed.value else { return }
                 armed.value = false
-                // What could wait for the lock happens on another thread, and we wait for it. Nothing in it throws.
+                // Another thread makes the calls that could wait for the lock, and this one waits for it. None of the calls throws.
                 try! plainThread {
                     let source = itself.value!
                     loop.wakeUp()
@@ -267,7 +267,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
 
     // MARK: The end of the thread
 
-    @Test func `the end of the thread cancels in every mode, on that thread`() throws {
+    @Test func `the end of the thread calls cancel for every mode, on that thread`() throws {
         let trace = Trace()
         let threads = Box<Set<UInt>>([])
         let source = RunLoop.CustomSource(
@@ -288,7 +288,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         #expect(source.isValid)
         #expect(source.isSignaled)
         _ = trace.take()
-        // The signal is still there for the next loop.
+        // The signal is still pending for the next loop.
         try onFreshThread { loop in
             #expect(loop.add(source))
             _ = loop.run(for: .zero)

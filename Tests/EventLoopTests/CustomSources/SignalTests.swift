@@ -1,16 +1,17 @@
 // Rules proved here:
-// - The signal is a flag of the source, of no loop: it wakes nobody, many are one, it survives removing and adding, and may come first.
-// - It is cleared before `perform`: a signal made in it is a new one, served in the next pass without a sleep, and so is a signal to any
-//   other source and a source added in it, whatever their order.
-// - Sources of a pass go by order, then by the time of their first pending signal. Equal sources are two.
-// - One signal is one perform, however many loops and modes the source is in.
+// - The signal is a flag of the source, not of a loop, and does not wake a loop. Several signals before a perform are one. The signal
+//   survives removing and adding the source, and a thread may signal before the source is in a loop.
+// - The loop clears the signal before it calls `perform`. If `perform` signals its own source or another one, or adds a signaled source,
+//   the next pass serves that source, without a sleep in between and whatever its order.
+// - The loop serves the sources of a pass by order, then by the time of their first pending signal. Equal sources are distinct.
+// - One signal causes one perform, however many loops and modes the source is in.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct `A signal` {
-    @Test func `is a flag: many before a perform are one`() throws {
+    @Test func `is a flag: several before a perform are one`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             let source = loop.addSource { source in trace.add("source:\(source.isSignaled)") }
@@ -25,7 +26,7 @@ import Testing
         }
     }
 
-    @Test func `may come before the source is in any loop`() throws {
+    @Test func `can precede the addition of the source to any loop`() throws {
         try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource { trace.add("source") }
             source.signal()
@@ -50,7 +51,7 @@ import Testing
         }
     }
 
-    @Test func `is kept by a run that does not get to it`() throws {
+    @Test func `stays pending if a run ends before it serves the source`() throws {
         try inManualTime { loop, _, trace in
             let source = loop.addSource(order: 2, signaled: true) { _ in trace.add("later") }
             loop.addSource(order: 1, signaled: true) { _ in trace.add("first") }
@@ -61,22 +62,22 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases)
-    func `from a callout is not slept over:`(_ callout: Callout) throws {
+    func `from a callout is served before the loop sleeps:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
-            // Of an order after that of the source callout.
+            // Its order is after that of the callout's source.
             let source = loop.addSource(order: 1) { _ in trace.add("signaled \(clock.now.nanoseconds)") }
             try callout.arrange(loop, clock, trace) { source.signal() }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             let rest = "signaled 0 T S W A X"
             let expected =
                 switch callout {
-                // Before step 4: in this pass.
+                // Signaled before step 4: it runs in this pass.
                 case .entry, .beforeTimers, .beforeSources: "E T S \(rest)"
                 case .block: "E T S block \(rest)"
-                // A perform is served at step 4: in this pass or in the next.
+                // The loop serves performs at step 4: it runs in this pass or in the next.
                 case .perform: "E T S perform T S \(rest)"
-                // After its snapshot: in the next pass, and no sleep is between.
+                // Signaled after the snapshot: it runs in the next pass, without a sleep in between.
                 case .source: "E T S source T S \(rest)"
                 case .port: "E T S port T S \(rest)"
                 case .beforeWaiting, .afterWaiting: "E T S W A T S \(rest)"
@@ -91,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func `in its own perform is a new one, served without a sleep`() throws {
+    @Test func `in its own perform is a new signal, and is served without a sleep`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let rounds = Counter()
@@ -106,7 +107,7 @@ import Testing
     }
 
     @Test(arguments: [-1, 0, 1])
-    func `of another source in a perform waits for the next pass, whatever its order:`(_ order: Int) throws {
+    func `to another source in a perform waits for the next pass, whatever that source's order:`(_ order: Int) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let other = loop.addSource(order: order) { _ in trace.add("other \(clock.now.nanoseconds)") }
@@ -120,7 +121,7 @@ import Testing
     }
 
     @Test(arguments: [-1, 0, 1])
-    func `of a source added in a perform waits for the next pass, whatever its order:`(_ order: Int) throws {
+    func `to a source added in a perform waits for the next pass, whatever that source's order:`(_ order: Int) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addSource(order: 0, signaled: true) { _ in
@@ -134,7 +135,7 @@ import Testing
 
     // MARK: Order
 
-    @Test func `goes by order`() throws {
+    @Test func `is served by order`() throws {
         try inManualTime { loop, _, trace in
             for order in [3, -5, 0, 1_000, -1, .min, .max] {
                 loop.addSource(order: order, signaled: true) { source in trace.add("\(source.order)") }
@@ -144,17 +145,17 @@ import Testing
         }
     }
 
-    @Test func `of equal order goes by the first pending signal`() throws {
+    @Test func `is served by the time of the first pending signal if orders are equal`() throws {
         try inManualTime { loop, _, trace in
             let sources = ["a", "b", "c", "d"].map { name in loop.addSource { _ in trace.add(name) } }
             sources[2].signal()
             sources[0].signal()
             sources[3].signal()
-            sources[2].signal()  // A second one changes nothing.
+            sources[2].signal()  // A second signal changes nothing.
             sources[1].signal()
             #expect(loop.run(for: .zero) == .timedOut)
             #expect(trace.take() == "c a d b")
-            // What was performed starts anew.
+            // After a perform, only new signals decide the order.
             sources[3].signal()
             sources[2].signal()
             #expect(loop.run(for: .zero) == .timedOut)
@@ -162,7 +163,7 @@ import Testing
         }
     }
 
-    @Test func `order comes before the time of the signal`() throws {
+    @Test func `is served by order before the time of the signal`() throws {
         try inManualTime { loop, _, trace in
             let late = loop.addSource(order: 2) { _ in trace.add("order 2") }
             let early = loop.addSource(order: 1) { _ in trace.add("order 1") }
@@ -173,8 +174,8 @@ import Testing
         }
     }
 
-    /// CF takes sources with equal contexts for one, and never adds the second.
-    @Test func `of sources that look the same is each its own`() throws {
+    /// CF treats sources with equal contexts as one, and never adds the second.
+    @Test func `to each of two sources that look the same is served`() throws {
         try inManualTime { loop, _, trace in
             let body: @Sendable () -> Void = { trace.add("performed") }
             let (first, second) = (RunLoop.CustomSource(perform: body), RunLoop.CustomSource(perform: body))
@@ -191,7 +192,7 @@ import Testing
 
     // MARK: Several modes, several loops
 
-    @Test func `is one for all modes`() throws {
+    @Test func `is one signal for all modes`() throws {
         try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource { trace.add("source") }
             for mode in ["a", "b", .common] as [RunLoop.Mode] { loop.add(source, forMode: mode) }
@@ -204,7 +205,7 @@ import Testing
         }
     }
 
-    @Test func `is one for all loops: whoever comes first performs it`() throws {
+    @Test func `is one signal for all loops, and the first loop that runs performs it`() throws {
         try onFreshThread { first in
             let trace = Trace()
             let source = RunLoop.CustomSource { trace.add(first.isCurrent ? "first" : "second") }
@@ -223,7 +224,7 @@ import Testing
         }
     }
 
-    @Test func `is performed once though two loops race for it`() throws {
+    @Test func `is performed once even if two loops race for it`() throws {
         let performed = Counter()
         let source = RunLoop.CustomSource { performed.increment() }
         let (first, second) = (RunningLoop { $0.add(source) }, RunningLoop { $0.add(source) })

@@ -1,15 +1,15 @@
 // Rules proved here:
-// - A source that an earlier one of the same pass invalidated or removed is not performed; a removed one keeps its signal.
-// - A source that invalidates or removes itself finishes its callout, and the run may then be finished.
-// - It may be performed again in a nested run from its own perform.
-// - Across threads: a signal alone wakes nobody, with a wake-up it is served at once; adding a source wakes the loop; removing and
-//   invalidating do not wait for a callout in progress, and none begins after it.
+// - If an earlier source of the same pass invalidates or removes a source, the source is not performed; a removed source keeps its signal.
+// - A source that invalidates or removes itself completes its callout, and the run may finish afterwards.
+// - A nested run in a source's own perform may perform the source again.
+// - Across threads: a signal alone does not wake the loop; with a wake-up, the loop serves it at once. Adding a source wakes the loop.
+//   Removing and invalidating do not wait for a callout in progress, and no callout begins afterwards.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// What one callout does to a source that is signaled for the same pass.
+/// The way in which a callout removes a source that is signaled for the same pass.
 enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case remove, removeFromCommon, invalidate, removeAndAdd
     var testDescription: String { rawValue }
@@ -28,7 +28,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
 @Suite struct `The life of a custom source` {
     @Test(arguments: Callout.allCases, Removal.allCases)
-    func `a source that a callout takes away is not performed`(_ callout: Callout, _ removal: Removal) throws {
+    func `a source that a callout removes or invalidates is not performed`(_ callout: Callout, _ removal: Removal) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let source = RunLoop.CustomSource(order: 1, cancel: { _, _ in trace.add("cancel") }) { trace.add("performed") }
@@ -49,7 +49,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: Removal.allCases)
-    func `an earlier source of the pass takes a later one away`(_ removal: Removal) throws {
+    func `an earlier source of the pass can remove or invalidate a later source`(_ removal: Removal) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let second = RunLoop.CustomSource(order: 2, cancel: { _, _ in trace.add("cancel") }) { trace.add("second") }
@@ -63,7 +63,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
             let seen = trace.take()
             switch removal {
             case .removeAndAdd:
-                // It is in the mode again, and its signal is still set: in this pass or, being new, in the next.
+                // The source is in the mode again, and its signal is still pending: it runs in this pass or, as a new source, in the next.
                 #expect(["E T S first cancel second T S W A X", "E T S first cancel T S second T S W A X"].contains(seen))
             default:
                 #expect(seen == "E T S first cancel T S W A X")
@@ -84,7 +84,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a source that is removed from another mode only is performed`() throws {
+    @Test func `a source that is only removed from another mode is performed`() throws {
         try inManualTime { loop, clock, trace in
             let second = loop.addSource(order: 2, signaled: true) { _ in trace.add("second") }
             loop.add(second, forMode: "other")
@@ -109,7 +109,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: [Removal.remove, .invalidate])
-    func `a source that takes itself away finishes its callout, then the run`(_ removal: Removal) throws {
+    func `a source that removes or invalidates itself completes its callout, then the run finishes`(_ removal: Removal) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let itself = WeakReference<RunLoop.CustomSource>()
@@ -126,7 +126,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a source is performed again by a nested run from its own perform`() throws {
+    @Test func `a nested run in a source's own perform can perform the source again`() throws {
         try inManualTime { loop, clock, trace in
             let depth = Counter()
             loop.addSource(signaled: true) { source in
@@ -151,7 +151,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         let running = RunningLoop { loop in loop.add(source) }
         try waitUntilAsleep(running.loop)
         source.signal()
-        // Nothing else wakes the loop, so a correct one sleeps for as long as we care to look.
+        // Nothing else wakes the loop, so it sleeps for as long as the test checks.
         for _ in 1...2_000 {
             #expect(running.loop.isWaiting)
             breathe()
@@ -185,7 +185,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
         try running.end()
     }
 
-    @Test func `a signal with a wake-up during a callout is served after it`() throws {
+    @Test func `a signal with a wake-up during a callout is served after the callout`() throws {
         let (entered, leave, performed) = (Gate(), Gate(), Gate())
         let source = RunLoop.CustomSource { performed.open() }
         let running = RunningLoop { loop in
@@ -204,7 +204,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: [Removal.remove, .invalidate])
-    func `taking a source away does not wait for its callout, and none follows`(_ removal: Removal) throws {
+    func `removing or invalidating a source does not wait for its callout, and no callout follows`(_ removal: Removal) throws {
         let (entered, leave) = (Gate(), Gate())
         let trace = Trace()
         let itself = WeakReference<RunLoop.CustomSource>()
@@ -221,15 +221,15 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
             source.signal()
         }
         entered.wait()
-        removal.apply(to: source, in: running.loop)  // Returns, though the callout waits for the line after it.
+        removal.apply(to: source, in: running.loop)  // This returns although the callout waits for a later line.
         trace.add("gone")
         leave.open()
         #expect(try running.end() == .stopped)
         #expect(trace.take() == "( gone )")
     }
 
-    @Test func `a source handled by another thread's loop may be invalidated by either`() throws {
-        // No crash and no perform after the end, whoever is quicker.
+    @Test func `a source that another thread's loop handles may be invalidated by either thread`() throws {
+        // Whichever thread is faster, nothing crashes and no perform follows the end.
         for _ in 1...200 {
             let performed = Counter()
             let source = RunLoop.CustomSource { performed.increment() }

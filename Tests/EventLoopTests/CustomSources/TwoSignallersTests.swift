@@ -1,6 +1,6 @@
-// Rules proved here (semantics 1.10, 3.4; SignalWord.swift; Tests/Models/signal.pml has every interleaving):
-// - A signal followed by a wake-up is performed, also if another thread has given the same signal and not yet enqueued it.
-// - A thread that enqueues late concerns the signal that it gave, and no later one.
+// Rules proved here (semantics 1.10, 3.4; SignalWord.swift; Tests/Models/signal.pml checks every interleaving):
+// - The loop performs a signal that a wake-up follows, even if another thread has given the same signal and not yet enqueued it.
+// - A thread that enqueues late enqueues only the signal that it gave, and no later signal.
 
 import EventLoopTestSupport
 import Testing
@@ -8,17 +8,17 @@ import Testing
 @testable import EventLoop
 
 @Suite struct TwoSignallersTests {
-    @Test func `a signal reaches the loop although the thread that gave it first has not enqueued it`() throws {
+    @Test func `a signal reaches the loop even if the thread that gave it first has not enqueued it yet`() throws {
         try onFreshThread { loop in
             let performed = Box(0)
             let source = RunLoop.CustomSource { performed.increment() }
             loop.add(source)
-            // The first half of `signal()` on a thread that is preempted for long.
+            // The first half of `signal()`, on a thread that is then preempted for a long time.
             let claim = source.signalWord.claim()
             source.signal()
             #expect(loop.run(until: .distantPast) == .timedOut)
             #expect(performed.value == 1)
-            // The second half.
+            // The second half of `signal()`.
             source.signalWord.markEnqueued(claim!)  // no signal was pending
             #expect(!source.isSignaled)
             #expect(loop.run(until: .distantPast) == .timedOut)
@@ -34,7 +34,7 @@ import Testing
             let late = source.signalWord.claim()
             source.signal()
             #expect(loop.run(until: .distantPast) == .timedOut)
-            // The next signal, by a thread that is preempted as well.
+            // The next signal, from a thread that is also preempted.
             let isClaimed = source.signalWord.claim() != nil
             #expect(isClaimed)
             source.signalWord.markEnqueued(late!)  // no signal was pending
@@ -44,7 +44,7 @@ import Testing
         }
     }
 
-    /// One of the two signals and wakes nobody, the other one signals and wakes the loop. What it wakes the loop for must be there.
+    /// One thread signals and does not wake the loop; the other signals and wakes it. When the loop wakes up, the signal must be there.
     @Test func `no wake-up of two signallers is lost`() throws {
         let performed = Box(0)
         let source = RunLoop.CustomSource { performed.increment() }
@@ -68,7 +68,7 @@ import Testing
         }
         try other.join()
         try running.end()
-        // Each round has one or two: signals before the perform are one.
+        // Each round performs the source once or twice: several signals before a perform are one.
         #expect(performed.value >= rounds && performed.value <= 2 * rounds)
     }
 }

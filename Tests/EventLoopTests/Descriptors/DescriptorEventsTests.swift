@@ -1,14 +1,14 @@
 // `events` can be set at any time (API: DescriptorSource.events):
-//  - With none asked for the source stays registered, keeps its mode alive and is silent; asking again makes it heard.
-//  - A change takes effect before the next wait, in the handler, between runs, and from another thread.
-//  - An invalid source's events can be set without effect.
+//  - A source without events stays registered, keeps its mode alive, and is not called. Setting events again resumes the calls.
+//  - A change takes effect before the next wait: in the handler, between runs, and from another thread.
+//  - Setting the events of an invalid source has no effect.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct DescriptorEventsTests {
-    @Test func `without events a source is silent, in its mode and keeps it alive; with events it is heard again`() throws {
+    @Test func `a source without events stays in its mode, keeps it alive and is not called; setting events resumes its calls`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -24,7 +24,7 @@ import Testing
         #expect(trace == "E T S W A X -> timedOut, in the mode true; E T S read:ab T S W A X -> timedOut")
     }
 
-    @Test func `a source made without events can be given some`() throws {
+    @Test func `a source created without events can get events later`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: []) { source, events in
@@ -41,7 +41,7 @@ import Testing
         #expect(trace == ":timedOut read+write write :timedOut")
     }
 
-    @Test func `a handler that is done writing asks to read`() throws {
+    @Test func `a handler that has finished writing can switch to reading`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
@@ -62,7 +62,7 @@ import Testing
         #expect(trace == "write read answer write read answer write -> stopped")
     }
 
-    @Test func `events given from another thread reach a sleeping loop`() throws {
+    @Test func `events set from another thread take effect in a sleeping loop`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let pair = SocketPair()
@@ -82,7 +82,7 @@ import Testing
         #expect(trace == "write -> stopped")
     }
 
-    @Test func `events taken away by an earlier source of the pass keep a ready source from being called`() throws {
+    @Test func `a ready source is not called if an earlier source of the pass clears its events`() throws {
         let calls = try inManualTime { loop, _, _ in
             let calls = Box(0)
             let sources = Box<[RunLoop.DescriptorSource]>([])
@@ -103,7 +103,7 @@ import Testing
         #expect(calls == 1)
     }
 
-    @Test func `a change holds in every mode of the source`() throws {
+    @Test func `a change of events applies in every mode of the source`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in trace.add("\(loop.currentMode!)") }

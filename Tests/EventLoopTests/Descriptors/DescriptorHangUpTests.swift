@@ -1,8 +1,8 @@
-// Ends of connections (semantics 4.4, 4.13):
-//  - End of file, a hang-up and an error are readiness for all that a source asked for, so that the next read or write reports it.
-//  - `.closed` says that the peer closed its end, or will send no more. It works alone: data does not call the source, nor spin the loop.
-//  - A reset is delivered to whatever was asked for.
-//  - With no events asked for a source is silent even when the peer has gone, and the loop sleeps.
+// Closed connections (semantics 4.4, 4.13):
+//  - End of file, a hang-up or an error makes a source ready for all its events, so that the next read or write reports it.
+//  - `.closed` says that the peer closed its end or shut down sending. It works alone: data neither calls the source nor spins the loop.
+//  - A reset makes a source ready for all its events.
+//  - A source without events is not called even after its peer has closed, and the loop sleeps.
 
 import EventLoop
 import EventLoopTestSupport
@@ -17,7 +17,7 @@ import Darwin
 @Suite struct DescriptorHangUpTests {
     private typealias Events = RunLoop.DescriptorSource.Events
 
-    /// A source of `events` on the near end of `pair` that records what it is told, one call a run.
+    /// A source of `events` on the near end of `pair`. Its handler records the ready events and stops the run.
     private static func record(_ events: RunLoop.DescriptorSource.Events, on pair: SocketPair, in trace: Trace, _ loop: RunLoop) throws {
         loop.add(
             try RunLoop.DescriptorSource(descriptor: pair.near, events: events) { _, ready in
@@ -27,7 +27,7 @@ import Darwin
     }
 
     @Test(arguments: [Events.read, .write, [.read, .write], .closed, [.read, .closed], [.write, .closed], [.read, .write, .closed]])
-    func `a hang-up makes a source ready for all that it asked for`(asked: RunLoop.DescriptorSource.Events) throws {
+    func `a hang-up makes a source ready for all its events`(asked: RunLoop.DescriptorSource.Events) throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(asked, on: pair, in: trace, loop)
@@ -38,7 +38,7 @@ import Darwin
         #expect(trace == "\(describe(asked)) -> stopped")
     }
 
-    @Test func `end of file of a pipe is readiness to read`() throws {
+    @Test func `end of file on a pipe makes a source ready to read`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let ends = RawPipe()
@@ -55,10 +55,10 @@ import Darwin
         #expect(trace == "E T S read 0 X -> finished")
     }
 
-    @Test func `the write end of a pipe that nobody reads any more is ready to write`() throws {
+    @Test func `the write end of a pipe is ready to write after its last reader has closed`() throws {
         let trace = try inManualTime { loop, _, trace in
             let ends = RawPipe()
-            // Full, so that it is the error that makes it ready and not room.
+            // The pipe is full, so that only the error can make it ready, not free space.
             let block = [UInt8](repeating: 0, count: 65_536)
             while write(ends.writeEnd, block, block.count) > 0 {}
             loop.add(
@@ -76,7 +76,7 @@ import Darwin
 
     // MARK: closed
 
-    @Test func `closed alone: data neither calls the source nor spins the loop`() throws {
+    @Test func `with closed alone, data neither calls the source nor spins the loop`() throws {
         let (trace, passes) = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pair = SocketPair()
@@ -92,7 +92,7 @@ import Darwin
         #expect(passes == 3)
     }
 
-    @Test func `closed alone ends a real wait`() throws {
+    @Test func `with closed alone, a hang-up ends a wait in real time`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let pair = SocketPair()
@@ -110,7 +110,7 @@ import Darwin
         #expect(trace == "closed -> stopped")
     }
 
-    @Test func `closed alone on a pipe`() throws {
+    @Test func `with closed alone, a source works on a pipe`() throws {
         let trace = try inManualTime { loop, _, trace in
             let ends = RawPipe()
             loop.add(
@@ -126,7 +126,7 @@ import Darwin
         #expect(trace == "open timedOut; closed finished")
     }
 
-    @Test func `a peer that will send no more has closed its end`() throws {
+    @Test func `a peer that shuts down sending has closed its end`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(.closed, on: pair, in: trace, loop)
@@ -137,7 +137,7 @@ import Darwin
         #expect(trace == "closed -> stopped")
     }
 
-    @Test func `read and closed: data is read alone, the end is both`() throws {
+    @Test func `with read and closed, data is reported as read and the end as both`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record([.read, .closed], on: pair, in: trace, loop)
@@ -153,7 +153,7 @@ import Darwin
         #expect(trace == "read stopped; timedOut; read+closed stopped")
     }
 
-    @Test func `a source that did not ask for closed is not told closed`() throws {
+    @Test func `a source that did not request closed does not receive it`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(.read, on: pair, in: trace, loop)
@@ -164,7 +164,7 @@ import Darwin
         #expect(trace == "read")
     }
 
-    @Test func `a closed source beside a reader on the same descriptor: each hears its own`() throws {
+    @Test func `a source for closed and a source for read on one descriptor each receive their own events only`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
@@ -187,7 +187,7 @@ import Darwin
         #expect(trace == "reader:data timedOut; reader: watcher:closed")
     }
 
-    @Test func `a one-shot closed source is called once`() throws {
+    @Test func `a one-shot source for closed is called once`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(
@@ -205,7 +205,7 @@ import Darwin
     // MARK: Reset
 
     @Test(arguments: [Events.read, .write, [.read, .write], [.read, .write, .closed], .closed])
-    func `a reset makes a source ready for all that it asked for`(asked: RunLoop.DescriptorSource.Events) throws {
+    func `a reset makes a source ready for all its events`(asked: RunLoop.DescriptorSource.Events) throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let connection = try ResetConnection()
@@ -222,7 +222,7 @@ import Darwin
 
     // MARK: No events
 
-    @Test func `without events a source is silent though its peer has gone, keeps its mode alive, and the loop sleeps`() throws {
+    @Test func `without events a source is not called after its peer has closed, keeps its mode alive, and the loop sleeps`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pair = SocketPair()
@@ -236,7 +236,7 @@ import Darwin
     }
 }
 
-/// A pipe whose ends are closed one by one.
+/// A pipe whose ends can be closed separately.
 private final class RawPipe: Sendable {
     let readEnd: Int32
     let writeEnd: Int32
@@ -266,8 +266,8 @@ private final class RawPipe: Sendable {
     }
 }
 
-/// One end of a TCP connection on this host whose other end has just reset it. Nothing has been read of it: its send buffer is full,
-/// so that it is the reset that makes it writable.
+/// One end of a TCP connection on this host. The other end has just reset the connection without reading: this end's send buffer is full,
+/// so that only the reset can make it writable.
 private final class ResetConnection: Sendable {
     let near: Int32
 
@@ -292,7 +292,7 @@ private final class ResetConnection: Sendable {
         precondition(far >= 0, "accept: errno \(errno)")
         precondition(fcntl(near, F_SETFL, O_NONBLOCK) == 0)
         let block = [UInt8](repeating: 0, count: 65_536)
-        while write(near, block, block.count) > 0 {}  // ends: nobody reads
+        while write(near, block, block.count) > 0 {}  // ends: nothing reads, so the buffer fills up
         // Closing with a linger time of zero sends a reset (RFC 9293, 3.10.4; socket(7), SO_LINGER).
         var linger = linger(l_onoff: 1, l_linger: 0)
         precondition(setsockopt(far, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout.size(ofValue: linger))) == 0)

@@ -1,6 +1,6 @@
-// Descriptor sources that come and go (semantics 4):
-// 4.3  Adding from another thread reaches a sleeping loop. Removed before it is served, a source is not called, and the kernel keeps the
-//      event; (9.3) removed by another thread, too, unless its call was in progress.
+// Adding and removing descriptor sources (semantics 4):
+// 4.3  Adding from another thread reaches a sleeping loop. A source that is removed before it is served is not called, and the kernel
+//      keeps its event. (9.3) The same holds for removal by another thread, unless the call was in progress.
 
 import EventLoop
 import EventLoopTestSupport
@@ -9,7 +9,7 @@ import Testing
 @Suite struct DescriptorMembershipTests {
     // MARK: 4.3
 
-    @Test func `a ready descriptor that another thread adds reaches a sleeping loop`() throws {
+    @Test func `a sleeping loop serves a ready descriptor that another thread adds`() throws {
         let outcome = try onFreshThread { loop in
             let trace = Trace()
             let alive = loop.keepAlive()
@@ -30,7 +30,7 @@ import Testing
         #expect(outcome == "true read:ab -> stopped")
     }
 
-    @Test func `a descriptor added by another thread and ready only later is heard by the loop that slept meanwhile`() throws {
+    @Test func `a sleeping loop serves a descriptor that another thread adds and that becomes ready later`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let alive = loop.keepAlive()
@@ -53,7 +53,7 @@ import Testing
         #expect(trace == "read:ab -> stopped")
     }
 
-    @Test func `the last descriptor removed by another thread ends the run of a sleeping loop`() throws {
+    @Test func `removing the last descriptor from another thread ends the run of a sleeping loop`() throws {
         let result = try onFreshThread { loop in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in }
@@ -69,7 +69,7 @@ import Testing
         #expect(result == .finished)
     }
 
-    /// Two sources are ready in one pass; whichever is served first does something to the other. Then the other is added (again).
+    /// Two sources are ready in one pass. The first one served applies `change` to the other. After the run, the other is added (again).
     private func firstServed(
         does change: @escaping @Sendable (RunLoop, RunLoop.DescriptorSource) -> Void
     ) throws -> (trace: String, valid: Bool) {
@@ -102,19 +102,19 @@ import Testing
         }
     }
 
-    @Test func `a ready source that an earlier one removes is not called, and the kernel keeps its event`() throws {
+    @Test func `a ready source that an earlier source removes is not called, and the kernel keeps its event`() throws {
         let (trace, valid) = try firstServed { loop, other in loop.remove(other) }
         #expect(trace == "served timedOut; served timedOut")
         #expect(valid)
     }
 
-    @Test func `a ready source that an earlier one invalidates is not called`() throws {
+    @Test func `a ready source that an earlier source invalidates is not called`() throws {
         let (trace, valid) = try firstServed { _, other in other.invalidate() }
         #expect(trace == "served timedOut; timedOut")
         #expect(!valid)
     }
 
-    @Test func `a ready source that an earlier one removes and adds again is called once, in a later pass`() throws {
+    @Test func `a ready source that an earlier source removes and adds again is called once, in a later pass`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (one, two) = (Pipe(), Pipe())
@@ -144,8 +144,8 @@ import Testing
 
     // MARK: 4.3, from another thread
 
-    /// Two sources are ready in one pass; while the handler of whichever is served first is in progress, another thread does something to
-    /// the other one.
+    /// Two sources are ready in one pass. While the handler of the first one served is in progress, another thread applies `change` to
+    /// the other source.
     private func callsAfterOtherThread(does change: @escaping @Sendable (RunLoop, RunLoop.DescriptorSource) -> Void) throws -> Int {
         try inManualTime { loop, _, _ in
             let calls = Box(0)
@@ -175,11 +175,11 @@ import Testing
         #expect(try callsAfterOtherThread { _, other in other.invalidate() } == 1)
     }
 
-    @Test func `a ready source whose events another thread takes away before its turn is not called`() throws {
+    @Test func `a ready source whose events another thread clears before its turn is not called`() throws {
         #expect(try callsAfterOtherThread { _, other in other.events = [] } == 1)
     }
 
-    @Test func `a ready source that another thread leaves alone is called in the same pass`() throws {
+    @Test func `a ready source that the other thread does not change is called in the same pass`() throws {
         #expect(try callsAfterOtherThread { _, _ in } == 2)
     }
 }

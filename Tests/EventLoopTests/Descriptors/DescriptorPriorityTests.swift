@@ -1,15 +1,15 @@
 // Priorities (API: RunLoop.Priority; semantics 4.1; decision 6):
-//  - A pass serves the most urgent level that is ready, then asks the kernel again before it goes lower.
+//  - A pass serves the most urgent level that is ready, then polls the kernel again before it serves a lower level.
 //  - A run that returns after a source serves the most urgent one.
-//  - The lower levels are not lost: they are served when the urgent ones are quiet.
-//  - A descriptor that is always ready at an urgent level starves lower descriptors, but no timer, no stop and no limit.
+//  - Lower levels keep their events, and are served when no urgent descriptor is ready.
+//  - A descriptor that is always ready at an urgent level starves descriptors of lower levels, but no timer, no stop and no limit.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct DescriptorPriorityTests {
-    @Test func `priorities compare by urgency, high first`() {
+    @Test func `priorities compare by urgency, with high first`() {
         #expect([RunLoop.Priority.low, .high, .default].sorted() == [.high, .default, .low])
     }
 
@@ -38,7 +38,7 @@ import Testing
         #expect(trace == "E T S high high T S default T S low low T S W A X -> timedOut")
     }
 
-    @Test func `an urgent descriptor that becomes ready meanwhile goes before a lower one that was ready earlier`() throws {
+    @Test func `an urgent descriptor that becomes ready later is served before a lower one that was ready earlier`() throws {
         let trace = try inManualTime { loop, _, trace in
             let (high, middle, low) = (Pipe(), Pipe(), Pipe())
             loop.add(
@@ -65,7 +65,7 @@ import Testing
         #expect(trace == "default high low")
     }
 
-    @Test func `a run that returns after a source serves the most urgent`() throws {
+    @Test func `a run that returns after a source serves the most urgent one`() throws {
         let trace = try inManualTime { loop, _, trace in
             for (name, priority) in [("low", RunLoop.Priority.low), ("default", .default), ("high", .high)] {
                 let pipe = Pipe()
@@ -82,7 +82,7 @@ import Testing
         #expect(trace == "high handledSource default handledSource low handledSource timedOut")
     }
 
-    @Test func `a lower edge source that had to wait is called once, when the urgent one is quiet`() throws {
+    @Test func `a lower edge-triggered source that had to wait is called once, when the urgent one is no longer ready`() throws {
         let trace = try inManualTime { loop, _, trace in
             let (high, low) = (Pipe(), Pipe())
             let calls = Box(0)
@@ -100,7 +100,7 @@ import Testing
         #expect(trace == "high high high low -> timedOut")
     }
 
-    @Test func `leftovers of a lower level wait for an urgent descriptor that has become ready since`() throws {
+    @Test func `leftover sources of a lower level wait for an urgent descriptor that has become ready since`() throws {
         let trace = try inManualTime { loop, _, trace in
             let high = Pipe()
             loop.add(
@@ -122,7 +122,7 @@ import Testing
         #expect(trace == "low handledSource; E T S high T S low T S W A X -> timedOut")
     }
 
-    @Test func `an urgent descriptor that is always ready holds lower ones, which are served once it is drained`() throws {
+    @Test func `an urgent descriptor that is always ready delays lower ones until it is drained`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (high, low) = (Pipe(), Pipe())
@@ -141,7 +141,7 @@ import Testing
         #expect(trace == "E T S high T S high T S high T S high T S low:x T S W A X -> timedOut")
     }
 
-    /// An urgent descriptor that is always ready, and a lower one that is ready too.
+    /// An urgent descriptor that is always ready, and a lower one that is also ready.
     private static func addBusySource(_ loop: RunLoop, _ call: @escaping @Sendable () -> Void) throws {
         let (high, low) = (Pipe(), Pipe())
         high.write()
@@ -150,7 +150,7 @@ import Testing
         loop.add(try readSource(high, priority: .high) { _ in call() })
     }
 
-    @Test func `beside an urgent descriptor that is always ready a poll is still one pass`() throws {
+    @Test func `with an urgent descriptor that is always ready, a poll is still one pass`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             try Self.addBusySource(loop) { trace.add("high") }
@@ -160,7 +160,7 @@ import Testing
         #expect(trace == "E T S high X -> timedOut")
     }
 
-    @Test func `beside an urgent descriptor that is always ready a run ends at its limit`() throws {
+    @Test func `with an urgent descriptor that is always ready, a run ends at its limit`() throws {
         let (result, calls, end) = try inManualTime { loop, clock, _ in
             let calls = Box(0)
             try Self.addBusySource(loop) {
@@ -175,7 +175,7 @@ import Testing
         #expect(end == Int64(calls))
     }
 
-    @Test func `beside an urgent descriptor that is always ready a stop from another thread ends the run`() throws {
+    @Test func `with an urgent descriptor that is always ready, a stop from another thread ends the run`() throws {
         let result = try onFreshThread { loop in
             let calls = Box(0)
             try Self.addBusySource(loop) { calls.increment() }
@@ -190,7 +190,7 @@ import Testing
         #expect(result == .stopped)
     }
 
-    @Test func `beside an urgent descriptor that is always ready timers, performs and custom sources have their turn`() throws {
+    @Test func `with an urgent descriptor that is always ready, timers, performs and custom sources are still served`() throws {
         let trace = try inManualTime { loop, clock, trace in
             try Self.addBusySource(loop) { clock.advance(by: .milliseconds(1)) }
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })

@@ -1,10 +1,10 @@
 // Descriptor sources in general (semantics 4, and step 5 of a pass):
-// 4.1  The kernel signals. A pass serves every descriptor that was found ready; a run that returns after a source serves exactly
+// 4.1  The kernel reports readiness. A pass serves every descriptor that it found ready; a run that returns after a source serves exactly
 //      one, and the others stay ready.
 // 1.1  A descriptor that is ready at step 5 is served without beforeWaiting and afterWaiting.
 // 1.5  A served descriptor counts as a handled source.
-// 4.2  The loop never reads the descriptor; sources are level-triggered unless asked otherwise; several may watch one descriptor.
-// 2.8  Readiness of other modes is held.
+// 4.2  The loop never reads the descriptor. Sources are level-triggered by default. Several sources may watch one descriptor.
+// 2.8  Readiness in other modes stays pending.
 
 import EventLoop
 import EventLoopTestSupport
@@ -28,7 +28,7 @@ import Testing
     @Test func `a descriptor that becomes ready during the wait is served after afterWaiting`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
-            // Written in beforeWaiting: after step 5 has looked, before the loop sleeps.
+            // Written in beforeWaiting: after step 5 has polled, and before the loop sleeps.
             let written = Box(false)
             trace.observe(loop) { activity in
                 guard activity == .beforeWaiting, !written.value else { return }
@@ -63,7 +63,7 @@ import Testing
         #expect(trace == "E T S W A read:ab X -> stopped")
     }
 
-    @Test func `in a run with a limit of zero a ready descriptor is served and no other is waited for`() throws {
+    @Test func `a run with a limit of zero serves a ready descriptor and does not wait for others`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let (ready, quiet) = (Pipe(), Pipe())
@@ -89,7 +89,7 @@ import Testing
         #expect(results == [.timedOut, .finished])
     }
 
-    @Test func `the handler is told what is ready, on the loop's thread, while the loop is not waiting`() throws {
+    @Test func `the handler receives the ready events, on the loop's thread, while the loop is not waiting`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let source = try RunLoop.DescriptorSource(descriptor: pair.near, events: [.read, .write]) { source, events in
@@ -108,7 +108,7 @@ import Testing
 
     // MARK: 4.1 and 1.5
 
-    @Test func `a pass serves every descriptor that was found ready`() throws {
+    @Test func `a pass serves every descriptor that it found ready`() throws {
         let passes = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipes = (0..<5).map { _ in Pipe() }
@@ -163,7 +163,7 @@ import Testing
         #expect(trace == "12345678 and the rest")
     }
 
-    @Test func `data left unread calls the handler again in the next pass`() throws {
+    @Test func `unread data calls the handler again in the next pass`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -182,7 +182,7 @@ import Testing
 
     // MARK: 2.8
 
-    @Test func `readiness is held while only other modes run`() throws {
+    @Test func `readiness stays pending while only other modes run`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.add(try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") })
@@ -229,7 +229,7 @@ import Testing
 
     // MARK: Nested runs
 
-    @Test func `a nested run of the same mode serves the descriptors that the outer pass has found ready, once each`() throws {
+    @Test func `a nested run of the same mode serves the descriptors that the outer pass found ready, once each`() throws {
         let trace = try inManualTime { loop, _, trace in
             let depth = Box(0)
             for _ in 0..<3 {

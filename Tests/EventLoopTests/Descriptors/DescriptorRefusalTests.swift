@@ -1,6 +1,6 @@
-// What cannot be watched (semantics 4.5, 4.6): found out by asking the kernel when the source is made.
-//  - Not open, negative or absurd: badDescriptor. Open, but nothing that becomes ready (a regular file, a directory, /dev/null): notPollable.
-//  - Whatever the kernel takes is taken, without a list of kinds.
+// Descriptors that cannot be watched (semantics 4.5, 4.6). The initializer of a source asks the kernel:
+//  - Not open, negative or out of range: badDescriptor. Open, but never ready (a regular file, a directory, /dev/null): notPollable.
+//  - A source accepts every descriptor that the kernel accepts. There is no list of kinds.
 //  - libevent's own warnings do not reach standard error.
 
 import CLibevent
@@ -28,12 +28,12 @@ import Darwin
     }
 
     @Test(arguments: [-1, -2, .min, .max, 1_000_000_000] as [Int32])
-    func `a negative or absurd descriptor is a bad descriptor`(descriptor: Int32) {
+    func `a negative or out-of-range descriptor is a bad descriptor`(descriptor: Int32) {
         #expect(Self.errorOfWatching(descriptor, .read) == .badDescriptor(descriptor))
     }
 
     @Test func `a descriptor that is not open is a bad descriptor`() {
-        // A high number, which no other test's files get.
+        // A high number that no other test's files get.
         let pipe = Pipe()
         let descriptor = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 600)
         #expect(Self.errorOfWatching(descriptor, .read) == nil)
@@ -56,7 +56,7 @@ import Darwin
         #expect(Self.errorOfWatching(null, events) == .notPollable(null))
     }
 
-    @Test func `standard input that is the null device is refused, not an error at its first run`() async {
+    @Test func `making a source on standard input throws at once if standard input is the null device`() async {
         await #expect(processExitsWith: .success) {
             let null = open("/dev/null", O_RDONLY)
             #expect(dup2(null, 0) == 0)
@@ -64,7 +64,7 @@ import Darwin
         }
     }
 
-    @Test func `pipes, sockets and listeners are taken`() throws {
+    @Test func `pipes, sockets and listeners are accepted`() throws {
         let pipe = Pipe()
         let pair = SocketPair()
         let (udp, tcp) = (socket(AF_INET, SocketKind.datagram, 0), socket(AF_INET, SocketKind.stream, 0))
@@ -81,7 +81,7 @@ import Darwin
         withExtendedLifetime((pipe, pair)) {}
     }
 
-    @Test func `asking leaves no trace: a source that was refused or dropped is not heard of again`() throws {
+    @Test func `asking the kernel leaves no registration behind: a dropped source is never called`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -96,7 +96,7 @@ import Darwin
     }
 
     @Test func `libevent's warnings do not reach standard error`() async throws {
-        // libevent warns of a base that is entered again from one of its callbacks.
+        // libevent warns when a callback re-enters its own base.
         let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
             let status = try onFreshThread { loop in
                 let status = Box<Int32>(0)

@@ -1,10 +1,11 @@
-// A descriptor that is closed while it is watched, and its number taken by another file (semantics 4.5):
-//  - Watched anew, the number is compared with what was watched. The new source is heard; the old one fails: it has a `failure`, is
-//    invalid, its onInvalidation is called, its handler never again.
-//  - So too with a duplicate of the old file alive, whose events must reach nobody.
-//  - "Anew" is also: `events =`, `rearm`, the first run of another mode. And an event that arrives for a number that is another file now.
+// A watched descriptor is closed, and another file takes its number (semantics 4.5):
+//  - When the loop watches the number again, it compares the file with the one that it watched before. The new source is served. The
+//    old source fails: it has a `failure`, is invalid, its onInvalidation is called, and its handler is never called again.
+//  - The same holds while a duplicate of the old file is open. The duplicate's events must not reach any handler.
+//  - The loop also compares the files at `events =`, at `rearm`, in the first run of another mode, and when an event arrives for a
+//    number that is now another file.
 //
-// dup2 closes a number and takes it in one step, so that no other test's thread can come between.
+// dup2 closes a number and reuses it in one step, so that no other test's thread can take the number in between.
 
 import EventLoop
 import EventLoopTestSupport
@@ -17,14 +18,14 @@ import Darwin
 #endif
 
 @Suite struct DescriptorReuseTests {
-    /// A loop on simulated time with a source that has been watched, whose number is then another pipe's read end.
+    /// A loop in manual time with a source that it has watched. `reuse()` gives the source's number to the read end of another pipe.
     private final class Stage: Sendable {
         let trace = Trace()
         let old = Pipe()
         let new = Pipe()
         let loop: RunLoop
         let oldSource: RunLoop.DescriptorSource
-        /// Another number for the old file, where one is wanted.
+        /// A second descriptor of the old file, or -1.
         let duplicate: Int32
 
         init(_ loop: RunLoop, trigger: RunLoop.DescriptorSource.Trigger = .level, keepingDuplicate: Bool = false, watched: Bool = true)
@@ -55,7 +56,7 @@ import Darwin
             for _ in 0..<count { _ = loop.run(mode: mode, for: .zero) }
         }
 
-        /// What was recorded, and what became of the old source.
+        /// The recorded trace, and the state of the old source.
         func outcome() -> String {
             let fate = oldSource.isValid ? "valid" : oldSource.failure == nil ? "invalid" : "failed"
             return "\(trace.list.sorted().joined(separator: " ")); old \(fate)"
@@ -63,7 +64,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `a source on the reused number is heard, and the old source fails`(duplicateAlive: Bool) throws {
+    func `a source on the reused number is served, and the old source fails`(duplicateAlive: Bool) throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             stage.reuse()
@@ -76,7 +77,7 @@ import Darwin
         #expect(outcome == "let go new:ab; old failed")
     }
 
-    @Test func `events of the old file, kept open by a duplicate, reach nobody and do not spin the loop`() throws {
+    @Test func `events of the old file, kept open by a duplicate, reach no handler and do not spin the loop`() throws {
         let (outcome, passes) = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.reuse()
@@ -95,13 +96,13 @@ import Darwin
         #expect(passes == 1)
     }
 
-    @Test func `an event that arrives for a number that is another file now calls nobody: the source fails`() throws {
+    @Test func `an event for a number that is now another file calls no handler, and the source fails`() throws {
         let (outcome, passes) = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             stage.reuse()
-            // The duplicate keeps the old file in the kernel's set, under a number that is the new file's.
+            // The duplicate keeps the old file in the kernel's set, under a number that now belongs to the new file.
             stage.old.write("x")
             stage.poll()
             let before = loop.statistics.passes
@@ -112,7 +113,7 @@ import Darwin
         #expect(passes == 1)
     }
 
-    @Test func `others on the same base are heard after such an event`() throws {
+    @Test func `after an event for a reused number, the base still serves its other sources`() throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             let (bystander, edge) = (Pipe(), Pipe())
@@ -131,7 +132,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `setting events watches anew`(duplicateAlive: Bool) throws {
+    func `setting events after clearing them detects a reused number`(duplicateAlive: Bool) throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
@@ -148,7 +149,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `changing events watches anew`(duplicateAlive: Bool) throws {
+    func `changing events detects a reused number`(duplicateAlive: Bool) throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
@@ -163,7 +164,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `rearming watches anew`(duplicateAlive: Bool) throws {
+    func `rearming detects a reused number`(duplicateAlive: Bool) throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, trigger: .oneShot, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive()
@@ -180,7 +181,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `the first run of another mode watches anew`(duplicateAlive: Bool) throws {
+    func `the first run of another mode detects a reused number`(duplicateAlive: Bool) throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: duplicateAlive)
             let alive = loop.keepAlive(forMode: "other")
@@ -194,7 +195,7 @@ import Darwin
         #expect(outcome == "let go; old failed")
     }
 
-    @Test func `the new file watched in another mode only is heard there`() throws {
+    @Test func `the new file is served in another mode if only that mode watches it`() throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.reuse()
@@ -206,7 +207,7 @@ import Darwin
         #expect(outcome == "new:ab")
     }
 
-    @Test func `a source invalidated before its number is reused leaves nothing behind`() throws {
+    @Test func `a source invalidated before its number is reused leaves no registration behind`() throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, keepingDuplicate: true)
             stage.oldSource.invalidate()
@@ -221,10 +222,10 @@ import Darwin
         #expect(outcome == "let go new:ab; old invalid")
     }
 
-    @Test func `a descriptor closed under its source, and watched anew, fails it`() throws {
+    @Test func `a source whose descriptor was closed fails when it is watched again`() throws {
         let outcome = try inManualTime { loop, _, trace in
             let pipe = Pipe()
-            // A high number, which no other test's files get.
+            // A high number that no other test's files get.
             let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 700)
             let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: .oneShot) { _, _ in trace.add("called") }
             source.onInvalidation { trace.add("let go") }
@@ -252,7 +253,7 @@ import Darwin
         #expect(result == "finished, let go; old failed")
     }
 
-    @Test func `a number reused by its own file is the same file`() throws {
+    @Test func `a number reused by its own file is still the same file`() throws {
         let outcome = try inManualTime { loop, _, _ in
             let stage = try Stage(loop, trigger: .oneShot, keepingDuplicate: true)
             precondition(dup2(stage.duplicate, stage.old.readEnd) == stage.old.readEnd)
@@ -265,7 +266,7 @@ import Darwin
         #expect(outcome == "old; old valid")
     }
 
-    @Test func `a source without failure has none, whether valid or invalidated by hand`() throws {
+    @Test func `a source that did not fail has no failure, whether it is valid or was invalidated explicitly`() throws {
         let pipe = Pipe()
         let source = try readSource(pipe) { _ in }
         #expect(source.failure == nil)

@@ -1,4 +1,4 @@
-// What the tests of descriptors share: sources on pipes, socket pairs, and the kernel's own account of what is watched.
+// Tools for the tests of descriptors: sources on pipes, socket pairs, and the kernel's list of watched descriptors.
 
 import EventLoop
 import EventLoopTestSupport
@@ -9,7 +9,7 @@ import Glibc
 import Darwin
 #endif
 
-/// A source that watches the read end of `pipe` and keeps the pipe open for as long as it has a handler.
+/// A source that watches the read end of `pipe`. Its handler keeps the pipe open.
 func readSource(
     _ pipe: Pipe, trigger: RunLoop.DescriptorSource.Trigger = .level, priority: RunLoop.Priority = .default,
     _ handler: @escaping @Sendable (RunLoop.DescriptorSource) -> Void
@@ -19,14 +19,14 @@ func readSource(
     }
 }
 
-/// SOCK_STREAM and SOCK_DGRAM, on Linux and on Darwin. In Glibc the names are an enumeration's, and lost to files that are compiled together
-/// with one that imports Foundation; which those are is the build system's choice.
+/// SOCK_STREAM and SOCK_DGRAM, on Linux and on Darwin. Glibc declares these names in an enumeration. They are unavailable in a file that is
+/// compiled together with a file that imports Foundation, and the build system chooses which files those are.
 enum SocketKind {
     static let stream: Int32 = 1
     static let datagram: Int32 = 2
 }
 
-/// Two connected stream sockets, closed when they are let go of.
+/// Two connected stream sockets. `deinit` closes them.
 final class SocketPair: Sendable {
     let near: Int32
     let far: Int32
@@ -60,7 +60,7 @@ final class SocketPair: Sendable {
         if isMine { close(far) }
     }
 
-    /// The far end will send no more, but still reads.
+    /// Shuts down sending at the far end, which can still read.
     func shutDownFar() { precondition(shutdown(far, Int32(SHUT_WR)) == 0) }
 }
 
@@ -70,7 +70,7 @@ func describe(_ events: RunLoop.DescriptorSource.Events) -> String {
 }
 
 #if os(Linux)
-/// In how many epoll sets of this process `descriptor` is watched, by the kernel's own account (proc(5), /proc/pid/fdinfo: `tfd`).
+/// The number of epoll sets of this process that watch `descriptor`, as the kernel reports it (proc(5), /proc/pid/fdinfo: `tfd`).
 func kernelWatches(of descriptor: Int32) -> Int {
     guard let directory = opendir("/proc/self/fdinfo") else { return -1 }
     defer { closedir(directory) }
@@ -79,7 +79,7 @@ func kernelWatches(of descriptor: Int32) -> Int {
         let name = withUnsafePointer(to: &entry.pointee.d_name) {
             $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
         }
-        guard let file = fopen("/proc/self/fdinfo/\(name)", "r") else { continue }  // another thread's, closed meanwhile
+        guard let file = fopen("/proc/self/fdinfo/\(name)", "r") else { continue }  // another thread has closed it meanwhile
         defer { fclose(file) }
         var line = [CChar](repeating: 0, count: 512)
         while fgets(&line, 512, file) != nil {

@@ -1,9 +1,9 @@
 // Triggers, and several sources on one descriptor (semantics 4.2, 4.10, 4.12, 4.13):
-//  - level: called as long as the descriptor is ready; edge: once for each arrival; one-shot: once, until rearm.
-//  - Several sources may watch one descriptor, for the same events or others, at the same priority or others.
-//  - Sources of different triggers on one descriptor each keep their own kind, in whatever order they came.
-//  - What a run that returned after one source left over: level-triggered sources are asked of the kernel again, edge and one-shot
-//    sources wait in the ready list.
+//  - level: called as long as the descriptor is ready; edge: called once for each arrival; one-shot: called once, until rearm.
+//  - Several sources may watch one descriptor, for the same or different events, at the same or different priorities.
+//  - Sources with different triggers on one descriptor each keep their own trigger, in whatever order they were added.
+//  - After a run that returned after one source, the loop polls the kernel again for level-triggered sources that it did not call.
+//    Edge-triggered and one-shot sources wait in the ready list.
 
 import EventLoop
 import EventLoopTestSupport
@@ -19,7 +19,7 @@ import Testing
 
     // MARK: Edge
 
-    @Test func `an edge source is called once for each arrival, whether or not it reads`() throws {
+    @Test func `an edge-triggered source is called once for each arrival, whether or not it reads`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             loop.add(try readSource(pipe, trigger: .edge) { _ in trace.add("edge") })
@@ -39,7 +39,7 @@ import Testing
         #expect(trace == "edge more edge drained again edge")
     }
 
-    @Test func `an edge source that is ready when it is added is called`() throws {
+    @Test func `an edge-triggered source that is ready when it is added is called`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -53,7 +53,7 @@ import Testing
 
     // MARK: One-shot
 
-    @Test func `a one-shot source is called once, stays valid, in its mode and silent, until rearm`() throws {
+    @Test func `a one-shot source is called once, and then stays valid and in its mode without calls until rearm`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -74,7 +74,7 @@ import Testing
                 """)
     }
 
-    @Test func `a one-shot source rearmed in its handler is called again while there is data`() throws {
+    @Test func `a one-shot source rearmed in its handler is called again while data remains`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -92,7 +92,7 @@ import Testing
         #expect(trace == "E T S once T S once T S once T S W A X -> timedOut")
     }
 
-    @Test func `rearm from another thread reaches a sleeping loop`() throws {
+    @Test func `rearm from another thread takes effect in a sleeping loop`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()
@@ -155,7 +155,7 @@ import Testing
         #expect(calls == [1, 1, 1])
     }
 
-    @Test func `one of several sources on a descriptor can go without the others hearing less`() throws {
+    @Test func `removing one of several sources on a descriptor does not affect the others`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let first = try readSource(pipe) { _ in trace.add("first") }
@@ -175,7 +175,7 @@ import Testing
         #expect(trace == "second third")
     }
 
-    @Test func `one source reads and another writes on one socket`() throws {
+    @Test func `one source reads and another writes on the same socket`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let reader = try RunLoop.DescriptorSource(descriptor: pair.near, events: .read) { _, events in
@@ -195,7 +195,7 @@ import Testing
         #expect(trace == "writer:write reader:read:ab")
     }
 
-    @Test func `sources of different priorities on one descriptor are served in the order of their priority`() throws {
+    @Test func `sources with different priorities on one descriptor are served in order of priority`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -223,7 +223,7 @@ import Testing
     ]
 
     @Test(arguments: orders)
-    func `sources of different triggers on one descriptor each keep their own kind`(order: [RunLoop.DescriptorSource.Trigger]) throws {
+    func `sources with different triggers on one descriptor each keep their own trigger`(order: [RunLoop.DescriptorSource.Trigger]) throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let counts = Box<[RunLoop.DescriptorSource.Trigger: Int]>([:])
@@ -256,7 +256,7 @@ import Testing
     }
 
     @Test(arguments: orders)
-    func `the removal of one of several triggers leaves the others their kind`(order: [RunLoop.DescriptorSource.Trigger]) throws {
+    func `removing one of several mixed triggers does not affect the others`(order: [RunLoop.DescriptorSource.Trigger]) throws {
         let counts = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let counts = Box<[Int]>([0, 0, 0])
@@ -276,7 +276,7 @@ import Testing
         #expect(counts == [0, expected[order[1]]!, expected[order[2]]!])
     }
 
-    @Test func `an edge source is not called for the level source's unread data, however long the loop runs`() throws {
+    @Test func `unread data of a level-triggered source does not call an edge-triggered source again, however long the loop runs`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let calls = Box(0)
@@ -293,8 +293,8 @@ import Testing
         #expect(trace == 1)
     }
 
-    @Test func `the quiet half of a mixed pair makes no passes of its own`() throws {
-        // The one-shot's data stays unread: a set of its own that is always readable must not spin the loop.
+    @Test func `the silent sources of a mixed pair cause no passes of their own`() throws {
+        // The one-shot source's data stays unread. Its nested poller is always readable, and must not spin the loop.
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let once = try RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .oneShot) { _, _ in trace.add("once") }
@@ -313,7 +313,7 @@ import Testing
 
     // MARK: Leftovers
 
-    /// Three ready sources; one run that returns after a source; then everything is read, and the passes that follow call what is left.
+    /// Three sources are ready. One run returns after a source. Then all data is read, and the passes that follow call the leftovers.
     private func leftovers(_ trigger: RunLoop.DescriptorSource.Trigger) throws -> String {
         try inManualTime { loop, _, trace in
             let pipes = (0..<3).map { _ in Pipe() }
@@ -328,19 +328,19 @@ import Testing
         }
     }
 
-    @Test func `what a returning run left over of level sources is asked of the kernel again`() throws {
+    @Test func `leftover level-triggered sources are called only if the kernel still reports them ready`() throws {
         #expect(try leftovers(.level) == "called handledSource;")
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
-    func `what a returning run left over of edge and one-shot sources waits, and is called once each`(
+    func `leftover edge-triggered and one-shot sources wait, and are called once each`(
         trigger: RunLoop.DescriptorSource.Trigger
     ) throws {
         #expect(try leftovers(trigger) == "called handledSource; called called")
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
-    func `leftovers count as handled sources one run at a time`(trigger: RunLoop.DescriptorSource.Trigger) throws {
+    func `leftovers count as handled sources, one in each run`(trigger: RunLoop.DescriptorSource.Trigger) throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)
             for _ in 0..<3 {
@@ -359,7 +359,7 @@ import Testing
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
-    func `a leftover that is removed before the next run is not called`(trigger: RunLoop.DescriptorSource.Trigger) throws {
+    func `a leftover source that is removed before the next run is not called`(trigger: RunLoop.DescriptorSource.Trigger) throws {
         let calls = try inManualTime { loop, _, _ in
             let called = Box<[Int]>([])
             var sources: [RunLoop.DescriptorSource] = []

@@ -1,7 +1,7 @@
 // Rules proved here (semantics 4.21):
-//  - `onInvalidation` hands over the source, as the kind that it is. A closure that takes it as its argument keeps nothing alive: the source goes
-//    with its loop, and its descriptor is closed.
-//  - The last release hands the source over as well.
+//  - `onInvalidation` passes the source to its closure, with the source's own type. A closure that uses this argument retains nothing: the
+//    loop releases the source when it ends, and the closure closes the descriptor.
+//  - The last release passes the source as well.
 
 import EventLoop
 import EventLoopTestSupport
@@ -14,7 +14,7 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct InvalidationArgumentTests {
-    @Test func `the end of a loop lets a source go whose closure closes the descriptor that it is handed`() throws {
+    @Test func `the end of a loop releases a source whose closure closes the descriptor of its argument`() throws {
         var ends: [Int32] = [-1, -1]
         #expect(closeOnExecPipe(&ends))
         let (reader, writer) = (ends[0], ends[1])
@@ -32,7 +32,7 @@ import Darwin
         close(writer)
     }
 
-    @Test func `the last release hands over the source as well`() throws {
+    @Test func `the last release passes the source as well`() throws {
         let (pipe, trace) = (Pipe(), Trace())
         do {
             let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read, label: "a label") { _, _ in }
@@ -41,7 +41,7 @@ import Darwin
         #expect(trace.description == "true a label false")
     }
 
-    @Test func `every kind of source is handed over as what it is`() throws {
+    @Test func `every kind of source is passed with its own type`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()
@@ -57,7 +57,7 @@ import Darwin
             port.onInvalidation { trace.add("\($0.capacity)") }
             for source in [descriptor, custom, signal, listener, port] {
                 loop.add(source)
-                // A source of any kind; what is said of it is what all have.
+                // The closure's argument is a `RunLoop.Source` here, so that it has only the members that all kinds share.
                 source.onInvalidation { trace.add("\($0.failure == nil)") }
                 source.invalidate()
             }
@@ -65,7 +65,7 @@ import Darwin
         }
     }
 
-    @Test func `closures with and without the argument add up in order, and a late one is called at once`() throws {
+    @Test func `closures with and without the argument run in the order of their registration, and a late one is called at once`() throws {
         let trace = Trace()
         let source = RunLoop.CustomSource(label: "it", perform: {})
         source.onInvalidation { trace.add("none") }
@@ -79,7 +79,7 @@ import Darwin
         #expect(trace.description == "none ignored it it value late it")
     }
 
-    @Test func `a signal's earlier action is back when the last release hands over the source`() async {
+    @Test func `a signal's previous action is back when the last release passes the source`() async {
         await #expect(processExitsWith: .success) {
             let restored = Box(false)
             do {
@@ -95,7 +95,7 @@ import Darwin
     }
 }
 
-/// Carries an object from a thread without keeping it.
+/// Carries an object from a thread without retaining it.
 private final class Weakly: Sendable {
     private let weakly: Locked<WeakSource>
     init(_ source: RunLoop.DescriptorSource) { weakly = Locked(WeakSource(source)) }

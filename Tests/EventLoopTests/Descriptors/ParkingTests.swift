@@ -1,5 +1,5 @@
-// Descriptors in several modes that have run: one that is served again and again in one mode leaves the bases of the others, and returns
-// when they run. Nobody may notice but the kernel.
+// Descriptors in several modes that have run. If one mode serves a source again and again, the source leaves the bases of the other modes,
+// and returns when they run. Only the kernel can tell the difference.
 
 #if os(Linux)
 import EventLoop
@@ -7,7 +7,7 @@ import EventLoopTestSupport
 import Testing
 
 @Suite struct ParkingTests {
-    /// A loop on which a descriptor source stands in `default` and `other`, both of which have run, and how to serve it a number of times.
+    /// A loop with a descriptor source in `default` and `other`, which have both run, and a method that makes a mode serve it repeatedly.
     private struct Stage {
         let loop: RunLoop
         let pipe = Pipe()
@@ -35,7 +35,7 @@ import Testing
         var watches: Int { kernelWatches(of: pipe.readEnd) }
     }
 
-    @Test func `a source that is served often stands in the base of the running mode alone`() throws {
+    @Test func `a source that one mode serves often is only in the base of that mode`() throws {
         let watches = try onFreshThread { loop in
             let stage = try Stage(loop)
             let before = stage.watches
@@ -47,7 +47,7 @@ import Testing
         #expect(watches == [2, 2, 1])
     }
 
-    @Test func `its events are served in another mode that runs`() throws {
+    @Test func `a parked source is served in another mode that runs`() throws {
         let trace = try onFreshThread { loop in
             let stage = try Stage(loop)
             stage.serve(40)
@@ -62,7 +62,7 @@ import Testing
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge])
-    func `its events are served in a run of another mode nested in its own handler`(_ trigger: RunLoop.DescriptorSource.Trigger) throws {
+    func `a parked source is served in a nested run of another mode`(_ trigger: RunLoop.DescriptorSource.Trigger) throws {
         let trace = try onFreshThread { loop in
             let stage = try Stage(loop, trigger: trigger)
             stage.serve(40)
@@ -77,7 +77,7 @@ import Testing
         #expect(trace == "other:ab")
     }
 
-    @Test func `modes that take turns keep it in both bases`() throws {
+    @Test func `modes that alternate keep a source in both bases`() throws {
         let watches = try onFreshThread { loop in
             let stage = try Stage(loop)
             for _ in 0..<8 {
@@ -89,7 +89,7 @@ import Testing
         #expect(watches == 2)
     }
 
-    @Test func `a run of another mode nested in each serving keeps it in both bases`() throws {
+    @Test func `a nested run of another mode after each call keeps a source in both bases`() throws {
         let watches = try onFreshThread { loop in
             let stage = try Stage(loop)
             for _ in 0..<100 {
@@ -102,7 +102,7 @@ import Testing
         #expect(watches == 2)
     }
 
-    @Test func `taken out of the mode that it has left the base of, it does not return`() throws {
+    @Test func `a parked source that is removed from a mode does not return to its base`() throws {
         let outcome = try onFreshThread { loop in
             let stage = try Stage(loop)
             let alive = loop.keepAlive(forMode: "other")
@@ -117,7 +117,7 @@ import Testing
         #expect(outcome == "|1")
     }
 
-    @Test func `invalidated while it is away, it ends at once and nothing holds it`() throws {
+    @Test func `a parked source that is invalidated ends at once and is released`() throws {
         let outcome = try onFreshThread { loop in
             let trace = Trace()
             weak var released: RunLoop.DescriptorSource?
@@ -136,7 +136,7 @@ import Testing
         #expect(outcome == "ended|true")
     }
 
-    @Test func `what it watches for is as it was set while it was away`() throws {
+    @Test func `a parked source returns with the events that were set while it was parked`() throws {
         let trace = try onFreshThread { loop in
             let stage = try Stage(loop)
             stage.serve(40)
@@ -152,7 +152,7 @@ import Testing
         #expect(trace == "silent other:x")
     }
 
-    @Test func `the end of a loop ends what is away`() throws {
+    @Test func `the end of a loop invalidates a parked source`() throws {
         let ended = Trace()
         try onFreshThread { loop in
             let stage = try Stage(loop)

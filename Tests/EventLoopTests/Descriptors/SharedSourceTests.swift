@@ -1,7 +1,7 @@
 // A source in several loops (semantics 4.16):
 //  - Its handler never runs on two threads at once.
-//  - A one-shot fires once in all, and once in all after each rearm.
-//  - Every loop that has it serves it.
+//  - A one-shot source fires once in total, and once in total after each rearm.
+//  - Every loop of a source serves it.
 
 import EventLoop
 import EventLoopTestSupport
@@ -35,7 +35,7 @@ import Darwin
                 let index = loops.firstIndex { $0.isCurrent }!
                 calls.change { $0[index] += 1 }
                 if trigger == .edge {
-                    // Another arrival, for all three.
+                    // Another arrival, for all three loops.
                     drain(pair.near)
                     pair.sendFromFar("x")
                 }
@@ -86,14 +86,14 @@ import Darwin
         }
     }
 
-    @Test func `a one-shot in several loops fires once in all, and once in all after each rearm`() throws {
+    @Test func `a one-shot source in several loops fires once in total, and once in total after each rearm`() throws {
         try Self.withLoops(3) { loops in
             let pipe = Pipe()
             let calls = Box(0)
             let source = try readSource(pipe, trigger: .oneShot) { _ in calls.increment() }
             for loop in loops { loop.add(source) }
             func settle() throws {
-                // Two turns of every loop: what was ready when the first came is served by the second.
+                // Two passes of every loop: the second pass serves everything that was ready when the first began.
                 for _ in 0..<2 { for loop in loops { try loop.performAndWait {} } }
             }
             pipe.write()
@@ -110,7 +110,7 @@ import Darwin
         }
     }
 
-    @Test func `a one-shot in several modes of a loop fires once in all`() throws {
+    @Test func `a one-shot source in several modes of a loop fires once in total`() throws {
         let calls = try inManualTime { loop, _, _ in
             let calls = Box(0)
             let pipe = Pipe()
@@ -132,7 +132,7 @@ import Darwin
         #expect(calls == [1, 2, 3])
     }
 
-    @Test func `the end of one of its loops leaves a source to the other`() throws {
+    @Test func `a source of two loops stays in one when the other ends`() throws {
         let pipe = Pipe()
         let calls = Box(0)
         let survivor = try RunLoopThread(name: "survivor")

@@ -1,7 +1,7 @@
 // The end of a source (semantics 4.20 to 4.22; API: onInvalidation):
-//  5. onInvalidation runs on the owning thread, after the event has been taken off every base of every loop, when no call of the handler
-//     is in progress or can follow; for a source that was never added at once, on the caller's thread; at once, too, if the source is
-//     invalid already. Invalidating from another thread wakes the loop. Several calls add up; each is called once.
+//  5. onInvalidation runs on the owning thread, after the event has left every base of every loop, when no call of the handler is in
+//     progress or can follow. If the source was never added, it runs at once on the caller's thread. If the source is already invalid,
+//     it also runs at once. Invalidating from another thread wakes the loop. A source can have several closures; each is called once.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,7 +16,7 @@ import Darwin
 @Suite struct SourceInvalidationTests {
     // MARK: Where and when
 
-    @Test func `a source that was never added is told at once, on the caller's thread`() throws {
+    @Test func `a source that was never added calls onInvalidation at once, on the caller's thread`() throws {
         let pipe = Pipe()
         let trace = Trace()
         let source = try readSource(pipe) { _ in }
@@ -27,7 +27,7 @@ import Darwin
         #expect(trace.description == "told here true invalidated")
     }
 
-    @Test func `invalidated in its own handler, a source is told when the handler has returned`() throws {
+    @Test func `a source invalidated in its own handler calls onInvalidation after the handler has returned`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let here = currentThreadID()
@@ -45,7 +45,7 @@ import Darwin
         #expect(trace == "begin valid false, in the mode false, end told here true -> finished")
     }
 
-    @Test func `invalidated in a nested run's callout, a source is told when its outer call has returned`() throws {
+    @Test func `a source invalidated in a nested run's callout calls onInvalidation after its outer call has returned`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { source in
@@ -66,7 +66,7 @@ import Darwin
         #expect(trace == "begin invalidated end told")
     }
 
-    @Test func `invalidated by another thread, a source is told on its loop's thread, and the sleeping loop wakes and finishes`() throws {
+    @Test func `a source invalidated by another thread calls onInvalidation on its sleeping loop's thread, and the run ends`() throws {
         let outcome = try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()
@@ -85,7 +85,7 @@ import Darwin
         #expect(outcome == "told here true -> finished, valid false")
     }
 
-    @Test func `invalidated by another thread while its handler is in progress, a source is told after it`() throws {
+    @Test func `a source invalidated by another thread during its handler calls onInvalidation after the handler has returned`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()
@@ -113,7 +113,7 @@ import Darwin
         #expect(trace == "begin invalidated end told here true -> finished")
     }
 
-    @Test func `invalidated by another thread while the loop is not running, a source is told on its loop's thread`() throws {
+    @Test func `a source invalidated by another thread while the loop is not running calls onInvalidation on its loop's thread`() throws {
         let told = Box<UInt>(0)
         let here = try onFreshThread { loop in
             let pipe = Pipe()
@@ -127,7 +127,7 @@ import Darwin
         #expect(told.value == here)
     }
 
-    @Test func `several onInvalidations add up, each called once; a late one is called at once`() throws {
+    @Test func `a source calls each of several onInvalidation closures once, and a late one at once`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let source = try readSource(pipe) { _ in }
@@ -149,7 +149,7 @@ import Darwin
         #expect(trace == "one two late here true after")
     }
 
-    @Test func `a custom source is told as well`() throws {
+    @Test func `a custom source calls onInvalidation as well`() throws {
         let trace = try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource(
                 cancel: { _, mode in trace.add("cancel:\(mode)") },
@@ -165,7 +165,7 @@ import Darwin
     }
 
     #if os(Linux)
-    @Test func `a source is told after the kernel has let go of its descriptor in every mode`() throws {
+    @Test func `a source calls onInvalidation after the kernel has released its descriptor in every mode`() throws {
         let (before, told) = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let told = Box(-1)
@@ -184,7 +184,7 @@ import Darwin
         #expect(told == 0)
     }
 
-    @Test func `a source in two loops is told once, on a thread of one, after the kernel has let go of its descriptor in both`() throws {
+    @Test func `a source in two loops calls onInvalidation once, on the thread of one, after both have released its descriptor`() throws {
         let threads = [try RunLoopThread(name: "first"), try RunLoopThread(name: "second")]
         let pipe = Pipe()
         let told = Box<[String]>([])
@@ -209,7 +209,7 @@ import Darwin
     }
     #endif
 
-    @Test func `closed in onInvalidation, a descriptor's number can be watched anew at once`() throws {
+    @Test func `the number of a descriptor that is closed in onInvalidation can be watched again at once`() throws {
         let trace = try inManualTime { loop, _, trace in
             let (old, new) = (Pipe(), Pipe())
             let number = old.readEnd

@@ -1,7 +1,7 @@
-// What ends a source beside invalidate, and what it holds (semantics 4.23):
-//  6. A loop that ends invalidates, on its thread after `teardown`, the kernel sources that are in no other loop and that nobody else
-//     holds; others it lets go of, valid. The last release of a source anywhere counts as its invalidation. Handlers are released on their
-//     loop's thread where there is one.
+// The end of a source without a call of invalidate, and the objects that a source retains (semantics 4.23):
+//  6. A loop that ends invalidates the kernel sources that are in no other loop and that no other code retains. It does so on its thread
+//     after `teardown`. It releases other sources, which stay valid. The last release of a source invalidates it, on any thread. Handlers
+//     are released on their loop's thread if there is one.
 
 import EventLoop
 import EventLoopTestSupport
@@ -10,7 +10,7 @@ import Testing
 @Suite struct SourceLifetimeTests {
     // MARK: The loop ends
 
-    @Test func `a loop that ends invalidates the descriptor sources that nobody else holds, on its thread, after teardown`() throws {
+    @Test func `a loop that ends invalidates the descriptor sources that only it retains, on its thread, after teardown`() throws {
         let trace = Trace()
         let pipe = Pipe()
         let owner = Box<UInt>(0)
@@ -30,7 +30,7 @@ import Testing
         #expect(trace.list.count == 2)
     }
 
-    @Test func `a plain thread that ends invalidates the descriptor sources that nobody else holds`() throws {
+    @Test func `a plain thread that ends invalidates the descriptor sources that only its loop retains`() throws {
         let trace = Trace()
         try onFreshThread { loop in
             let here = currentThreadID()
@@ -45,7 +45,7 @@ import Testing
         #expect(trace.description == "ending told here true")
     }
 
-    @Test func `a source that somebody holds stays valid when its loop ends, and is heard on another`() throws {
+    @Test func `a source that other code retains stays valid when its loop ends, and is served on another loop`() throws {
         let trace = Trace()
         let pipe = Pipe()
         let source = try readSource(pipe) { _ in trace.add("read:\(pipe.readAll())") }
@@ -63,7 +63,7 @@ import Testing
         #expect(trace.description == "ended, valid true read:ab")
     }
 
-    @Test func `a source that is in another loop stays valid when one of its loops ends`() throws {
+    @Test func `a source in two loops stays valid when one of them ends`() throws {
         let trace = Trace()
         let survivor = try RunLoopThread(name: "survivor")
         defer {
@@ -90,7 +90,7 @@ import Testing
 
     // MARK: The last release
 
-    @Test func `the last release of a source that was never added is its invalidation`() throws {
+    @Test func `the last release of a source that was never added invalidates it`() throws {
         let trace = Trace()
         let pipe = Pipe()
         func makeAndDrop() throws {
@@ -103,7 +103,7 @@ import Testing
         #expect(trace.description == "made told dropped")
     }
 
-    @Test func `the last release of a source that was removed is its invalidation`() throws {
+    @Test func `the last release of a source that was removed invalidates it`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             func addAndRemove() throws {
@@ -124,9 +124,9 @@ import Testing
         #expect(trace == "removed told")
     }
 
-    // MARK: What a handler holds
+    // MARK: Objects that a handler retains
 
-    @Test func `a handler is released when its source is invalidated, though somebody holds the source`() throws {
+    @Test func `a handler is released when its source is invalidated, even if the source is retained`() throws {
         let trace = try inManualTime { loop, _, trace in
             func make() throws -> RunLoop.DescriptorSource {
                 let canary = Canary { trace.add("released") }

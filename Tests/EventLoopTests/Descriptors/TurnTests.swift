@@ -1,7 +1,7 @@
 // Fairness of step 9 (semantics 1.19):
-//  - A pass serves one kind: the due timers (all, by date), or ready descriptors. When both are ready they take turns, so that neither a
-//    busy descriptor starves timers nor the reverse.
-//  - The turns change nothing that observers are told beyond the extra passes.
+//  - A pass serves one kind: all due timers, by date, or the ready descriptors. If both are ready, they alternate, so that neither a busy
+//    descriptor starves timers nor a busy timer starves descriptors.
+//  - Observers see the turns only as additional passes.
 //  - A self-signaling custom source starves neither. A timer that comes due during a source's perform fires in the same pass.
 
 import EventLoop
@@ -9,19 +9,19 @@ import EventLoopTestSupport
 import Testing
 
 @Suite struct TurnTests {
-    /// Words of `trace` that are not observers' letters.
+    /// The entries of `trace` that are not observers' letters.
     private static func words(_ trace: Trace) -> [String] {
         trace.list.filter { !["E", "T", "S", "W", "A", "X"].contains($0) }
     }
 
-    /// The words of each pass.
+    /// The entries of each pass.
     private static func passes(_ trace: Trace) -> [[String]] {
         trace.list.split(separator: "T", omittingEmptySubsequences: false).dropFirst().map { pass in
             pass.filter { !["E", "S", "W", "A", "X"].contains($0) }
         }
     }
 
-    /// A descriptor that is always ready and a timer that is always due; the run is stopped after `count` calls in all.
+    /// A descriptor that is always ready and a timer that is always due. The run is stopped after `count` calls in total.
     private static func busyBoth(_ count: Int) throws -> Trace {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
@@ -43,7 +43,7 @@ import Testing
         }
     }
 
-    @Test func `a descriptor that is always ready and a timer that is always due take turns`() throws {
+    @Test func `a descriptor that is always ready and a timer that is always due alternate`() throws {
         let words = Self.words(try Self.busyBoth(20))
         #expect(words.count == 20)
         #expect(zip(words, words.dropFirst()).allSatisfy { $0 != $1 }, "\(words)")
@@ -55,13 +55,13 @@ import Testing
         #expect(passes.allSatisfy { $0.count == 1 }, "\(passes)")
     }
 
-    @Test func `the turns are told to observers as passes and nothing else`() throws {
-        // A ready descriptor keeps every pass from waiting, whoever's turn it is.
+    @Test func `observers see the turns as passes and nothing else`() throws {
+        // A ready descriptor keeps every pass from waiting, regardless of the turn.
         let letters = try Self.busyBoth(4).list.map { $0 == "port" || $0 == "timer" ? "." : $0 }.joined(separator: " ")
         #expect(letters == "E T S . T S . T S . T S . X")
     }
 
-    @Test func `all due timers are one turn, and so are all ready descriptors`() throws {
+    @Test func `all due timers share one turn, and so do all ready descriptors`() throws {
         let turns = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             for _ in 0..<3 {
@@ -81,7 +81,7 @@ import Testing
         #expect(turns.sorted { $0[0] < $1[0] } == [["port", "port", "port"], ["timer1", "timer2", "timer3"]])
     }
 
-    @Test func `a timer is not starved by a descriptor that is always ready`() throws {
+    @Test func `a descriptor that is always ready does not starve a timer`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
@@ -90,11 +90,11 @@ import Testing
             _ = loop.run(until: .ms(22))
             return trace.description
         }
-        // The descriptor had its turn when the timer comes due.
+        // The descriptor has had its turn when the timer comes due.
         #expect(trace == "5 10 15 20")
     }
 
-    @Test func `a descriptor is not starved by a timer that is always due`() throws {
+    @Test func `a timer that is always due does not starve a descriptor`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             loop.add(
@@ -115,7 +115,7 @@ import Testing
         #expect(trace == "port:x after 5")
     }
 
-    @Test func `a run that returns after a source returns though a timer is always due`() throws {
+    @Test func `a run that returns after a source returns even if a timer is always due`() throws {
         let result = try inManualTime { loop, clock, _ in
             let pipe = Pipe()
             pipe.write()
@@ -131,7 +131,7 @@ import Testing
         #expect(result == .handledSource)
     }
 
-    @Test func `in runs that make one pass each, both kinds have their turn`() throws {
+    @Test func `in runs of one pass each, both kinds get their turn`() throws {
         let words = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
@@ -196,7 +196,7 @@ import Testing
         #expect(zip(trace, trace.dropFirst()).allSatisfy { $0 != $1 }, "\(trace)")
     }
 
-    @Test func `with a custom source handled, a run that returns after a source still serves what is ready once`() throws {
+    @Test func `after a handled custom source, a run that returns after a source still serves the due timers once`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
@@ -210,7 +210,7 @@ import Testing
         #expect(trace == "E T S custom timer1 timer2 X -> handledSource")
     }
 
-    @Test func `with a custom source handled, a run that returns after a source still serves one descriptor`() throws {
+    @Test func `after a handled custom source, a run that returns after a source still serves one descriptor`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })

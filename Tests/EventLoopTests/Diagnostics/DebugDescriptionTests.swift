@@ -1,5 +1,5 @@
-// debugDescription (API): every mode with its sources, timers (and when they fire next), observers and queued blocks; each item with its
-// label, or where it was made.
+// debugDescription (API) shows every mode with its sources, timers (and their next dates), observers and queued blocks. It shows each item
+// with its label or, without a label, with the place where it was created.
 
 import EventLoop
 import EventLoopTestSupport
@@ -29,7 +29,7 @@ import Testing
         }
     }
 
-    @Test func `it shows where every item was made`() throws {
+    @Test func `it shows where every item was created`() throws {
         let (text, lines) = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let first: UInt = #line + 1
@@ -44,7 +44,7 @@ import Testing
         for line in lines { #expect(text.contains("DebugDescriptionTests.swift:\(line)"), "line \(line) in \(text)") }
     }
 
-    @Test func `it shows when a timer fires next`() throws {
+    @Test func `it shows the next date of a timer`() throws {
         let texts = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10), label: "dated") { _ in }
             loop.add(timer)
@@ -56,7 +56,7 @@ import Testing
         #expect(texts[1] != texts[2])
     }
 
-    @Test func `it shows what is queued`() throws {
+    @Test func `it shows the number of queued closures`() throws {
         let texts = try inManualTime { loop, _, _ in
             let empty = loop.debugDescription
             loop.performBlock {}
@@ -69,7 +69,7 @@ import Testing
         #expect(Set(texts).count == 3)
     }
 
-    @Test func `it forgets what has gone`() throws {
+    @Test func `it does not show items that were invalidated`() throws {
         let text = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10), label: "short-lived") { _ in }
             loop.add(timer)
@@ -80,7 +80,7 @@ import Testing
         #expect(text == "true false")
     }
 
-    @Test func `it can be asked from another thread, in a callout, and of an ended loop`() throws {
+    @Test func `it is available on another thread, in a callout, and for a loop that has ended`() throws {
         let thread = try RunLoopThread(name: "described")
         thread.runLoop.add(RunLoop.Timer(fireAt: .distantFuture, label: "for ever") { _ in })
         #expect(thread.runLoop.debugDescription.contains("for ever"))

@@ -1,4 +1,4 @@
-// libevent's own messages go to a handler, when somebody sets one (semantics 12).
+// If a handler is set, it receives libevent's own messages (semantics 12).
 
 import CLibevent
 import EventLoop
@@ -6,8 +6,8 @@ import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct LibeventLogTests {
-    @Test func `a handler gets libevent's warnings, and none once it is taken back`() async {
-        // The handler belongs to the process.
+    @Test func `a handler receives libevent's warnings until it is removed`() async {
+        // The handler is global to the process.
         await #expect(processExitsWith: .success) {
             let trace = Trace()
             RunLoop.setLibeventLogHandler { severity, message in
@@ -22,7 +22,7 @@ import Testing
     }
 }
 
-/// libevent warns of it.
+/// Causes a warning of libevent.
 private func enterABaseFromItsOwnCallback() throws {
     try onFreshThread { loop in
         let pipe = Pipe()

@@ -1,6 +1,6 @@
-// Counters since the loop was made (API: RunLoop.Statistics): passes, waits, wake-ups, handled sources, fired timers, performed blocks, and
-// where the time went. Counted as the semantics name things: a pass begins with beforeTimers, a wait stands between beforeWaiting and
-// afterWaiting; what counts as a handled source is 1.5.
+// Counters since the creation of the loop (API: RunLoop.Statistics): passes, waits, wake-ups, handled sources, fired timers, performed
+// blocks, and the time spent waiting and working. They follow the terms of the semantics: a pass begins with beforeTimers, a wait is the
+// time between beforeWaiting and afterWaiting, and 1.5 defines handled sources.
 
 import EventLoop
 import EventLoopTestSupport
@@ -14,7 +14,7 @@ import Testing
         #expect([statistics.timeWaiting, statistics.timeWorking, statistics.longestPass] == [.zero, .zero, .zero])
     }
 
-    @Test func `a known program has known counts`() throws {
+    @Test func `a known program gives known counts`() throws {
         let (trace, statistics) = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = RunLoop.CustomSource(perform: { trace.add("custom") })
@@ -47,7 +47,7 @@ import Testing
         #expect(statistics.blocksPerformed == 2)
     }
 
-    @Test func `performs and delayed performs count as what they are: sources, and timers`() throws {
+    @Test func `performs count as sources, and delayed performs count as timers`() throws {
         let statistics = try inManualTime { loop, _, _ in
             loop.perform {}
             loop.perform {}
@@ -60,7 +60,7 @@ import Testing
         #expect(statistics.blocksPerformed == 0)
     }
 
-    @Test func `a pass that polls waits for nothing`() throws {
+    @Test func `a pass that polls does not count as a wait`() throws {
         let statistics = try inManualTime { loop, _, _ in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -103,16 +103,16 @@ import Testing
             return loop.statistics
         }
         #expect(statistics.passes == 4)
-        // A wake-up, or the stop, that comes when the loop has said that it waits and does not yet sleep is noticed without a sleep.
+        // If a wake-up or the stop comes after the loop reports that it waits and before it sleeps, the loop continues without a sleep.
         #expect((1...4).contains(statistics.wakeUps) && statistics.wakeUps <= statistics.waits && statistics.waits <= 4)
     }
 
-    @Test func `time is counted as waiting or as working`() throws {
+    @Test func `time counts as waiting or as working`() throws {
         let statistics = try onFreshThread { loop in
             loop.add(
                 RunLoop.Timer(after: .milliseconds(20)) { _ in
                     let start = ContinuousClock.now
-                    while start.duration(to: .now) < .milliseconds(10) {}  // ends: with real time
+                    while start.duration(to: .now) < .milliseconds(10) {}  // ends because real time passes
                 })
             _ = loop.run(for: patience)
             return loop.statistics

@@ -1,5 +1,5 @@
-// Lifecycle of ForeignEvent: made, added and freed on the thread of the loop whose base it is on, as a C library would; it owns one
-// libevent event, which holds one reference to it from `add` or `init` until `free`.
+// Lifecycle of ForeignEvent: a test makes, adds and frees it on the thread of the loop that owns its base, as a C library would. It owns
+// one libevent event. That event holds one reference to it from `add` or `init` until `free`.
 
 import CLibevent
 import EventLoop
@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-/// An event that is not the run loop's own, on the base that `withEventBase` hands out.
+/// An event that is not the run loop's own, on the base that `withEventBase` passes to its body.
 final class ForeignEvent: @unchecked Sendable {
     // SAFETY: used on the base's thread only.
     let base: OpaquePointer
@@ -35,7 +35,8 @@ final class ForeignEvent: @unchecked Sendable {
 
     func add(milliseconds: Int? = nil) {
         if let milliseconds {
-            // The members of `timeval` come from whichever module the compiler has seen first, which changes with the files of a job.
+            // The first module that the compiler reads provides the members of `timeval`, and which one is first varies with the
+            // files of a compile job.
             let time = (milliseconds / 1000, milliseconds % 1000 * 1000)
             let code = withUnsafePointer(to: time) {
                 $0.withMemoryRebound(to: timeval.self, capacity: 1) { event_add(event, $0) }

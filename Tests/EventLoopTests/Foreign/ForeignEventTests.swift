@@ -1,8 +1,8 @@
 // C code on a mode's libevent base (API: withEventBase; decision 8; semantics 12):
-//  - Its events are served while the mode runs, keep the mode from being empty, and count as handled sources.
-//  - It is called inside the wait: before afterWaiting; yet isWaiting is false in it.
-//  - From its callback a nested run of another mode works; one of the same mode traps with a sentence, and does not hang.
-//  - One base for each mode, the same at every call. On the owning thread, for one mode, not `.common`.
+//  - The loop serves its events while the mode runs. They keep the mode from being empty, and count as handled sources.
+//  - libevent calls it inside the wait, before afterWaiting, but isWaiting is false during the call.
+//  - A nested run of another mode works in its callback. A nested run of the same mode traps with a message instead of hanging.
+//  - Each mode has one base, which is the same at every call. Callers must be on the owning thread and name one mode other than `.common`.
 
 import CLibevent
 import EventLoop
@@ -33,7 +33,7 @@ import Testing
         #expect(outcome == "true true true")
     }
 
-    @Test func `what the body returns and throws comes out`() throws {
+    @Test func `withEventBase returns the value of its body and rethrows its error`() throws {
         struct Refused: Error, Equatable {}
         let outcome = try onFreshThread { loop in
             let value = loop.withEventBase { _ in 42 }
@@ -47,7 +47,7 @@ import Testing
         #expect(outcome == "42 Refused()")
     }
 
-    @Test func `asking for the base of the common modes, or from another thread, traps with a sentence`() async throws {
+    @Test func `a request for the base of the common modes, or from another thread, traps with a message`() async throws {
         let common = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { loop in loop.withEventBase(forMode: .common) { _ in } }
         }
@@ -58,9 +58,9 @@ import Testing
         #expect(String(decoding: try #require(elsewhere).standardErrorContent, as: UTF8.self).contains("thread"))
     }
 
-    // MARK: Being served
+    // MARK: Serving events
 
-    @Test func `a foreign event is called inside the wait, before afterWaiting, and is not waiting`() throws {
+    @Test func `libevent calls a foreign event inside the wait, before afterWaiting, and isWaiting is false during the call`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let written = Box(false)
@@ -77,7 +77,7 @@ import Testing
         #expect(trace == "E T S W foreign:ab:waiting false A T S W A X -> timedOut")
     }
 
-    @Test func `a foreign event ends a real wait`() throws {
+    @Test func `a foreign event ends an actual wait`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()
@@ -113,7 +113,7 @@ import Testing
         #expect(trace == "early:x:true:default late:x:true:default")
     }
 
-    @Test func `a foreign event is held while other modes run`() throws {
+    @Test func `a foreign event waits while other modes run`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let event = Self.watch(pipe, on: loop) { _ in trace.add("foreign:\(pipe.readAll())") }
@@ -143,7 +143,7 @@ import Testing
         #expect(results == [.timedOut, .finished, .timedOut, .finished])
     }
 
-    @Test func `the last foreign event that removes itself finishes the run`() throws {
+    @Test func `the run finishes when the last foreign event removes itself`() throws {
         let result = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             pipe.write()
@@ -193,7 +193,7 @@ import Testing
         #expect(trace == ["foreign", "own"])
     }
 
-    @Test func `what a foreign callback does to the loop takes effect in the same run`() throws {
+    @Test func `changes that a foreign callback makes to the loop take effect in the same run`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let pipe = Pipe()
             pipe.write()
@@ -214,7 +214,7 @@ import Testing
         #expect(trace == "foreign perform timer@5 -> stopped")
     }
 
-    @Test func `a foreign callback that invalidates a ready source keeps it from being called`() throws {
+    @Test func `a ready source that a foreign callback invalidates is not called`() throws {
         let trace = try inManualTime { loop, _, trace in
             let (foreign, own) = (Pipe(), Pipe())
             let source = try readSource(own) { _ in trace.add("own") }
@@ -233,9 +233,9 @@ import Testing
         #expect(trace == "foreign")
     }
 
-    // MARK: Nested
+    // MARK: Nested runs
 
-    @Test func `a nested run of another mode works from a foreign callback`() throws {
+    @Test func `a nested run of another mode works in a foreign callback`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let (pipe, inner) = (Pipe(), Pipe())
             loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in trace.add("timer@\(clock.ms)") }, forMode: "other")
@@ -254,7 +254,7 @@ import Testing
         #expect(trace == "[ read:x timer@5 timedOut ] -> timedOut @50")
     }
 
-    @Test func `a nested run of the same mode from a foreign callback traps with a sentence`() async throws {
+    @Test func `a nested run of the same mode in a foreign callback traps with a message`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { loop in
                 let pipe = Pipe()

@@ -1,7 +1,7 @@
-// Rules proved here, against a list that is searched:
-// - The top is the least by (deadline, sequence), whatever was inserted, moved and removed before.
-// - Sequences that wrap around keep their order; the extremes of Int64 are deadlines like others.
-// - A slot is there from its insertion to its removal, under the deadline it was given last.
+// Rules proved here, against a searched list:
+// - The top has the least (deadline, sequence), after any insertions, moves and removals.
+// - Sequences that wrap around keep their order. The extremes of Int64 are ordinary deadlines.
+// - A slot is in the heap from its insertion to its removal, with its latest deadline.
 
 import EventLoopTestSupport
 import Testing
@@ -15,15 +15,15 @@ private struct HeapPlay: ModelPlay, ~Copyable {
     private var model: [(slot: UInt32, deadline: Int64, order: Int)] = []
     private let slots: [UInt32]
     private var order: Int
-    /// Out of ten operations, how many insert or move. It changes now and then, so that the heap grows and empties.
+    /// The number of operations out of ten that insert or move. It changes from time to time, so that the heap grows and empties.
     private var growth = 7
 
     init(_ random: inout SplitMix64) {
         let count = random.pick([1, 2, 5, 6, 21, 90])
-        // Numbers far apart make the table of positions grow by more than doubling.
+        // Numbers that are far apart make the table of positions more than double its size.
         let distance = random.pick([1, 1, 37])
         slots = (0..<count).map { UInt32($0 * distance) }
-        // Near the places where a sequence of 32 bits changes its sign, and where it begins again.
+        // Starts near the points where a 32-bit sequence changes its sign, and where it wraps around.
         order = random.pick([0, Int(Int32.max) - 300, Int(UInt32.max) - 300])
     }
 
@@ -55,7 +55,7 @@ private struct HeapPlay: ModelPlay, ~Copyable {
     }
 
     mutating func finish() throws {
-        while !model.isEmpty {  // ends: one goes a turn
+        while !model.isEmpty {  // ends: each iteration removes one
             try removeTop()
             try compareTops()
         }

@@ -1,14 +1,14 @@
 // Rules proved here, against arrays:
-// - Elements come out in the order in which they went in, whatever the memory does: growth, moving to the front, shrinking after a burst.
-// - Taking one out of the middle, taking over another queue, sorting and emptying do what an array does.
-// - Every element is released exactly once: when it comes out, or with the queue.
+// - Elements come out in the order in which they went in, even if the memory grows, moves to the front, or shrinks after a burst.
+// - Removing an element from the middle, taking over another queue, sorting and emptying have the same results as on an array.
+// - Every element is released exactly once: when it is removed, or with the queue.
 
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
 
-/// Two queues with their arrays, and every operation on both.
+/// Two queues with their model arrays, and every operation on both.
 private struct DequePair: ~Copyable {
     private var queue = Deque<CountedElement>()
     private var other = Deque<CountedElement>()
@@ -36,7 +36,7 @@ private struct DequePair: ~Copyable {
         try agree(queue.popFirst().id, model.removeFirst(), "popFirst")
     }
 
-    /// At the end there is none, and nothing happens.
+    /// If `index` is the end, there is no such element, and nothing happens.
     mutating func remove(at index: Int) throws {
         let id = index < model.count ? model.remove(at: index) : -1
         try agree(queue.remove { $0.id == id }?.id, id == -1 ? nil : id, "remove the element at \(index)")
@@ -81,7 +81,7 @@ private struct DequePair: ~Copyable {
 
 private struct FifoPlay: ModelPlay, ~Copyable {
     private var pair = DequePair()
-    /// The number that the queue grows or shrinks to.
+    /// The count to which the queue grows or shrinks.
     private var aim = 0
 
     init(_ random: inout SplitMix64) {}
@@ -104,16 +104,16 @@ private struct FifoPlay: ModelPlay, ~Copyable {
     mutating func finish() throws { try pair.drain() }
 }
 
-/// Short sequences, begun where the queue is about to grow, to move to the front, or to begin at the front again.
+/// Short sequences that start where the queue is about to grow, to move to the front, or to wrap around.
 private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
-    /// How many went in, and how many of them came out again. The first storage has room for sixteen.
+    /// The number of elements appended, and the number of them removed again. The first storage has room for sixteen.
     static let starts = [(0, 0), (1, 1), (15, 0), (16, 0), (16, 8), (16, 9), (16, 15), (15, 14)]
     static let operationCount = 8
     private var pair = DequePair()
 
     init(start: Int) {
         for _ in 0..<Self.starts[start].0 { pair.append() }
-        for _ in 0..<Self.starts[start].1 { try! pair.popFirst() }  // finish compares
+        for _ in 0..<Self.starts[start].1 { try! pair.popFirst() }  // finish() compares
     }
 
     mutating func perform(_ operation: Int) throws {
@@ -134,29 +134,29 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct DequeModelTests {
-    @Test func `random operations do what they do to arrays`() throws {
+    @Test func `random operations have the same results as on arrays`() throws {
         try playRandomly(FifoPlay.self, seeds: 0..<30, steps: 3_000)
     }
 
-    @Test func `every short sequence does what it does to arrays, wherever the queue stands in its memory`() throws {
+    @Test func `every short sequence has the same results as on arrays, from every position in the queue's memory`() throws {
         try playAllSequences(FifoAtTheEdge.self, length: 4, starts: FifoAtTheEdge.starts.count)
     }
 
-    /// The memory of a burst is given back in steps, after 64 turns each that have used little of it.
-    @Test func `the order is kept while the memory of a burst is given back`() throws {
+    /// The queue releases the memory of a burst in steps, each after 64 turns that used little of it.
+    @Test func `the order is kept while the queue releases the memory of a burst`() throws {
         var pair = DequePair()
         for _ in 0..<5_000 { pair.append() }
         try pair.removeAll()
         for turn in 0..<400 {
             for _ in 0...turn % 5 { pair.append() }
-            while pair.count > 0 { try pair.popFirst() }  // ends: one goes a turn
+            while pair.count > 0 { try pair.popFirst() }  // ends: each iteration removes one
             try pair.compare()
         }
         for _ in 0..<300 { pair.append() }
         try pair.drain()
     }
 
-    @Test func `what is left is released with the queue`() throws {
+    @Test func `remaining elements are released with the queue`() throws {
         let alive = Box(0)
         do {
             var queue = Deque<CountedElement>()

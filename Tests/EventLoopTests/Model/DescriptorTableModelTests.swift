@@ -1,7 +1,7 @@
 // Rules proved here, against a dictionary of arrays:
-// - A number leads to its registrations, the latest first, and to no others, whatever the table's size.
-// - A number that was never seen, is negative, or lies beyond the table has none.
-// - A walk visits every registration once, although it frees what it visits.
+// - A number leads to its own registrations only, the latest first, for every size of the table.
+// - A number that was never seen, is negative, or lies beyond the table has no registrations.
+// - A walk visits every registration once, even if it frees those that it visits.
 
 import EventLoopTestSupport
 import Testing
@@ -42,7 +42,7 @@ private struct TablePlay: ModelPlay, ~Copyable {
     private func compare(_ number: Int32) throws {
         var chain: [RegistrationPointer] = []
         var next = table.first(of: number)
-        while let registration = next {  // ends: the chain has an end
+        while let registration = next {  // ends: the chain is finite
             chain.append(registration)
             next = registration.pointee.nextOnDescriptor
         }
@@ -62,7 +62,7 @@ private struct TablePlay: ModelPlay, ~Copyable {
     }
 }
 
-/// Two registrations of one number, one of its neighbour, one of the first number that makes the table grow.
+/// Two registrations of one number, one of the adjacent number, and one of the first number that makes the table grow.
 private struct FourRegistrations: EnumerablePlay, ~Copyable {
     static let operationCount = 4
     private let registrations: [RegistrationPointer] = [7, 7, 8, 16].map { .fake(descriptor: $0) }

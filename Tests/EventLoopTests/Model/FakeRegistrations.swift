@@ -1,4 +1,4 @@
-// Registrations for the pure lists of the poller: they have a descriptor number and links, and no event behind them.
+// Registrations for the poller's lists. They have a descriptor number and links, but no event.
 
 @testable import EventLoop
 
@@ -9,11 +9,11 @@ import Darwin
 #endif
 
 extension RegistrationPointer {
-    /// The caller frees it, with `deallocate()`.
+    /// The caller frees it with `deallocate()`.
     static func fake(descriptor: Int32) -> RegistrationPointer {
         let nobody = UnsafeRawPointer(bitPattern: 16)!
         let registration = RegistrationPointer.allocate(capacity: 1)
-        // SAFETY: the lists look at the number and at their own links; neither the poller nor the owner is ever reached.
+        // SAFETY: the lists read the number and their own links only; they never access the poller or the owner.
         registration.initialize(
             to: Registration(
                 poller: .fromOpaque(nobody), owner: nobody,

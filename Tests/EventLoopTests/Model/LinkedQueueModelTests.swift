@@ -1,8 +1,8 @@
 // Rules proved here, against an array:
-// - Elements come out in the order in which they were appended, whichever left from the middle meanwhile.
-// - A place is good until its element leaves, also after the storage has grown.
-// - A ticket removes its element once; after the element has left, and its place has another, it removes nothing.
-// - A queue that was emptied begins anew, and gives memory back without losing an element.
+// - Elements come out in the order in which they were appended, whichever elements were removed from the middle.
+// - A place stays valid until its element leaves, even if the storage grows.
+// - A ticket removes its element once. After the element has left and another has taken its place, the ticket removes nothing.
+// - A queue that was emptied starts over, and releases memory without losing an element.
 
 import EventLoopTestSupport
 import Testing
@@ -26,7 +26,7 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         case 1..<12: try popFirst()
         case 12..<20: try removeFromTheMiddle(&random)
         case 20..<24: update(&random)
-        // Long enough for the storage to grow, and often enough emptied for it to shrink.
+        // Enough elements for the storage to grow, and emptied often enough for it to shrink.
         case 24: for _ in 0..<random.below(600) { append() }
         default: append()
         }

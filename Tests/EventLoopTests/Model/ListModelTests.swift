@@ -1,6 +1,6 @@
 // Rules proved here, against arrays:
-// - A PlainList keeps what is appended and set, through every growth, and gives it back from its end.
-// - An UnorderedBag holds each of its objects once. When one leaves, the last takes its place, and is told so; nobody else moves.
+// - A PlainList keeps the elements that were appended or set, through every growth, and returns them from its end.
+// - An UnorderedBag holds each of its objects once. When one leaves, the last takes its place and its index; no other object moves.
 
 import EventLoopTestSupport
 import Testing
@@ -34,12 +34,12 @@ private struct PlainListPlay: ModelPlay, ~Copyable {
     }
 
     mutating func finish() throws {
-        while let expected = model.popLast() { try agree(list.popLast(), expected, "popLast") }  // ends: one goes a turn
+        while let expected = model.popLast() { try agree(list.popLast(), expected, "popLast") }  // ends: each iteration removes one
         try agree(list.popLast(), nil, "popLast of an empty list")
     }
 }
 
-/// An object that knows its index, as the members of an UnorderedBag do.
+/// An object that stores its index, like the members of an UnorderedBag.
 private final class Member {
     let id: Int
     var index: Int
@@ -144,19 +144,19 @@ private struct ShortObjectList: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct ListModelTests {
-    @Test func `random changes of a plain list are those of an array`() throws {
+    @Test func `random changes of a plain list match those of an array`() throws {
         try playRandomly(PlainListPlay.self, seeds: 0..<60, steps: 1_000)
     }
 
-    @Test func `objects come and go as in an array whose last element fills the gap`() throws {
+    @Test func `objects are added and removed as in an array whose last element fills the gap`() throws {
         try playRandomly(ObjectListPlay.self, seeds: 0..<40, steps: 500)
     }
 
-    @Test func `every short sequence of changes leaves the objects at the indices they know`() throws {
+    @Test func `after every short sequence of changes the objects are at the indices that they store`() throws {
         try playAllSequences(ShortObjectList.self, length: 5, starts: 3)
     }
 
-    @Test func `what is left in a list of objects is released with it`() {
+    @Test func `objects that remain in a list are released with it`() {
         let alive = Box(0)
         do {
             var list = UnorderedBag<Member>()

@@ -1,7 +1,7 @@
 // Rules proved here, against Set<Int>:
-// - Inserting, removing and asking agree, on both sides of each border between machine words.
+// - Insertions, removals and queries match those of a set, on both sides of each boundary between machine words.
 // - The members are visited in ascending order, each once.
-// - A copy is a value of its own.
+// - A copy is independent of the original.
 
 import EventLoopTestSupport
 import Testing
@@ -47,7 +47,7 @@ private struct ModeSetPlay: ModelPlay {
     func finish() throws { try copy.compare() }
 }
 
-/// Four members: the first and the last of the first word, the first of the second, and one that leaves a gap.
+/// Four members: the first and the last of the first word, the first of the second word, and one that leaves a gap.
 private struct FourMembers: EnumerablePlay {
     static let operationCount = 8
     private static let members = [0, 63, 64, 191]
@@ -64,11 +64,11 @@ private struct FourMembers: EnumerablePlay {
 }
 
 @Suite struct ModeSetModelTests {
-    @Test func `random members come and go as in a set`() throws {
+    @Test func `random insertions and removals match those of a set`() throws {
         try playRandomly(ModeSetPlay.self, seeds: 0..<30, steps: 1_000)
     }
 
-    @Test func `four members come and go as in a set, in every short sequence`() throws {
+    @Test func `insertions and removals of four members match those of a set, in every short sequence`() throws {
         try playAllSequences(FourMembers.self, length: 5)
     }
 }

@@ -1,12 +1,12 @@
-// The harness of the model tests, tested itself:
-// - A structure that is wrong once is found, and the error names the seed and the step, or the sequence.
-// - Every sequence is played, each once, from every starting state.
-// - A seed gives the same numbers everywhere.
+// Tests of the harness of the model tests:
+// - The harness finds a structure that is wrong once, and its error names the seed and the step, or the sequence.
+// - The harness plays every sequence once from every starting state.
+// - A seed gives the same numbers on every platform.
 
 import EventLoopTestSupport
 import Testing
 
-/// Counts, and miscounts when it has counted to seven.
+/// Counts steps, and counts the seventh twice.
 private struct Miscount: ModelPlay {
     private var structure = 0
     private var model = 0
@@ -22,7 +22,7 @@ private struct Miscount: ModelPlay {
     func finish() throws {}
 }
 
-/// Records what was played.
+/// Records the sequences that were played.
 private struct Recorder: EnumerablePlay {
     static let operationCount = 3
     static let played = Box<[[Int]]>([])
@@ -47,7 +47,7 @@ private struct Recorder: EnumerablePlay {
         }
     }
 
-    @Test func `every sequence is played once from every start, and the one that diverges is named`() throws {
+    @Test func `every sequence is played once from every start, and the error names the one that diverges`() throws {
         #expect(try playAllSequences(Recorder.self, length: 2, starts: 2) == 18)
         let played = Recorder.played.value
         #expect(played.count == 18 && Set(played).count == 18)

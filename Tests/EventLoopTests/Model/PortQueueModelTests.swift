@@ -1,8 +1,8 @@
 // Rules proved here, one operation at a time, against an array:
-// - Messages come out in the order in which they went in; those that are given back come first.
-// - The queue takes as many as its capacity: a message that a batch holds counts, one that was handed out does not.
-// - Threads that wait for room get it in the order in which they came, and nobody who comes later goes before them.
-// - A closed queue takes nothing, drops what it has, and sends away who waits.
+// - Messages come out in the order in which they went in; messages that were put back come first.
+// - The queue accepts as many messages as its capacity: a message in a batch counts, a delivered message does not.
+// - Threads that wait for room get it in the order of their arrival, and later senders do not overtake them.
+// - A closed queue accepts nothing, drops its messages, and ends the waits of its senders.
 
 import EventLoopTestSupport
 import Testing
@@ -11,7 +11,7 @@ import Testing
 
 private typealias Message = RunLoop.PortMessage
 
-/// The queue with its receiver's batch, and what both should hold.
+/// The queue with its receiver's batch, and the expected contents of both.
 private struct PortQueuePair: ~Copyable {
     private let queue: PortQueue
     private var batch = Deque<Message>()
@@ -23,7 +23,7 @@ private struct PortQueuePair: ~Copyable {
     private var handedOut: UInt64 = 0
     private var isClosed = false
     private var lastID: UInt32 = 0
-    /// The last message that was handed out, while it can still be given back.
+    /// The last delivered message, as long as it can be put back.
     private var lastHandedOut: Message?
 
     init(capacity: Int) {
@@ -51,7 +51,7 @@ private struct PortQueuePair: ~Copyable {
         queued = []
     }
 
-    /// Takes one message past the batch, as a task's iterator does, and hands it out.
+    /// Takes one message past the batch, as a task's iterator does, and delivers it.
     mutating func takeFirst() throws {
         let message = queue.takeFirst()
         try agree(message?.id, queued.first, "takeFirst")
@@ -83,7 +83,7 @@ private struct PortQueuePair: ~Copyable {
         batched = []
     }
 
-    /// Gives back a message whose receiver went away; nobody else has taken one meanwhile.
+    /// Puts back a message whose receiver went away. No other message has been taken meanwhile.
     mutating func putBackDelivered() {
         guard let message = lastHandedOut else { return }
         lastHandedOut = nil
@@ -111,7 +111,7 @@ private struct PortQueuePair: ~Copyable {
     mutating func drain() throws {
         putBack()
         takeAll()
-        while !batched.isEmpty { try handOutFromBatch() }  // ends: one goes a turn
+        while !batched.isEmpty { try handOutFromBatch() }  // ends: each iteration removes one
         try compare()
     }
 }
@@ -161,23 +161,23 @@ private struct ShortPortQueue: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct PortQueueModelTests {
-    @Test func `random senders and receivers do what they do to an array`() throws {
+    @Test func `random senders and receivers have the same results as on an array`() throws {
         try playRandomly(PortQueuePlay.self, seeds: 0..<60, steps: 800)
     }
 
-    @Test func `every short sequence does what it does to an array`() throws {
+    @Test func `every short sequence has the same results as on an array`() throws {
         try playAllSequences(ShortPortQueue.self, length: 6, starts: 2)
     }
 
-    /// The senders' note of how much was handed out stayed too high: the message that was given back took up no room.
-    @Test func `a message that is given back takes up room again`() {
+    /// Regression: the senders' copy of the delivery count stayed too high, so that the message that was put back took up no room.
+    @Test func `a message that is put back takes up room again`() {
         let queue = PortQueue(capacity: 3)
         var batch = Deque<Message>()
         for id in 1...3 as ClosedRange<UInt32> { _ = queue.put(Message(id: id)) }
         queue.takeAll(into: &batch)
         let messages = batch.removeAll()
         for _ in messages { _ = queue.countDelivery() }
-        // Looks at what was handed out, because there seems to be no room.
+        // The sender re-reads the delivery count, because there seems to be no room.
         #expect(queue.put(Message(id: 4)) == .first)
         queue.putBackDelivered(messages[2])
         #expect(queue.put(Message(id: 5)) == .behind)
@@ -185,9 +185,9 @@ private struct ShortPortQueue: EnumerablePlay, ~Copyable {
         #expect(queue.count == 3)
     }
 
-    /// The senders are threads, but one thing happens at a time: each waits in the queue before the next step is taken.
+    /// The senders are threads, but the steps are sequential: each thread waits in the queue before the next step.
     @Test(arguments: 0..<12 as Range<UInt64>)
-    func `threads that wait for room get it in their order`(seed: UInt64) throws {
+    func `threads that wait for room get it in the order of their arrival`(seed: UInt64) throws {
         var random = SplitMix64(seed: seed)
         let play = WaitingPlay(capacity: random.pick([1, 2, 5]))
         defer { play.end() }
@@ -204,7 +204,7 @@ private final class WaitingPlay {
     private let shared: SharedQueue
     private let capacity: Int
     private var threads: [JoinableThread<Void>] = []
-    /// The ends of the waits, in their order: "12 behind".
+    /// The results of the waits, in the order in which the waits end: "12 behind".
     private let ends = Box<[String]>([])
     private var expectedEnds: [String] = []
     private var queued: [UInt32] = []
@@ -233,7 +233,7 @@ private final class WaitingPlay {
         try waitUntil("the thread waits for room") { shared.queue.senderCount == waiting.count }
     }
 
-    /// Hands one message out; the thread that has waited longest gets its room.
+    /// Delivers one message; the thread that has waited longest gets its room.
     func receive() throws {
         let message = shared.queue.takeFirst()
         try agree(message?.id, queued.first, "takeFirst")

@@ -1,14 +1,14 @@
 // Rules proved here, against arrays:
-// - Registrations stand in the order in which they were appended, and any of them can leave.
-// - A whole list can be appended to another, also when either is empty.
-// - A walk visits each once, although it takes out what it visits, or moves that to another list.
+// - Registrations are in the order in which they were appended, and any of them can leave.
+// - A whole list can be appended to another, even if either is empty.
+// - A walk visits each registration once, even if it removes those that it visits or moves them to another list.
 
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
 
-/// Two lists with their arrays, and the registrations that stand in one of them or in neither.
+/// Two lists with their model arrays, and the registrations, each of which is in one of the lists or in neither.
 private struct ReadyListPair: ~Copyable {
     private var lists = [ReadyList(), ReadyList()]
     private var models: [[Int32]] = [[], []]
@@ -17,7 +17,7 @@ private struct ReadyListPair: ~Copyable {
     init(count: Int) { registrations = (0..<count).map { .fake(descriptor: Int32($0)) } }
     deinit { for registration in registrations { registration.deallocate() } }
 
-    /// Takes the registration out of the list it is in, or appends it to this one.
+    /// Removes the registration from its list, or appends it to this one.
     mutating func toggle(_ index: Int, in list: Int) {
         let name = Int32(index)
         if let holder = models.firstIndex(where: { $0.contains(name) }) {
@@ -36,11 +36,11 @@ private struct ReadyListPair: ~Copyable {
         models[source] = []
     }
 
-    /// Walks a list, taking out some of those it visits and moving others to the other list.
+    /// Walks a list, removing some of the registrations that it visits and moving others to the other list.
     mutating func walk(_ list: Int, fate: (Int32) -> Int) throws {
         var visited: [Int32] = []
         var (own, other) = (lists[list], lists[1 - list])
-        // The walk goes by the links, which the changes below do not break.
+        // The walk follows the links, which the changes below do not break.
         lists[list].forEach { registration in
             let name = registration.pointee.watch.descriptor
             visited.append(name)
@@ -65,7 +65,7 @@ private struct ReadyListPair: ~Copyable {
             list.forEach {
                 last = $0; forwards.append($0.pointee.watch.descriptor)
             }
-            while let registration = last, backwards.count <= model.count {  // ends: at the front, or when there are too many
+            while let registration = last, backwards.count <= model.count {  // ends: at the front, or after too many
                 backwards.append(registration.pointee.watch.descriptor)
                 last = registration.pointee.previousReady
             }
@@ -119,11 +119,11 @@ private struct ThreeRegistrations: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct ReadyListModelTests {
-    @Test func `random changes are those of two arrays`() throws {
+    @Test func `random changes match those of two arrays`() throws {
         try playRandomly(ReadyListPlay.self, seeds: 0..<40, steps: 500)
     }
 
-    @Test func `every short sequence of changes is that of two arrays`() throws {
+    @Test func `every short sequence of changes matches that of two arrays`() throws {
         try playAllSequences(ThreeRegistrations.self, length: 4)
     }
 }

@@ -1,6 +1,6 @@
 // Rules proved here, on one thread, against a count and a flag:
-// - A use begins while the item is valid, and not afterwards.
-// - Exactly one call says that the item is to be finished: the one after which it is invalid and unused.
+// - A use can begin while the item is valid, and not afterwards.
+// - Exactly one call reports that the item must be finished: the call after which it is invalid and unused.
 
 import EventLoopTestSupport
 import Testing
@@ -45,7 +45,7 @@ private struct RundownPair: ~Copyable {
 
     mutating func endAll() throws {
         try invalidate()
-        while uses > 0 { try exit() }  // ends: one goes a turn
+        while uses > 0 { try exit() }  // ends: each iteration ends one use
         try enter()
     }
 }

@@ -1,15 +1,15 @@
-// Rules proved here, against a list that is searched:
-// - Timers come out by date, equal dates in the order in which their dates were set, and nothing comes out before its date.
-// - The wake-up is the earliest of the dates plus tolerances; sums that do not fit mean never.
-// - That entries are filed anew late is not to be seen from outside: not in the order, not in the wake-up.
-// - A timer without a date is not filed; setting a date of a timer that is not there does nothing.
+// Rules proved here, against a searched list:
+// - Timers come out by date, and never before their dates. Timers with equal dates come out in the order in which the dates were set.
+// - The wake-up is the minimum of date plus tolerance. A sum that overflows means never.
+// - The queue refiles entries late. This is not visible from outside: neither in the order nor in the wake-up.
+// - A timer without a date is not filed. Setting the date of an absent timer does nothing.
 
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
 
-/// The queue, a list of timers, and every operation on both.
+/// The queue, a model list of timers, and every operation on both.
 private struct QueuePair: ~Copyable {
     private struct Timer {
         var date: Int64
@@ -17,7 +17,7 @@ private struct QueuePair: ~Copyable {
         var owner: UnsafeRawPointer
         /// When the date was set.
         var order: Int
-        /// False from the moment it comes out until it gets another date.
+        /// False from the moment the timer comes out until it gets another date.
         var isFiled: Bool
     }
 
@@ -29,7 +29,7 @@ private struct QueuePair: ~Copyable {
     mutating func file(_ slot: UInt32, date: Int64, tolerance: Int64) {
         owners += 1
         order += 1
-        // Never looked through: only compared.
+        // Only compared, never dereferenced.
         let owner = UnsafeRawPointer(bitPattern: owners * 16)!
         queue.file(slot, date: date, tolerance: tolerance, owner: owner)
         timers[slot] = Timer(date: date, tolerance: tolerance, owner: owner, order: order, isFiled: date != .max)
@@ -67,11 +67,11 @@ private struct QueuePair: ~Copyable {
             return overflow ? .max : sum
         }
         try agree(queue.nextWake(), wakes.min() ?? .max, "nextWake")
-        // Before this question an entry may be left of a timer whose date was taken away.
+        // Before this call, the queue may still have an entry of a timer whose date was removed.
         try agree(queue.isEmpty, wakes.isEmpty, "isEmpty after nextWake")
     }
 
-    /// A queue that has a filed timer never calls itself empty.
+    /// A queue with a filed timer never reports that it is empty.
     func askIsEmpty() throws {
         if timers.values.contains(where: \.isFiled) { try agree(queue.isEmpty, false, "isEmpty") }
     }
@@ -92,7 +92,7 @@ private struct QueuePlay: ModelPlay, ~Copyable {
     init(_ random: inout SplitMix64) { slots = random.pick([1, 2, 3, 8, 9, 25]) }
 
     mutating func step(_ random: inout SplitMix64) throws {
-        // One number more than there are timers, and now and then one far off, which nobody has filed.
+        // One slot more than there are timers, and from time to time a distant slot that was never filed.
         let slot = random.below(200) == 0 ? 5_000 : UInt32(random.below(slots + 1))
         let date = random.pick(Self.dates)
         switch random.below(20) {
@@ -114,7 +114,7 @@ private struct TwoTimers: EnumerablePlay, ~Copyable {
     static let operationCount = 10
     private var pair = QueuePair()
 
-    /// From the first start both timers are strict, and stand in one heap.
+    /// In the first start both timers are strict, and share one heap.
     init(start: Int) {
         pair.file(0, date: 1, tolerance: 0)
         pair.file(1, date: 1, tolerance: start == 0 ? 0 : 2)
@@ -139,7 +139,7 @@ private struct TwoTimers: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct TimerQueueModelTests {
-    @Test func `random dates come out as a searched list has them`() throws {
+    @Test func `random dates come out as from a searched list`() throws {
         try playRandomly(QueuePlay.self, seeds: 0..<100, steps: 800)
     }
 
@@ -147,9 +147,9 @@ private struct TwoTimers: EnumerablePlay, ~Copyable {
         try playAllSequences(TwoTimers.self, length: 5, starts: 2)
     }
 
-    /// The entry of the first timer stood where it was when its date was set again: it came out first, unless somebody had asked for the
-    /// wake-up in between.
-    @Test func `a timer that is given its own date again goes behind those of the same date`() throws {
+    /// Regression: the first timer's entry kept its position when its date was set again, so that it came out first unless the
+    /// wake-up had been queried in between.
+    @Test func `a timer whose own date is set again goes behind others with the same date`() throws {
         var queue = TimerQueue()
         let (first, second) = (UnsafeRawPointer(bitPattern: 16)!, UnsafeRawPointer(bitPattern: 32)!)
         queue.file(0, date: 5, tolerance: 0, owner: first)

@@ -1,6 +1,6 @@
 // Rules proved here, against arrays:
-// - Closures come out in the order of their sequences once several queues were put together and sorted.
-// - `firstSequence` is that of the front, and greater than any other when the queue is empty.
+// - After several queues have been merged and sorted, closures come out in the order of their sequences.
+// - `firstSequence` is the sequence of the front. If the queue is empty, it is greater than any other.
 
 import EventLoopTestSupport
 import Testing
@@ -42,7 +42,7 @@ private struct WorkQueuePlay: ModelPlay, ~Copyable {
         try agree(withQueue(index) { $0.popFirst().sequence }, models[index].removeFirst(), "popFirst")
     }
 
-    /// As a pass does it: what stands in several queues is performed in the order in which it was queued.
+    /// Like a pass: performs the closures of several queues in the order in which they were queued.
     private mutating func performAll() throws {
         var batch = WorkQueue()
         for index in [2, 0, 1] { withQueue(index) { batch.takeAll(from: &$0) } }

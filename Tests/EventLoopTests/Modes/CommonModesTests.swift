@@ -1,8 +1,8 @@
 // Rules proved here, for every kind of item:
-// - An item added for the common modes is recorded, is in every common mode, and joins those that become common later.
-// - Removing it from the common modes takes it out of all of them, where it was added explicitly too, and of no other mode.
-// - Removing from the common modes what was not added there does nothing.
-// - Removing it from one of them leaves the record. `contains` for the common modes asks the record only.
+// - An item added to the common modes is recorded, is in every common mode, and joins the modes that become common later.
+// - Removing it from the common modes removes it from all of them, even from those it was added to explicitly, and from no other mode.
+// - Removing an item from the common modes does nothing if it was not added to the common modes.
+// - Removing it from one of them keeps the record. For the common modes, `contains` checks the record only.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +12,7 @@ import Testing
     static let modes: [RunLoop.Mode] = [.default, "a", "b", "c", .common]
 
     @Test(arguments: ItemKind.allCases)
-    func `an item added for them is in all of them, and in those that join`(_ kind: ItemKind) throws {
+    func `an item added to them is in all of them, and in modes that become common later`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.addCommonMode("a")
@@ -24,7 +24,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `several items join together`(_ kind: ItemKind) throws {
+    func `several items join a new common mode together`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let items = try (1...3).map { _ in try kind.make() }
             for item in items { loop.add(item, forMode: .common) }
@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `an item that is in each of them was not added for them`(_ kind: ItemKind) throws {
+    func `an item that is in each of them does not count as added to them`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.addCommonMode("a")
@@ -47,12 +47,12 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `removing from them takes out of all of them, and of no other`(_ kind: ItemKind) throws {
+    func `removing an item from them removes it from all of them, and from no other mode`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.addCommonMode("a")
             loop.add(item, forMode: "c")
-            loop.add(item, forMode: "a")  // Explicitly, too: membership is not counted.
+            loop.add(item, forMode: "a")  // Also explicitly: memberships are not counted.
             loop.add(item, forMode: .common)
             loop.remove(item, forMode: .common)
             #expect(loop.modes(of: item, among: Self.modes) == ["c"])
@@ -62,7 +62,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `removing from them what was added explicitly does nothing`(_ kind: ItemKind) throws {
+    func `removing an item from them does nothing if it was added explicitly`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.addCommonMode("a")
@@ -74,7 +74,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `removing from one of them leaves the record`(_ kind: ItemKind) throws {
+    func `removing an item from one of them keeps the record`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.add(item, forMode: .common)
@@ -82,14 +82,14 @@ import Testing
             #expect(loop.modes(of: item, among: Self.modes) == [.common])
             loop.addCommonMode("a")
             #expect(loop.modes(of: item, among: Self.modes) == ["a", .common])
-            // Making a common mode common again brings nothing back.
+            // Making a common mode common again does not add the item again.
             loop.addCommonMode(.default)
             #expect(loop.modes(of: item, among: Self.modes) == ["a", .common])
         }
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `an item that was in a mode before it became common is there once`(_ kind: ItemKind) throws {
+    func `an item that was in a mode before the mode became common is in it once`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.add(item, forMode: "a")
@@ -127,7 +127,7 @@ import Testing
         }
     }
 
-    @Test func `another thread's addition of a common mode is seen`() throws {
+    @Test func `a loop sees a common mode that another thread adds`() throws {
         let performed = Gate()
         let source = RunLoop.CustomSource { performed.open() }
         let running = RunningLoop(mode: "joining") { loop in loop.add(source, forMode: .common) }

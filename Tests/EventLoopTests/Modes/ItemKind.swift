@@ -1,4 +1,4 @@
-// Any item of a loop, for the rules of membership that hold for all of them.
+// Any item of a loop, for the membership rules that apply to all kinds of items.
 
 import EventLoop
 import EventLoopTestSupport
@@ -67,6 +67,6 @@ extension RunLoop {
         }
     }
 
-    /// Those of `modes` that have the item.
+    /// The modes among `modes` that contain the item.
     func modes(of item: Item, among modes: [Mode]) -> [Mode] { modes.filter { contains(item, forMode: $0) } }
 }

@@ -1,8 +1,8 @@
 // Rules proved here, for every kind of item:
-// - An item is in the modes it was added to; adding it twice is adding it once; removing it from one mode leaves the others.
-// - Removing what is not there does nothing. An invalid item is refused, and so is an add to a loop that has ended.
+// - An item is in the modes it was added to. Adding it twice equals adding it once. Removing it from one mode leaves it in the others.
+// - Removing an absent item does nothing. An invalid item is refused, and so is any item that is added to a loop that has ended.
 // - A source may be in many loops; a timer or an observer is refused by a second loop until it has left the first.
-// - Removing is reversible, invalidating is not.
+// - An item can be added again after it was removed, but not after it was invalidated.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +12,7 @@ import Testing
     static let modes: [RunLoop.Mode] = [.default, "a", "b", ""]
 
     @Test(arguments: ItemKind.allCases)
-    func `an item is in the modes it was added to`(_ kind: ItemKind) throws {
+    func `an item is in the modes to which it was added`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             #expect(loop.modes(of: item, among: Self.modes) == [])
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `the default mode is the default`(_ kind: ItemKind) throws {
+    func `the mode parameter defaults to the default mode`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.add(item)
@@ -41,7 +41,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `adding twice is adding once`(_ kind: ItemKind) throws {
+    func `adding an item twice is the same as adding it once`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             #expect(loop.add(item))
@@ -53,7 +53,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `removing is reversible`(_ kind: ItemKind) throws {
+    func `a removed item can be added again`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             for _ in 1...3 {
@@ -66,7 +66,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `removing what is not there does nothing`(_ kind: ItemKind) throws {
+    func `removing an absent item does nothing`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.remove(item)
@@ -81,7 +81,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `invalidating takes an item out of every mode, for good`(_ kind: ItemKind) throws {
+    func `invalidating an item removes it from every mode permanently`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.addCommonMode("b")
@@ -101,7 +101,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `an item that was invalid before it was ever added is refused`(_ kind: ItemKind) throws {
+    func `an item that was invalidated before it was added is refused`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             item.invalidate()
@@ -171,7 +171,7 @@ import Testing
     }
 
     @Test(arguments: [ItemKind.timer, .observer])
-    func `refused by a second loop, an item joins none of its later common modes`(_ kind: ItemKind) throws {
+    func `an item that a second loop refused does not join that loop's later common modes`(_ kind: ItemKind) throws {
         let (first, second) = (RunningLoop(), RunningLoop())
         let item = try kind.make()
         first.loop.add(item)
@@ -184,7 +184,7 @@ import Testing
     }
 
     @Test(arguments: [ItemKind.timer, .observer])
-    func `leaving the common modes frees an item for another loop`(_ kind: ItemKind) throws {
+    func `an item removed from the common modes can be added to another loop`(_ kind: ItemKind) throws {
         let (first, second) = (RunningLoop(), RunningLoop())
         let item = try kind.make()
         first.loop.addCommonMode("b")
@@ -196,9 +196,9 @@ import Testing
         try second.end()
     }
 
-    /// CF leaves them attached to the loop that is gone, where they can neither fire nor move.
+    /// CFRunLoop leaves them attached to the loop that has ended, where they can neither fire nor move.
     @Test(arguments: ItemKind.allCases)
-    func `the end of its loop frees an item for another`(_ kind: ItemKind) throws {
+    func `an item can be added to another loop after its loop has ended`(_ kind: ItemKind) throws {
         let item = try kind.make()
         let ended = try onFreshThread { loop in
             #expect(loop.add(item))

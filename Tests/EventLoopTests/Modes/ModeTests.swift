@@ -1,8 +1,8 @@
 // Rules proved here:
-// - A new loop has the default mode. Adding an item, queueing a block, and common items make modes; running, asking, removing, and
-//   making an item-less name common do not. No mode is ever deleted. The common pseudo-mode is not in the list.
-// - Any string is a name, the empty one too; names compare by value.
-// - In a mode, only its own items are served and notified; what happens to others is held until a run of their mode.
+// - A new loop has the default mode. Adding an item, queueing a block, and common items create modes. Running, querying, removing, and
+//   making a name common without common items do not. No mode is ever deleted. The list does not contain the common pseudo-mode.
+// - Any string is a name, including the empty string. Names compare by value.
+// - A run serves and notifies only the items of its mode. Events for other items stay pending until a run of their mode.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    @Test func `a name may be put together where a mode is wanted`() throws {
+    @Test func `a mode can be written as an interpolated string`() throws {
         try onFreshThread { loop in
             let alive = loop.keepAlive(forMode: "client \(7)")
             #expect(loop.modes.contains(RunLoop.Mode("client 7")))
@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `adding an item makes its mode`(_ kind: ItemKind) throws {
+    func `adding an item creates its mode`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.add(item, forMode: "new")
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    @Test func `queueing a block makes its modes`() throws {
+    @Test func `queueing a block creates its modes`() throws {
         try onFreshThread { loop in
             loop.performBlock(inModes: ["one", "two"]) {}
             #expect(loop.modes == [.default, "one", "two"])
@@ -41,7 +41,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `a mode that joins the common ones is made when there are common items`(_ kind: ItemKind) throws {
+    func `a mode that becomes common is created if there are common items`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             loop.addCommonMode("early")
             #expect(loop.modes == [.default])
@@ -55,7 +55,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `running in a mode, asking about it and removing from it do not make it`(_ kind: ItemKind) throws {
+    func `running in a mode, querying it and removing from it do not create it`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             #expect(loop.run(mode: "none", for: .zero) == .finished)
@@ -67,7 +67,7 @@ import Testing
     }
 
     @Test(arguments: ItemKind.allCases)
-    func `a mode stays when it is empty again`(_ kind: ItemKind) throws {
+    func `a mode remains when it is empty again`(_ kind: ItemKind) throws {
         try onFreshThread { loop in
             let item = try kind.make()
             loop.add(item, forMode: "once")
@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    @Test func `the common modes are no mode in the list`() throws {
+    @Test func `the list of modes does not contain the common modes`() throws {
         try onFreshThread { loop in
             let source = loop.addIdleSource(forMode: .common)
             loop.performBlock(inModes: [.common]) {}
@@ -88,7 +88,7 @@ import Testing
         }
     }
 
-    @Test func `a name twice made common is one`() throws {
+    @Test func `making a name common twice adds it once`() throws {
         try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource(schedule: { _, mode in trace.add("\(mode)") }, perform: {})
             loop.add(source, forMode: .common)
@@ -100,13 +100,13 @@ import Testing
         }
     }
 
-    @Test func `the common modes cannot be one of themselves`() async {
+    @Test func `the common pseudo-mode cannot become common`() async {
         await #expect(processExitsWith: .failure) {
             try onFreshThread { $0.addCommonMode(.common) }
         }
     }
 
-    @Test func `the common modes belong to one loop`() throws {
+    @Test func `the set of common modes belongs to one loop`() throws {
         try onFreshThread { loop in
             loop.addCommonMode("mine")
             try onFreshThread { #expect($0.commonModes == [.default]) }
@@ -136,9 +136,9 @@ import Testing
         }
     }
 
-    // MARK: What another mode holds
+    // MARK: Items of other modes
 
-    @Test func `a signal of another mode is held`() throws {
+    @Test func `a signal in another mode stays pending`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let source = loop.addSource(forMode: "other", signaled: true) { _ in trace.add("source") }
@@ -150,7 +150,7 @@ import Testing
         }
     }
 
-    @Test func `a ready port of another mode is held`() throws {
+    @Test func `a ready port in another mode stays pending`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             try loop.addReadyPipe(forMode: "other") { _ in trace.add("port") }
@@ -161,7 +161,7 @@ import Testing
         }
     }
 
-    @Test func `a due timer of another mode fires late, once`() throws {
+    @Test func `a due timer in another mode fires late, once`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let timer = RunLoop.Timer(fireAt: clock.now + .seconds(1), interval: .seconds(1)) { _ in
@@ -176,7 +176,7 @@ import Testing
         }
     }
 
-    @Test func `a block and a perform of another mode are held`() throws {
+    @Test func `a block and a perform in another mode stay queued`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.performBlock(inModes: ["other"]) { trace.add("block") }
@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    @Test func `the observers of another mode hear nothing`() throws {
+    @Test func `observers of another mode are not notified`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "other")

@@ -1,9 +1,9 @@
 // Rules proved here:
-// - A run may be started from any callout, in any mode, the outer's included. It has its own limit, result and stop.
-// - The current mode is the nested one inside, and the outer's again afterwards.
-// - In the same mode all items take part but the timer that is firing and the observers that are being called.
-// - In another mode the outer's items are held. A run in an empty mode returns at once.
-// - The outer's limit does not cut a nested run short; the outer reports `.timedOut` when it regains control.
+// - Any callout may start a run, in any mode, including the outer run's. The nested run has its own limit, result and stop.
+// - The current mode is the nested run's mode during the nested run, and the outer run's mode again afterwards.
+// - A nested run of the same mode serves all items except the timer that is firing and the observers that are being called.
+// - During a nested run of another mode, the outer mode's items wait. A run in an empty mode returns at once.
+// - The outer run's limit does not cut a nested run short. The outer run reports `.timedOut` when it regains control.
 
 import EventLoop
 import EventLoopTestSupport
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    @Test func `from an exit observer is a run as any other`() throws {
+    @Test func `from an exit observer is like any other run`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             trace.observe(loop, in: "nested", prefix: "n")
@@ -78,7 +78,7 @@ import Testing
 
     // MARK: Its own result
 
-    @Test func `has its own result, the outer has its own`() throws {
+    @Test func `has its own result, as does the outer run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addTimer(at: clock.now) { _ in
@@ -97,7 +97,7 @@ import Testing
         }
     }
 
-    @Test func `a source it handled ends it, not the outer, in the same mode`() throws {
+    @Test func `that handles a source in the same mode ends, and the outer run continues`() throws {
         try inManualTime { loop, clock, trace in
             let source = loop.addSource { _ in trace.add("source") }
             loop.addTimer(at: clock.now) { _ in
@@ -109,8 +109,8 @@ import Testing
         }
     }
 
-    /// The nested runs inside the callouts of sources: those do count for the outer.
-    @Test func `inside a source's perform does not take the outer's handled source away`() throws {
+    /// The nested runs are inside callouts of sources. These callouts count as handled sources of the outer run.
+    @Test func `inside a source's perform does not discard the outer run's handled source`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "nested")
             loop.addSource(signaled: true) { _ in
@@ -121,7 +121,7 @@ import Testing
         }
     }
 
-    @Test func `that outlasts the outer's limit is not cut short`() throws {
+    @Test func `that outlasts the outer run's limit is not cut short`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -136,7 +136,7 @@ import Testing
         }
     }
 
-    @Test func `ends at its own limit, the outer at the outer's`() throws {
+    @Test func `ends at its own limit, and the outer run ends at the outer limit`() throws {
         try inManualTime { loop, clock, trace in
             for mode in ["0", "1", "2"] as [RunLoop.Mode] { loop.addIdleSource(forMode: mode) }
             loop.atFirst(.beforeWaiting, forMode: "0") {
@@ -153,7 +153,7 @@ import Testing
         }
     }
 
-    @Test func `may be deep`() throws {
+    @Test func `may be many levels deep`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let depth = Box(0)
@@ -172,9 +172,9 @@ import Testing
         }
     }
 
-    // MARK: Who takes part
+    // MARK: Items that a nested run serves
 
-    @Test func `in the same mode serves its items, apart from the timer that is firing`() throws {
+    @Test func `in the same mode serves its items, except the timer that is firing`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = loop.addSource { _ in trace.add("source") }
@@ -193,7 +193,7 @@ import Testing
         }
     }
 
-    @Test func `holds the firing timer in every mode, and then it goes on with its grid`() throws {
+    @Test func `does not fire the firing timer in any mode, and the timer then continues on its grid`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "nested")
             let repeating = RunLoop.Timer(fireAt: clock.now + .milliseconds(10), interval: .milliseconds(10)) { timer in
@@ -208,7 +208,7 @@ import Testing
         }
     }
 
-    @Test func `of several timers that are due holds the one that is firing only`() throws {
+    @Test func `serves the other due timers, but not the one that is firing`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addTimer(at: clock.now) { _ in
@@ -219,12 +219,12 @@ import Testing
             loop.addTimer(at: clock.now) { _ in trace.add("second") }
             loop.addTimer(at: clock.now) { _ in trace.add("third") }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
-            // The nested run serves what is due; the outer does not serve it again.
+            // The nested run serves the due timers. The outer run does not serve them again.
             #expect(trace.take() == "( second third )")
         }
     }
 
-    @Test func `of several ports that are ready serves the others, and none twice`() throws {
+    @Test func `serves the other ready ports, and none is served twice`() throws {
         try inManualTime { loop, clock, trace in
             let once = Once()
             for _ in 1...3 {
@@ -238,7 +238,7 @@ import Testing
         }
     }
 
-    @Test func `of several sources that are signaled performs the others, and none twice`() throws {
+    @Test func `performs the other signaled sources, and none is performed twice`() throws {
         try inManualTime { loop, clock, trace in
             loop.addSource(order: 1, signaled: true) { _ in
                 trace.add("(")
@@ -251,7 +251,7 @@ import Testing
         }
     }
 
-    @Test func `in another mode holds the outer's items`() throws {
+    @Test func `in another mode leaves the outer mode's items waiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource(forMode: "nested")
@@ -269,7 +269,7 @@ import Testing
         }
     }
 
-    @Test func `in another mode leaves the outer's ready port ready`() throws {
+    @Test func `in another mode leaves the outer mode's ready port ready`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "nested")
             let port = try loop.addReadyPipe { _ in trace.add("port") }
@@ -283,7 +283,7 @@ import Testing
         }
     }
 
-    @Test func `a one-shot timer that a nested run starts again from its callout fires no second time`() throws {
+    @Test func `does not fire a one-shot timer again if the timer's callout set its date and started the run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let timer = loop.addTimer(at: clock.now) { timer in
@@ -297,9 +297,9 @@ import Testing
         }
     }
 
-    // MARK: What it leaves behind
+    // MARK: Effects on the outer run
 
-    @Test func `may empty the outer's mode`() throws {
+    @Test func `may empty the outer run's mode`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let idle = loop.addIdleSource()
@@ -312,7 +312,7 @@ import Testing
         }
     }
 
-    @Test func `may add to the outer's mode`() throws {
+    @Test func `may add to the outer run's mode`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -330,7 +330,7 @@ import Testing
         }
     }
 
-    @Test func `an item that a nested run took away is not called by the outer`() throws {
+    @Test func `that removes an item keeps the outer run from calling it`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let second = loop.addSource(order: 2, signaled: true) { _ in trace.add("second") }

@@ -1,9 +1,11 @@
 // Rules proved here:
-// - An observer hears the activities of its mask, one at a time. Observers go by ascending order, then by insertion. Added twice is once.
-// - A one-shot observer hears the first matching activity, and is then invalid and in no mode.
-// - A notification works on a snapshot: one added during it hears the next; one invalidated or removed during it is not called.
-// - An observer is not called again while it is being called. It hears its own mode's runs only.
-// - The end of its thread detaches it; it stays valid.
+// - An observer is notified of the activities in its mask, one at a time. Observers are called in ascending order, then in insertion order.
+//   An observer that is added twice is called once.
+// - A one-shot observer is notified of the first matching activity, and is then invalid and in no mode.
+// - A notification uses a snapshot: an observer added during it is notified of the next activity; one invalidated or removed during it is
+//   not called.
+// - An observer is not re-entered. It is notified only of runs of its own mode.
+// - The end of its thread detaches an observer, which stays valid.
 
 import EventLoop
 import EventLoopTestSupport
@@ -18,7 +20,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     }
 
     @Test(arguments: 0..<64)
-    func `hears the activities of its mask, one at a time:`(_ choice: Int) throws {
+    func `is notified of the activities in its mask, one at a time:`(_ choice: Int) throws {
         try inManualTime { loop, _, trace in
             let mask = everyActivity.enumerated().filter { choice & (1 << $0.offset) != 0 }.reduce(RunLoop.Activity()) {
                 $0.union($1.element)
@@ -32,7 +34,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `is handed itself`() throws {
+    @Test func `receives itself as its handler's argument`() throws {
         try inManualTime { loop, _, trace in
             let itself = WeakReference<RunLoop.Observer>()
             let observer = RunLoop.Observer(activities: .entry) { observer, _ in trace.add("\(observer === itself.value)") }
@@ -44,7 +46,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `goes by order, then by insertion`() throws {
+    @Test func `is called in ascending order, then in insertion order`() throws {
         try inManualTime { loop, _, trace in
             for (name, order) in [("c1", 5), ("a1", -1), ("b1", 0), ("c2", 5), ("a2", -1), ("b2", 0), ("z", Int.max), ("_", Int.min)] {
                 loop.add(RunLoop.Observer(activities: [.beforeTimers, .exit], order: order) { _, _ in trace.add(name) })
@@ -55,7 +57,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `that was removed and added again goes last of its order`() throws {
+    @Test func `that was removed and added again is called last of its order`() throws {
         try inManualTime { loop, _, trace in
             let observers = ["a", "b", "c"].map { name in RunLoop.Observer(activities: .entry) { _, _ in trace.add(name) } }
             for observer in observers { loop.add(observer) }
@@ -67,7 +69,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `added twice, and for the common modes too, is called once`() throws {
+    @Test func `that is added twice, and to the common modes too, is called once`() throws {
         try inManualTime { loop, _, trace in
             let observer = RunLoop.Observer(activities: .entry) { _, _ in trace.add("entry") }
             loop.add(observer)
@@ -79,7 +81,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `in several modes hears each`() throws {
+    @Test func `in several modes is notified in each`() throws {
         try inManualTime { loop, _, trace in
             let observer = RunLoop.Observer(activities: [.entry, .exit]) { _, activity in
                 trace.add("\(letter(of: activity)):\(loop.currentMode!)")
@@ -93,10 +95,10 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    // MARK: Once
+    // MARK: One-shot observers
 
     @Test(arguments: everyActivity.indices)
-    func `that is one-shot hears the first matching activity, then it is invalid:`(_ index: Int) throws {
+    func `that is one-shot is notified of the first matching activity, and is then invalid:`(_ index: Int) throws {
         try inManualTime { loop, _, trace in
             let mask = everyActivity[index...].reduce(RunLoop.Activity()) { $0.union($1) }
             let observer = RunLoop.Observer(activities: mask, repeats: false) { observer, activity in
@@ -118,7 +120,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `that is one-shot is not heard again in a nested run from its callout`() throws {
+    @Test func `that is one-shot is not notified again in a nested run from its callout`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let observer = RunLoop.Observer(activities: [.beforeTimers, .entry], repeats: false) { _, activity in
@@ -134,7 +136,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     // MARK: During a notification
 
     @Test(arguments: everyActivity.indices, [-1, 0, 1])
-    func `added during a notification hears the next:`(_ index: Int, _ order: Int) throws {
+    func `added during a notification is notified of the next activity:`(_ index: Int, _ order: Int) throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let added = RunLoop.Observer(activities: .all, order: order) { _, activity in trace.add(letter(of: activity)) }
@@ -145,7 +147,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     }
 
     @Test(arguments: everyActivity.indices, ["invalidate", "remove", "remove from common", "replace"])
-    func `taken away by an earlier one is not called:`(_ index: Int, _ way: String) throws {
+    func `that an earlier one removes or invalidates is not called:`(_ index: Int, _ way: String) throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let later = RunLoop.Observer(activities: .all, order: 2) { _, activity in trace.add(letter(of: activity)) }
@@ -170,7 +172,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `taken away by a later one has been called`() throws {
+    @Test func `that a later one removes has already been called`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let first = RunLoop.Observer(activities: .all, order: 1) { _, activity in trace.add(letter(of: activity)) }
@@ -182,7 +184,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     }
 
     @Test(arguments: everyActivity.indices, [false, true])
-    func `that takes itself away hears no more:`(_ index: Int, _ invalidating: Bool) throws {
+    func `that removes or invalidates itself is not called again:`(_ index: Int, _ invalidating: Bool) throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let observer = RunLoop.Observer(activities: .all) { observer, activity in
@@ -202,7 +204,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `that is moved to another mode hears that one`() throws {
+    @Test func `that is moved to another mode is notified in that mode`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "other")
@@ -221,7 +223,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     }
 
     @Test(arguments: [Callout.block, .source, .perform, .port, .timer], [false, true])
-    func `added or taken away by an item's callout:`(_ callout: Callout, _ adding: Bool) throws {
+    func `can be added or removed by an item's callout:`(_ callout: Callout, _ adding: Bool) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let observer = RunLoop.Observer(activities: [.entry, .exit]) { _, activity in trace.add(letter(of: activity)) }
@@ -234,7 +236,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `hears nothing of an activity for which there was no observer before`() throws {
+    @Test func `is notified of an activity only while it is in the mode`() throws {
         // The set of observed activities grows and shrinks with the observers.
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
@@ -253,7 +255,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
     // MARK: Nested runs
 
     @Test(arguments: everyActivity.indices)
-    func `is not called again while it is being called, though others are:`(_ index: Int) throws {
+    func `is not re-entered in a nested run, but others are called:`(_ index: Int) throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let once = Once()
@@ -277,7 +279,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `is called in a nested run that another observer began`() throws {
+    @Test func `is called in a nested run that another observer started`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -291,7 +293,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `invalidated in a nested run from its own callout hears no more`() throws {
+    @Test func `that is invalidated in a nested run from its own callout is not called again`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.add(
@@ -307,7 +309,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         }
     }
 
-    @Test func `a later one that a nested run took away is not called`() throws {
+    @Test func `that a nested run removes before its turn is not called`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let later = RunLoop.Observer(activities: .beforeSources, order: 2) { _, _ in trace.add("later") }
@@ -327,7 +329,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
 
     // MARK: Across threads, and the end
 
-    @Test func `invalidated by another thread hears no more`() throws {
+    @Test func `that another thread invalidates is not called again`() throws {
         let (heard, invalid) = (Counter(), Gate())
         let observer = RunLoop.Observer(activities: .all) { _, _ in heard.increment() }
         let running = RunningLoop { loop in loop.add(observer) }
@@ -341,7 +343,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         #expect(!observer.isValid)
     }
 
-    @Test func `added by another thread hears the next activity`() throws {
+    @Test func `that another thread adds is notified of the next activity`() throws {
         let heard = Gate()
         let running = RunningLoop()
         try waitUntilAsleep(running.loop)
@@ -351,7 +353,7 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
         try running.end()
     }
 
-    @Test func `is detached when its thread ends, and still valid`() throws {
+    @Test func `is detached when its thread ends, and stays valid`() throws {
         let trace = Trace()
         let observer = RunLoop.Observer(activities: .entry) { _, _ in trace.add("entry") }
         let ended = try onFreshThread { loop in

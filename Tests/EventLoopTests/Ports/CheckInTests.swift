@@ -1,5 +1,6 @@
-// The conversation of the Guide's Listings 3-12 to 3-15, whole: a thread makes a port, starts a worker and gives it the port; the worker
-// answers from a port of its own, and they talk both ways until the worker is told to go. Runs as the Guide's do: one source at a time.
+// Runs the whole conversation of the Guide's Listings 3-12 to 3-15: a thread makes a port, starts a worker and passes it the port. The
+// worker replies from a port of its own, and the two exchange messages until the thread tells the worker to exit. Each run handles one
+// source, as in the Guide.
 
 import EventLoop
 import EventLoopTestSupport
@@ -24,7 +25,7 @@ private typealias Message = RunLoop.PortMessage
                 try! message.replyPort!.send(Message(id: message.id + 1_000, replyPort: port))
             }
             loop.add(port)
-            // A date that is now: one try. The message has no components.
+            // The date is the present, so `send` tries once. The message has no components.
             try main.send(Message(id: checkIn, replyPort: port), before: .now)
             while !shouldExit.value { #expect(loop.run(until: .now + patience, returnAfterSourceHandled: true) == .handledSource) }
             return turns.value
@@ -32,7 +33,7 @@ private typealias Message = RunLoop.PortMessage
     }
 
     @Test(arguments: [0, 1, 50])
-    func `a worker checks in, talks, and goes home`(rounds: Int) throws {
+    func `a worker checks in, exchanges messages, and exits`(rounds: Int) throws {
         try onFreshThread { loop in
             let trace = Trace()
             let isOver = Box(false)
@@ -58,10 +59,10 @@ private typealias Message = RunLoop.PortMessage
             while !isOver.value { #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource) }
             let turns = try worker.join()
             #expect(turns == rounds + 1)
-            // The worker's port went with its thread's loop, but for the one who still holds it.
+            // The end of the worker's loop does not invalidate the worker's port, because `distant` still retains it.
             #expect(distant.value!.isValid)
             #expect(loop.statistics.sourcesHandled == UInt64(rounds + 2))
-            // Each one's handler knows the other port: whoever keeps such a pair ends it.
+            // Each port's handler knows the other port, so the code that makes such a pair must invalidate it.
             distant.value!.invalidate()
             port.invalidate()
         }

@@ -1,9 +1,10 @@
 // Rules proved here (semantics 16.1 to 16.6, 16.15; RunLoop+Serving.swift):
-// - A message arrives as it was sent: id, bytes and ports in order, the reply port; none of them at all is a message too.
-// - One message for each call of the handler, first in, first out; it counts as a handled source.
-// - Messages wait while the port is in no mode, or other modes run. Removing keeps them. In several modes each is handed out once.
-// - A pass hands out what was there when the port's turn came; a run that returns after a source exactly one.
-// - Ports are served at step 9, in turn with timers and descriptors, and the loop does not sleep while one of its mode has a message.
+// - A message arrives as the sender sent it: id, bytes and ports in order, and the reply port. A message may contain only its id.
+// - Each call of the handler receives one message, in FIFO order, and counts as a handled source.
+// - Messages wait while the port is in no mode or other modes run. Removing the port keeps its messages. A port in several modes delivers
+//   each message once.
+// - A pass delivers the messages that are queued when the port's turn comes. A run that returns after a source delivers exactly one.
+// - Step 9 serves ports, in turn with timers and descriptors. The loop does not sleep while a port of its mode has a message.
 
 import EventLoop
 import EventLoopTestSupport
@@ -28,7 +29,7 @@ import Testing
         }
     }
 
-    @Test func `a message of nothing but its id arrives`() throws {
+    @Test func `a message that contains only its id arrives`() throws {
         let trace = try inManualTime { loop, _, trace in
             try loop.addPort(trace).send(0)
             #expect(loop.run(for: .zero) == .timedOut)
@@ -37,7 +38,7 @@ import Testing
         #expect(trace == "0")
     }
 
-    @Test func `messages are handed out first in, first out, one for each call`() throws {
+    @Test func `messages are delivered in FIFO order, one for each call of the handler`() throws {
         let trace = try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             for id in 0..<100 as Range<UInt32> { try port.send(id) }
@@ -48,7 +49,7 @@ import Testing
         #expect(trace == (0..<100).map(String.init).joined(separator: " "))
     }
 
-    @Test func `a run that returns after a source hands out one message, and the next run the next`() throws {
+    @Test func `a run that returns after a source delivers one message, and the next run delivers the next`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             trace.observe(loop)
@@ -71,7 +72,7 @@ import Testing
         }
     }
 
-    @Test func `messages that were there when a pass began are handed out in it, before it sleeps`() throws {
+    @Test func `a pass delivers the messages that were queued when it began, before it sleeps`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             trace.observe(loop)
@@ -94,7 +95,7 @@ import Testing
     }
 
     @Test(arguments: [RunLoop.Activity.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting])
-    func `a message sent by an observer is not slept over`(activity: RunLoop.Activity) throws {
+    func `the loop does not sleep over a message that an observer sends`(activity: RunLoop.Activity) throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             trace.observe(loop)
@@ -118,7 +119,7 @@ import Testing
         #expect(trace.description == "E T S W A 1 X")
     }
 
-    @Test func `messages wait while the port is in no mode, and are handed out when it is added`() throws {
+    @Test func `messages wait while the port is in no mode, and are delivered when it is added`() throws {
         try inManualTime { loop, _, trace in
             let port = RunLoop.Port { _, message in trace.add("\(message.id)") }
             try port.send(1, 2)
@@ -131,7 +132,7 @@ import Testing
         }
     }
 
-    @Test func `a port with messages that is added to a sleeping loop is served at once`() throws {
+    @Test func `a port with messages is served at once when it is added to a sleeping loop`() throws {
         let trace = Trace()
         let running = RunningLoop()
         let port = RunLoop.Port { _, message in
@@ -145,7 +146,7 @@ import Testing
         #expect(trace.description == "1")
     }
 
-    @Test func `messages wait while other modes run, and keep nobody there from sleeping`() throws {
+    @Test func `messages wait while other modes run, and do not keep those runs from sleeping`() throws {
         try inManualTime { loop, clock, trace in
             let port = loop.addPort(forMode: .first, trace)
             loop.addIdleSource(forMode: .second)
@@ -159,7 +160,7 @@ import Testing
         }
     }
 
-    @Test func `removing a port keeps its messages, and adding it again hands them out`() throws {
+    @Test func `removing a port keeps its messages, and adding it again delivers them`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             loop.addIdleSource()
@@ -174,7 +175,7 @@ import Testing
         }
     }
 
-    @Test func `a port removed by its own handler hands out no more, and keeps the rest in order`() throws {
+    @Test func `a port that its own handler removes delivers no more messages, and keeps the rest in order`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { port, message in if message.id == 2 { loop.remove(port) } }
             loop.addIdleSource()
@@ -188,7 +189,7 @@ import Testing
         }
     }
 
-    @Test func `a port removed by an earlier port of the pass is not served`() throws {
+    @Test func `a port is not served if an earlier port of the pass removes it`() throws {
         try inManualTime { loop, _, trace in
             let other = Box<RunLoop.Port?>(nil)
             let first = loop.addPort(trace, prefix: "a") { _, _ in loop.remove(other.value!) }
@@ -200,7 +201,7 @@ import Testing
         }
     }
 
-    @Test func `a port whose handler removes it and adds it again has one turn in a pass, and others have theirs`() throws {
+    @Test func `a port that its own handler removes and adds again has one turn in a pass, as do the other ports`() throws {
         try inManualTime { loop, _, trace in
             let first = loop.addPort(trace, prefix: "a") { port, message in
                 loop.remove(port)
@@ -217,7 +218,7 @@ import Testing
         }
     }
 
-    @Test func `a port that another one's handler removes and adds again has its turn`() throws {
+    @Test func `a port that another port's handler removes and adds again has its turn`() throws {
         try inManualTime { loop, _, trace in
             let other = Box<RunLoop.Port?>(nil)
             let first = loop.addPort(trace, prefix: "a") { port, message in
@@ -235,7 +236,7 @@ import Testing
         }
     }
 
-    @Test func `a port has one turn in a pass, also when another one leaves meanwhile`() throws {
+    @Test func `a port has one turn in a pass, even if another port leaves during the pass`() throws {
         try inManualTime { loop, _, trace in
             let other = Box<RunLoop.Port?>(nil)
             let first = loop.addPort(trace, prefix: "a") { port, message in
@@ -252,7 +253,7 @@ import Testing
         }
     }
 
-    @Test func `a port in several modes hands out each message once, adding twice is adding once`() throws {
+    @Test func `a port in several modes delivers each message once, and adding it twice has no further effect`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(forMode: .first, trace)
             loop.add(port, forMode: .first)
@@ -275,7 +276,7 @@ import Testing
         }
     }
 
-    @Test func `a message sent at step 4 is handed out in the same pass`() throws {
+    @Test func `a message sent at step 4 is delivered in the same pass`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
             trace.observe(loop)
@@ -299,7 +300,7 @@ import Testing
         }
     }
 
-    @Test func `a port without a handler keeps its messages, and its loop sleeps over them`() throws {
+    @Test func `a port without a handler keeps its messages, and its loop sleeps meanwhile`() throws {
         try inManualTime { loop, _, trace in
             let port = RunLoop.Port(capacity: 2)
             loop.add(port)
@@ -324,7 +325,7 @@ import Testing
 }
 
 @Suite struct PortTurnTests {
-    @Test func `a port that sends to itself starves neither a timer nor a descriptor, nor they it`() throws {
+    @Test func `a port that sends to itself starves neither timers nor descriptors, and they do not starve it`() throws {
         try inManualTime { loop, clock, trace in
             let port = loop.addPort(trace, prefix: "m") { port, message in try! port.send(message.id) }
             let pipe = Pipe()
@@ -343,7 +344,7 @@ import Testing
         }
     }
 
-    @Test func `a flood of messages lets a stop and a limit through`() throws {
+    @Test func `a flood of messages does not keep a run from its stop or its limit`() throws {
         try inManualTime { loop, _, trace in
             let count = Counter()
             let port = RunLoop.Port { port, message in
@@ -357,7 +358,7 @@ import Testing
         }
     }
 
-    @Test func `a stop in the handler leaves the rest queued, in order`() throws {
+    @Test func `a stop in the handler leaves the remaining messages queued, in order`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { _, message in if message.id == 2 { loop.stop() } }
             trace.observe(loop)
@@ -380,7 +381,7 @@ import Testing
         }
     }
 
-    @Test func `loops that share a clock do not jump over a message from one to the other`() throws {
+    @Test func `a shared clock does not jump over a message that one of its loops sends to another`() throws {
         let clock = RunLoop.ManualClock(autoAdvance: true)
         let (trace, address) = (Trace(), Box<RunLoop.Port?>(nil))
         let (receiverIsReady, senderIsReady) = (Gate(), Gate())
@@ -388,7 +389,7 @@ import Testing
             loop.use(clock)
             address.value = loop.addPort(trace) { _, _ in trace.add("at \(clock.now.nanoseconds)") }
             receiverIsReady.open()
-            // Alone with the clock it would jump to its limit.
+            // While this loop is alone on the clock, it would jump to its limit.
             senderIsReady.wait()
             return loop.run(until: RunLoop.Instant(nanoseconds: 1_000))
         }

@@ -1,7 +1,7 @@
 // Rules proved here (RunLoop+PortMessages.swift, SingleElementChannel.swift):
-// - A task gets each message once, in order; several that iterate one port share them.
-// - While a task does not ask, messages stay in the port's queue, and its senders feel it.
-// - Cancelling or dropping an iterator loses no message, and leaves the port as it was.
+// - Each message reaches one task, once and in order. Several tasks that iterate one port share its messages.
+// - While no task asks for a message, messages stay in the port's queue, and a full queue refuses sends.
+// - Cancelling or dropping an iterator loses no message and leaves the port unchanged.
 // - The sequence ends with the port and with the loop.
 
 import EventLoop
@@ -15,7 +15,7 @@ extension RunLoop {
 }
 
 @Suite(.bounded) struct `Messages for tasks` {
-    @Test func `a task gets each message once, in order`() async throws {
+    @Test func `a task receives each message once, in order`() async throws {
         try await withLoopThread { thread in
             let count = 2_000 / UInt32(roundsDivisor)
             let port = RunLoop.Port(capacity: 4)
@@ -36,14 +36,14 @@ extension RunLoop {
         }
     }
 
-    @Test func `while the task does not ask, messages stay in the queue and senders are refused`() async throws {
+    @Test func `while no task asks for a message, messages stay in the queue and a full queue refuses sends`() async throws {
         try await withLoopThread { thread in
             let port = RunLoop.Port(capacity: 3)
             var messages = thread.runLoop.messages(of: port).makeAsyncIterator()
             try port.send(1, 2, 3)
             let before = thread.runLoop.statistics
             for _ in 0..<5 { try await thread.runLoop.performAsync {} }
-            // The performs themselves.
+            // These five are the performs themselves.
             #expect(thread.runLoop.statistics.sourcesHandled == before.sourcesHandled + 5)
             #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(4) }
             #expect(await messages.next()?.id == 1)
@@ -53,7 +53,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a loop sleeps over messages that no task asks for`() async throws {
+    @Test func `a loop sleeps although messages are queued, if no task asks for them`() async throws {
         try await withLoopThread { thread in
             let port = RunLoop.Port()
             var messages = thread.runLoop.messages(of: port).makeAsyncIterator()
@@ -112,7 +112,7 @@ extension RunLoop {
         #expect(seen.sorted() == Array(1...count))
     }
 
-    @Test func `two loops after one message: the one that is too late goes on waiting`() async throws {
+    @Test func `if two loops compete for one message, the loop that loses continues to wait`() async throws {
         let count = 4_000 / UInt32(roundsDivisor)
         let group = try RunLoopThreadGroup(count: 2)
         defer { group.shutdown() }
@@ -126,7 +126,7 @@ extension RunLoop {
         let sender = plainThread {
             for id in 1...count {
                 try port.send(Message(id: id))
-                // One at a time: both loops are woken for it.
+                // Sends one message at a time, because each message wakes both loops.
                 try waitUntil("the message") { seen.value == Int(id) }
             }
             port.invalidate()
@@ -136,14 +136,14 @@ extension RunLoop {
         #expect(seen.value == Int(count))
     }
 
-    @Test func `a cancelled task loses no message, however it races`() async throws {
+    @Test func `a cancelled task loses no message, whenever the cancellation comes`() async throws {
         try await withLoopThread { thread in
             let port = RunLoop.Port(capacity: 4)
             let count = 400 / UInt32(roundsDivisor)
             let sender = plainThread { for id in 1...count { try port.send(Message(id: id), before: .now + patience) } }
             let seen = Box<[UInt32]>([])
             var round = 0
-            while seen.value.count < Int(count) {  // ends: in every few rounds a message is taken; or with the suite's limit
+            while seen.value.count < Int(count) {  // ends: every few rounds take a message; else the suite's limit ends it
                 try Task.checkCancellation()
                 let reader = Task {
                     for await message in thread.runLoop.messages(of: port) { seen.change { $0.append(message.id) } }
@@ -159,7 +159,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `the sequence ends with the port, and one made later has ended`() async throws {
+    @Test func `the sequence ends with the port, and a sequence made afterwards has already ended`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let port = RunLoop.Port()
@@ -174,7 +174,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `the sequence ends with the loop, and the port lives on`() async throws {
+    @Test func `the sequence ends with the loop, and the port stays valid`() async throws {
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
         let port = RunLoop.Port()
@@ -193,7 +193,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `dropping the iterator takes the reader away`() async throws {
+    @Test func `dropping the iterator removes the reader from the loop`() async throws {
         try await withLoopThread { thread in
             let port = RunLoop.Port()
             do {
@@ -206,7 +206,7 @@ extension RunLoop {
         }
     }
 
-    @Test func `a port with a handler is not read by tasks`() async {
+    @Test func `a task cannot read a port that has a handler`() async {
         await #expect(processExitsWith: .failure) {
             let port = RunLoop.Port { _, _ in }
             try onFreshThread { loop in _ = loop.messages(of: port) }
@@ -214,7 +214,7 @@ extension RunLoop {
     }
 }
 
-/// A synchronous function may run a loop, an async one may not.
+/// A synchronous function may run a loop; an async function may not.
 private func runNested(_ loop: RunLoop, _ mode: RunLoop.Mode) -> RunLoop.RunResult {
     loop.run(mode: mode, for: .zero)
 }

@@ -1,6 +1,7 @@
 // Rules proved here (semantics 8, 16.8):
-// - A run nested in a port's handler serves what is left, in order; the outer run goes on where it ended, and nothing comes twice.
-// - Nothing of the outer mode is lost to a nested run of another mode.
+// - A run nested in a port's handler serves the remaining messages in order. The outer run continues after them, and no message is
+//   delivered twice.
+// - A nested run of another mode loses no message of the outer mode.
 
 import EventLoop
 import EventLoopTestSupport
@@ -21,7 +22,7 @@ import Testing
         }
     }
 
-    @Test func `a nested run that returns after a source takes one message, and the outer one goes on`() throws {
+    @Test func `a nested run that returns after a source takes one message, and the outer run continues`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { port, message in
                 guard message.id == 1 || message.id == 3 else { return }
@@ -35,7 +36,7 @@ import Testing
         }
     }
 
-    @Test func `handlers nested as deep as there are messages hand out each once`() throws {
+    @Test func `handlers nested as deep as there are messages receive each message once`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { _, _ in _ = loop.run(for: .zero, returnAfterSourceHandled: true) }
             try port.send(1, 2, 3, 4, 5)
@@ -45,7 +46,7 @@ import Testing
         }
     }
 
-    @Test func `what a nested run leaves of another port is handed out before the outer one sleeps`() throws {
+    @Test func `messages of another port that a nested run leaves are delivered before the outer run sleeps`() throws {
         try inManualTime { loop, clock, trace in
             let first = loop.addPort(trace, prefix: "a") { _, _ in
                 #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource)
@@ -74,7 +75,7 @@ import Testing
         }
     }
 
-    @Test func `a nested run of another mode leaves the messages to the outer one`() throws {
+    @Test func `a nested run of another mode leaves the messages to the outer run`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource(forMode: .second)
             let other = loop.addPort(forMode: .second, trace, prefix: "other")
@@ -94,14 +95,14 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases)
-    func `a message that comes in a nested run is served there or after it, from every callout`(place: Callout) throws {
+    func `a message sent before a nested run of another mode is delivered once, from every callout`(place: Callout) throws {
         try inManualTime { loop, clock, trace in
             let heard = Counter()
             loop.addIdleSource(forMode: .second)
             let port = RunLoop.Port { _, _ in heard.increment() }
             loop.add(port)
             try place.arrange(loop, clock, trace) {
-                // It is for the outer mode, and the nested run takes note of it.
+                // The message is for the outer mode, but the nested run processes its notification.
                 try! port.send(1)
                 #expect(loop.run(mode: .second, for: .milliseconds(1)) == .timedOut)
             }
@@ -110,7 +111,7 @@ import Testing
         }
     }
 
-    @Test func `a port invalidated in a nested run hands out no more further out`() throws {
+    @Test func `a port that a nested run invalidates delivers no more messages in the outer run`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             let port = loop.addPort(trace) { port, message in

@@ -1,7 +1,7 @@
 // Rules proved here, with many threads (semantics 16.7, 16.11, 16.13; RunLoop+Messages.swift):
-// - Nothing is lost or handed out twice, and each sender's order is kept, however many send and whoever adds or removes the port meanwhile.
-// - In several loops the handler never runs on two threads at once, and each message comes once.
-// - A port that is invalidated amid senders leaves none of them waiting.
+// - No message is lost or delivered twice, and each sender's order is kept, while many threads send and others add and remove the port.
+// - If a port is in several loops, its handler never runs on two threads at once, and each message is delivered once.
+// - If a port is invalidated while threads send to it, no sender continues to wait.
 
 import EventLoop
 import EventLoopTestSupport
@@ -9,7 +9,7 @@ import Testing
 
 private typealias Message = RunLoop.PortMessage
 
-/// What a port was sent, by sender; each sender counts from zero.
+/// The messages that a port received, by sender. Each sender counts from zero.
 private final class Book: Sendable {
     let next: Box<[UInt32]>
     let disorder = Box(0)
@@ -36,7 +36,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
 
 @Suite struct PortRaceTests {
     @Test(arguments: [1, 3, 64, 4096])
-    func `nothing of many senders is lost, and each one's order is kept`(capacity: Int) throws {
+    func `no message of many senders is lost, and each sender's order is kept`(capacity: Int) throws {
         let (senders, each) = (4, 5_000 / roundsDivisor)
         let book = Book(senders: senders)
         let published = Box<RunLoop.Port?>(nil)
@@ -56,14 +56,14 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         #expect(book.disorder.value == 0)
     }
 
-    @Test func `a port that comes and goes loses nothing`() throws {
+    @Test func `a port that is added and removed repeatedly loses no message`() throws {
         let (senders, each) = (2, 3_000 / roundsDivisor)
         let book = Book(senders: senders)
         let running = RunningLoop()
         let port = RunLoop.Port(capacity: 16) { _, message in book.enter(message) }
         let threads = (0..<senders).map { sender in plainThread { try sendAll(each, from: sender, to: port) } }
         var round = 0
-        // While the port is in the loop, its messages are handed out.
+        // While the port is in the loop, the loop delivers its messages.
         try waitUntil("all messages are handed out") {
             for _ in 0..<100 {
                 running.loop.add(port, forMode: round % 2 == 0 ? .default : .common)
@@ -79,7 +79,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         try running.end()
     }
 
-    @Test func `in several loops each message comes once, in order, and on one thread at a time`() throws {
+    @Test func `a port in several loops delivers each message once, in order, and on one thread at a time`() throws {
         let (senders, each) = (2, 5_000 / roundsDivisor)
         let book = Book(senders: senders)
         let (inside, overlaps) = (Box(0), Box(0))
@@ -103,7 +103,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         #expect(book.total.value == senders * each)
     }
 
-    @Test func `a loop whose port is in another loop's handler sleeps until that has returned`() throws {
+    @Test func `while a port's handler runs on one loop, the port's other loop sleeps`() throws {
         let trace = Trace()
         let (entered, leave) = (Gate(), Gate())
         let (first, second) = (RunningLoop(), RunningLoop())
@@ -112,7 +112,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
             if message.id == 1 {
                 entered.open()
                 leave.wait()
-                // From now on it is the other's.
+                // From now on only the second loop has the port.
                 first.loop.remove(message.replyPort!)
             }
         }
@@ -122,7 +122,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         second.loop.add(port)
         try port.send(2)
         try waitUntilAsleep(second.loop)
-        // It stays asleep: a loop that looks again and again is on its way to sleep each time.
+        // The second loop stays asleep. A loop that checks repeatedly could seem asleep as well, so this counts the passes.
         let passes = second.loop.statistics.passes
         for _ in 0..<1_000 { breathe() }
         try waitUntilAsleep(second.loop)
@@ -136,7 +136,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         try second.end()
     }
 
-    @Test func `a port invalidated amid its senders leaves none of them waiting, and ends once`() throws {
+    @Test func `a port invalidated while threads send to it leaves no sender waiting, and calls onInvalidation once`() throws {
         for round in 0..<100 / roundsDivisor {
             let ends = Counter()
             let running = RunningLoop()
@@ -148,7 +148,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
             let threads = (0..<3).map { _ in
                 plainThread {
                     var id: UInt32 = 0
-                    while true {  // ends: the port does
+                    while true {  // ends: the port becomes invalid
                         do {
                             try port.send(Message(id: id, replyPort: port), before: .now + patience)
                             id += 1
@@ -164,14 +164,14 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         }
     }
 
-    @Test func `two loops that send to one another go on for as long as they like`() throws {
+    @Test func `two loops can send messages to each other without end`() throws {
         let rounds = 20_000 / roundsDivisor
         let ports = Box<[RunLoop.Port]>([])
         func player() -> RunningLoop {
             RunningLoop { loop in
                 let port = RunLoop.Port(capacity: 1) { port, message in
                     if message.id == 0 { return loop.stop() }
-                    // The last to play stops first.
+                    // The player that sends last stops first.
                     try! message.replyPort!.send(Message(id: message.id - 1, replyPort: port))
                     if message.id == 1 { loop.stop() }
                 }
@@ -184,7 +184,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         for player in players { #expect(try player.join() == .stopped) }
     }
 
-    @Test func `waiting senders come in while messages are taken one at a time`() throws {
+    @Test func `waiting senders get room while the loop takes one message at a time`() throws {
         let (senders, each) = (3, 300 / roundsDivisor)
         let book = Book(senders: senders)
         let port = RunLoop.Port(capacity: 1) { _, message in book.enter(message) }
@@ -193,7 +193,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
             loop.add(port)
             for _ in 0..<senders * each {
                 #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
-                // So that some of them fall asleep.
+                // Gives some of the senders time to fall asleep.
                 for _ in 0..<20 { breathe() }
             }
         }
@@ -204,7 +204,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
 }
 
 @Suite struct PortTrafficTests {
-    @Test func `a message to a loop that works wakes nobody, and a batch of them is one wake-up`() throws {
+    @Test func `a batch of messages to a busy loop causes no wake-up and at most two passes`() throws {
         let (entered, leave) = (Gate(), Gate())
         let count = Counter()
         let published = Box<RunLoop.Port?>(nil)
@@ -230,7 +230,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
         try waitUntilAsleep(running.loop)
         let after = running.loop.statistics
         #expect(after.wakeUps == before.wakeUps)
-        // One pass for what came meanwhile, and one that goes to sleep.
+        // One pass delivers the messages that arrived meanwhile, and one goes to sleep.
         #expect(after.passes - before.passes <= 2)
         #expect(after.sourcesHandled - before.sourcesHandled == 501)
         try running.end()
@@ -238,8 +238,8 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
 }
 
 @Suite struct PortCountTests {
-    @Test func `how much waits can be asked while messages come and go, and is never less than none`() throws {
-        // It was one counter less another, read in the order in which the difference could be negative: a trap.
+    @Test func `the number of waiting messages can be read while messages come and go, and is never negative`() throws {
+        // The number was the difference of two counters, read in an order in which it could become negative, which trapped.
         let rounds = 20_000 / roundsDivisor
         let running = RunningLoop()
         let port = RunLoop.Port(capacity: 1) { _, _ in }

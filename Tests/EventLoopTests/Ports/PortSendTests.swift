@@ -1,6 +1,7 @@
 // Rules proved here (semantics 16.9 to 16.14; PortQueue.swift):
-// - The queue is bounded: a message takes up room until its handler is called. With a date that is now or past a send tries once.
-// - With a later date it blocks until there is room, until the date, or until the port is invalid; those who wait go in their order.
+// - The queue is bounded: a message takes up room until its handler is called. If its date is now or past, a send tries once.
+// - With a later date, a send blocks until there is room, the date passes, or the port is invalid. Waiting senders get room in order of
+//   arrival.
 // - Sending never runs the sender's loop.
 
 import EventLoop
@@ -14,7 +15,7 @@ private var farOff: RunLoop.Instant { .now + patience }
 
 @Suite(.bounded) struct PortSendTests {
     @Test(arguments: [1, 2, 7, 300])
-    func `as many messages as the capacity find room, and not one more`(capacity: Int) throws {
+    func `a port accepts as many messages as its capacity, and no more`(capacity: Int) throws {
         let port = RunLoop.Port(capacity: capacity) { _, _ in }
         #expect(port.capacity == capacity)
         for id in 0..<UInt32(capacity) { try port.send(id) }
@@ -24,13 +25,13 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `the capacity is 1024 unless one is named`() { #expect(RunLoop.Port().capacity == 1024) }
+    @Test func `the capacity is 1024 by default`() { #expect(RunLoop.Port().capacity == 1024) }
 
-    @Test func `a message makes room when its handler is called, also while others of its pass wait`() throws {
+    @Test func `a message makes room when its handler is called, even while other messages of its pass wait`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(capacity: 3, trace) { port, message in
                 guard message.id <= 3 else { return }
-                // One place for the message that is being handled, and none for those behind it.
+                // The message that is being handled makes room for one message. The messages behind it make none.
                 try! port.send(message.id + 10)
                 #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(99) }
             }
@@ -64,7 +65,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(trace.description == "1 2")
     }
 
-    @Test func `a send that found no room by its date has not sent`() throws {
+    @Test func `a send that finds no room by its date sends nothing`() throws {
         let port = RunLoop.Port(capacity: 1) { _, _ in }
         try port.send(1)
         let before = RunLoop.Instant.now
@@ -72,11 +73,11 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(RunLoop.Instant.now >= before + .milliseconds(2))
     }
 
-    @Test func `those who wait for room get it in the order in which they came`() throws {
+    @Test func `waiting senders get room in the order in which they arrived`() throws {
         let trace = Trace()
         try onFreshThread { loop in
             let port = loop.addPort(capacity: 1, trace) { port, message in
-                // Who comes now and does not wait has no claim to the room of those who do.
+                // A sender that arrives now and does not wait cannot take the room of the waiting senders.
                 if message.id < 4 { #expect(throws: RunLoop.PortError.sendTimedOut) { try port.send(9) } }
             }
             try port.send(0)
@@ -91,7 +92,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(trace.description == "0 1 2 3 4 5")
     }
 
-    @Test func `sending on the port's own thread does not run its loop, and waits to its date`() throws {
+    @Test func `sending on the port's own thread does not run its loop, and waits until the date`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(capacity: 1, trace) { port, message in
                 guard message.id == 1 else { return }
@@ -106,8 +107,8 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `a handler that waits for the thread that waits for its room is not waited for`() throws {
-        // The room is there from the call of the handler on, not from its end.
+    @Test func `a sender gets room while the handler still runs, even if the handler waits for the sender`() throws {
+        // There is room from the beginning of the handler's call, not from its end.
         let (port, second) = (Box<RunLoop.Port?>(nil), Gate())
         let trace = Trace()
         let running = RunningLoop { loop in
@@ -122,13 +123,13 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(trace.description == "1 2")
     }
 
-    @Test func `a port with room for nothing is a mistake`() async {
+    @Test func `a port cannot have a capacity of zero`() async {
         await #expect(processExitsWith: .failure) { _ = RunLoop.Port(capacity: 0) }
     }
 }
 
 @Suite struct PortInvalidationTests {
-    @Test func `an invalid port is sent nothing`() throws {
+    @Test func `a send to an invalid port throws`() throws {
         let port = RunLoop.Port { _, _ in }
         port.invalidate()
         #expect(!port.isValid)
@@ -136,7 +137,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(throws: RunLoop.PortError.invalidPort) { try port.send(Message(id: 1), before: farOff) }
     }
 
-    @Test func `invalidating drops what is queued, at once, and tells once`() throws {
+    @Test func `invalidating drops the queued messages at once, and calls onInvalidation once`() throws {
         let trace = Trace()
         let port = RunLoop.Port { _, _ in trace.add("message") }
         let inside = Box<RunLoop.Port?>(RunLoop.Port())
@@ -164,7 +165,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `invalidating in the handler drops the rest of the pass, and ends after the call`() throws {
+    @Test func `invalidating in the handler drops the rest of the pass, and onInvalidation follows the handler's return`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { port, _ in
                 port.invalidate()
@@ -183,7 +184,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `senders that wait are sent away`() throws {
+    @Test func `invalidating the port ends the wait of its senders`() throws {
         try onFreshThread { loop in
             let port = RunLoop.Port(capacity: 1) { _, _ in }
             loop.add(port)
@@ -195,7 +196,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `the last release of a port is its end`() throws {
+    @Test func `the last release of a port invalidates it`() throws {
         let trace = Trace()
         do {
             let port = RunLoop.Port { _, _ in }
@@ -207,7 +208,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(trace.list.sorted() == ["dropped", "end"])
     }
 
-    @Test func `a loop that ends invalidates the port that nobody else holds, and lets go of the others`() throws {
+    @Test func `a loop that ends invalidates a port that nothing else retains, and releases the others`() throws {
         let trace = Trace()
         let kept = try onFreshThread { loop in
             let kept = RunLoop.Port { _, message in trace.add("\(message.id)") }
@@ -227,7 +228,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(trace.take() == "1")
     }
 
-    @Test func `a port in its own queue is let go of when it is invalidated`() throws {
+    @Test func `a port in its own queue is released when it is invalidated`() throws {
         let weak = WeakReference<RunLoop.Port>()
         try onFreshThread { loop in
             let port = RunLoop.Port { _, _ in }
@@ -239,7 +240,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         #expect(weak.value == nil)
     }
 
-    @Test func `a reply port keeps its loop's end, held by the message alone`() throws {
+    @Test func `a reply port that only its message retains is still valid in the handler`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { _, message in
                 #expect(message.replyPort?.isValid == true)
@@ -251,7 +252,7 @@ private var farOff: RunLoop.Instant { .now + patience }
         }
     }
 
-    @Test func `invalidating wakes a loop that nothing else keeps`() throws {
+    @Test func `invalidating a port wakes its loop if nothing else keeps the mode from being empty`() throws {
         let published = Box<RunLoop.Port?>(nil)
         let thread = joinableThread { loop in
             let port = RunLoop.Port { _, _ in }

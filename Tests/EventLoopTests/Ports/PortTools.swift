@@ -1,17 +1,17 @@
-// What the tests of ports share.
+// Helpers of the tests of ports.
 
 import EventLoop
 import EventLoopTestSupport
 
 extension RunLoop.Port {
-    /// Sends messages with these ids, each without components, and none waits for room.
+    /// Sends messages with these ids and without components. None of the sends waits for room.
     func send(_ ids: UInt32...) throws {
         for id in ids { try send(RunLoop.PortMessage(id: id)) }
     }
 }
 
 extension RunLoop {
-    /// Adds a port that writes the ids of its messages into the trace.
+    /// Adds a port whose handler writes the ids of its messages into the trace.
     @discardableResult
     func addPort(
         forMode mode: Mode = .default, capacity: Int = 1024, _ trace: Trace, prefix: String = "",
@@ -26,7 +26,7 @@ extension RunLoop {
     }
 }
 
-/// Two modes that are not common.
+/// Two modes that are not common modes.
 extension RunLoop.Mode {
     static let first = Self("first"), second = Self("second")
 }

@@ -1,4 +1,4 @@
-// Rules proved here (RunLoop+ExitStatus.swift): a task is told how its child ended; cancelled, it leaves the child alone.
+// Rules proved here (RunLoop+ExitStatus.swift): a task receives its child's exit status. Cancelling the task leaves the child alone.
 
 import EventLoop
 import EventLoopTestSupport
@@ -24,7 +24,7 @@ import Darwin
         }
     }
 
-    @Test func `many tasks wait, each for its own`() async throws {
+    @Test func `many tasks wait, each for its own child`() async throws {
         try await withLoopThread { thread in
             let statuses = try await withThrowingTaskGroup(of: (Int32, RunLoop.ExitStatus).self) { group in
                 for number in 0..<30 as Range<Int32> {
@@ -37,7 +37,7 @@ import Darwin
         }
     }
 
-    @Test func `cancelled, or with its loop gone, the wait ends and the child lives`() async throws {
+    @Test func `the wait ends if the task is cancelled or its loop ends, and the child lives on`() async throws {
         let child = Child.untilKilled()
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop

@@ -1,9 +1,10 @@
 // Rules proved here (ProcessSource.swift, processes.c), with descriptors for processes and without:
-// - A child's exit code or signal is reported once, on the loop's thread, wherever the loop was; then the source is invalid and the child buried.
-// - It may have ended before. Only that child is touched. Invalidated before, the source leaves the child alone.
-// - What is no child, or was buried by somebody else, is `.badProcess`.
+// - The source reports a child's exit code or signal once, on the loop's thread, whatever the loop was doing. Then the source is invalid
+//   and the child is reaped.
+// - The child may have ended before the source was made. The source reaps no other child. If it is invalidated first, it reaps none.
+// - A process that is no child, or that other code has reaped, is `.badProcess`.
 //
-// Each test has a process of its own: whether descriptors are refused is the process's, and so are its children.
+// Each test runs in a process of its own, because children and the refusal of descriptors belong to a whole process.
 
 import CPlatform
 import EventLoop
@@ -37,7 +38,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
 
 @Suite(.bounded) struct ProcessSourceTests {
     @Test(arguments: ChildWay.allCases)
-    func `how a child ended is reported once, and the child is buried`(way: ChildWay) async {
+    func `the source reports once how a child ended, and reaps the child`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
@@ -59,7 +60,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     @Test(arguments: ChildWay.allCases)
-    func `a child that has ended already is reported, and it counts as a handled source`(way: ChildWay) async {
+    func `a child that has already ended is reported, and counts as a handled source`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
@@ -71,7 +72,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
                 let other = RunLoop.Mode("other")
                 let otherAlive = loop.keepAlive(forMode: other)
                 loop.add(source)
-                // Held while another mode runs.
+                // The report is held while another mode runs.
                 #expect(loop.run(mode: other, for: .zero) == .timedOut)
                 #expect(trace.description == "")
                 #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
@@ -91,7 +92,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             try onFreshThread { loop in
                 let trace = Trace()
                 let (mine, other) = (Child.untilKilled(), spawn("exit 2"))
-                // The watched child lives; the other has ended, and its SIGCHLD has come or comes.
+                // The watched child lives. The other child has ended, and its SIGCHLD has arrived or is about to.
                 try waitUntilEnded(other)
                 loop.add(try watch(mine.pid, trace))
                 #expect(loop.run(for: .zero) == .timedOut)
@@ -104,7 +105,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     @Test(arguments: ChildWay.allCases)
-    func `a hundred children are each reported once`(way: ChildWay) async {
+    func `each of a hundred children is reported once`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
@@ -126,7 +127,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     @Test(arguments: ChildWay.allCases)
-    func `invalidated before the end it leaves the child to others`(way: ChildWay) async {
+    func `a source invalidated before the child's end leaves the child to other code`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
@@ -167,7 +168,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     @Test(arguments: ChildWay.allCases)
-    func `what is no child, or is buried, is refused`(way: ChildWay) async {
+    func `a process that is no child, or has been reaped, is refused`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             let buried = spawn("exit 0")
@@ -179,7 +180,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     @Test(arguments: ChildWay.allCases)
-    func `when somebody else buries the child the source fails`(way: ChildWay) async {
+    func `a source fails if other code reaps its child`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
@@ -198,14 +199,14 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 
     #if os(Linux)
-    @Test func `a child that was buried by somebody else is not taken for the next one of its number`() async {
+    @Test func `a child that other code reaped is not confused with the next child of the same number`() async {
         await #expect(processExitsWith: .success) {
             let child = spawn("exit 1")
             let descriptor = cplatform_child_descriptor(child)
-            // A kernel without such descriptors.
+            // This kernel has no descriptors for processes.
             if descriptor < 0 { return }
             waitForEnd(of: child)
-            // As if the number had gone round: it is another child's, which has ended, or lives.
+            // As if the process number had wrapped around: it now belongs to another child, which has ended or lives.
             let (ended, alive) = (spawn("exit 2"), Child.untilKilled())
             try waitUntilEnded(ended)
             for child in [ended, alive.pid] {
@@ -220,14 +221,14 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     #endif
 
     @Test(arguments: ChildWay.allCases)
-    func `a source that is never added, or is dropped, costs nothing afterwards`(way: ChildWay) async {
+    func `a source that is never added, or is dropped, leaves no descriptor and no handler behind`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in
             way.choose()
             try onFreshThread { loop in
                 let child = Child.untilKilled()
                 let before = lowestFreeDescriptor()
                 for _ in 0..<100 { _ = try watch(child.pid, Trace()) }
-                // The test's own process opens one now and then.
+                // The test process itself opens a descriptor now and then.
                 #expect(lowestFreeDescriptor() < before + 20)
                 #expect(installedHandler(of: SIGCHLD) == 0)
                 child.kill()

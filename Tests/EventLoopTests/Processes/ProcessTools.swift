@@ -9,10 +9,10 @@ import Glibc
 import Darwin
 #endif
 
-/// Starts a shell with nothing blocked. The caller waits for it.
+/// Starts a shell with no signal blocked. The caller must wait for it.
 func spawn(_ script: String) -> Int32 { spawnChild("/bin/sh", ["-c", script]) }
 
-/// Whether the process stands in the table, dead or alive.
+/// Whether the process is in the process table, alive or ended.
 func exists(_ process: Int32) -> Bool { kill(process, 0) == 0 }
 
 func lowestFreeDescriptor() -> Int32 {
@@ -21,6 +21,6 @@ func lowestFreeDescriptor() -> Int32 {
     return descriptor
 }
 
-/// Waits for a child and takes its status; nil when it is gone already.
+/// Waits for a child and returns its status, or nil if it has been reaped already.
 @discardableResult
 func wait(for child: Int32) -> Int32? { waitForEnd(of: child) }

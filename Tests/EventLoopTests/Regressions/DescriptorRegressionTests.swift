@@ -1,11 +1,11 @@
-// Bugs of descriptor sources that a review found, one rule for each:
-// - A source in several modes whose descriptor was closed under it fails once, and says why.
-// - A one-shot source that shares the kernel's watch, or watches `.closed` alone, can be rearmed.
-// - A one-shot source whose readiness a neighbour took was not called: the next readiness is heard.
-// - What the kernel reported to an outer run once, as edges are, a nested run of the same mode hears.
-// - A source that another thread has removed while the loop slept is not called when `remove` has returned.
-// - The handler of a source in two loops runs on one thread at a time, also when the second loop joins during a call.
-// - The last callout of a source that fails as its mode's base is made may take other sources out of the mode.
+// Bugs of descriptor sources that a review found. Each has one rule:
+// - If the descriptor of a source in several modes is closed, the source fails once, with the reason.
+// - A one-shot source can be rearmed even if it shares the kernel's watch or watches only `.closed`.
+// - If a neighbour consumes the data before a one-shot source is called, the source is called at the next readiness.
+// - If the kernel reports an event to an outer run only once, as it does for edges, a nested run of the same mode still delivers it.
+// - If another thread removes a source while the loop sleeps, the source is not called after `remove` has returned.
+// - The handler of a source in two loops runs on one thread at a time, even if the second loop joins during a call.
+// - If a source fails while its mode's base is made, its last callout may remove other sources from the mode.
 
 import EventLoop
 import EventLoopTestSupport
@@ -20,14 +20,14 @@ import Darwin
 @Suite struct DescriptorRegressionTests {
     private typealias Source = RunLoop.DescriptorSource
 
-    /// A second number for the read end, so high that no other test's files get it when it is closed: each test has an `area` of its own.
+    /// Duplicates the read end with a number so high that no other test's files reuse it after it is closed. Each test has its own `area`.
     private static func highNumber(for pipe: Pipe, area: Int32) -> Int32 {
         let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, area)
         precondition(number >= 0)
         return number
     }
 
-    @Test func `a source in two modes fails once when its events are set after its descriptor was closed`() throws {
+    @Test func `a source in two modes fails once if its events are set after its descriptor was closed`() throws {
         let outcome = try inManualTime { loop, _, trace in
             let pipe = Pipe()
             let number = Self.highNumber(for: pipe, area: 800)
@@ -48,7 +48,7 @@ import Darwin
         #expect(outcome == "let go, valid false, true")
     }
 
-    @Test func `a one-shot source for closed alone can be rearmed`() throws {
+    @Test func `a one-shot source that watches only closed can be rearmed`() throws {
         let calls = try inManualTime { loop, _, _ in
             let sockets = SocketPair()
             let calls = Box(0)
@@ -66,7 +66,7 @@ import Darwin
         #expect(calls == [1, 2, 3, 4])
     }
 
-    @Test func `a one-shot source beside an edge source of its descriptor can be rearmed`() throws {
+    @Test func `a one-shot source can be rearmed beside an edge-triggered source of the same descriptor`() throws {
         let calls = try inManualTime { loop, _, _ in
             let pipe = Pipe()
             let calls = Box(0)
@@ -84,7 +84,7 @@ import Darwin
     }
 
     @Test(arguments: [false, true])
-    func `a one-shot source whose readiness a neighbour took is heard at the next`(leftOver: Bool) throws {
+    func `a one-shot source whose readiness a neighbour consumed is called at the next readiness`(leftOver: Bool) throws {
         let trace = try inManualTime { loop, _, trace in
             let sockets = SocketPair()
             let neighbours = Pipe()
@@ -110,7 +110,7 @@ import Darwin
     }
 
     @Test(arguments: ["level", "edge", "oneShot"])
-    func `a source of the outer run's batch is heard by a nested run of the same mode`(kind: String) throws {
+    func `a nested run of the same mode calls a source of the outer run's batch`(kind: String) throws {
         let trigger: Source.Trigger = kind == "level" ? .level : kind == "edge" ? .edge : .oneShot
         let (trace, result) = try inManualTime { loop, _, trace in
             let (first, second) = (Pipe(), Pipe())
@@ -132,7 +132,7 @@ import Darwin
         #expect(result == .handledSource)
     }
 
-    @Test func `a source that was removed while the loop slept is not called`() throws {
+    @Test func `a source that another thread removes while the loop sleeps is not called`() throws {
         let outcome = try onFreshThread { loop in
             let calls = Box(0)
             let pipe = Pipe()
@@ -159,7 +159,7 @@ import Darwin
         #expect(outcome == "stopped, 0 calls")
     }
 
-    @Test func `the handler of a source runs on one thread at a time when a second loop joins during a call`() throws {
+    @Test func `the handler of a source runs on one thread at a time even if a second loop joins during a call`() throws {
         let most = try onFreshThread { loop in
             let second = try RunLoopThread(name: "second")
             defer {
@@ -173,7 +173,7 @@ import Darwin
                 most.change { $0 = max($0, count) }
                 if joins.isFirst() {
                     second.runLoop.add(source)
-                    // The second loop has looked at what it was given when it has come this way more than once.
+                    // After more than one of these performs, the second loop has carried out the addition.
                     for _ in 0..<5 { try? second.runLoop.performAndWait {} }
                 }
                 pipe.readAll()
@@ -183,7 +183,7 @@ import Darwin
             loop.add(source)
             pipe.write()
             _ = loop.run(for: .zero)
-            // Now the second loop hears it.
+            // The second loop calls the source for this write.
             pipe.write()
             try waitUntil { calls.value >= 2 }
             source.invalidate()
@@ -192,7 +192,7 @@ import Darwin
         #expect(most == 1)
     }
 
-    @Test func `a source that fails as the base is made may take others out of the mode`() throws {
+    @Test func `a source that fails while the base is made may remove other sources from the mode`() throws {
         let outcome = try inManualTime { loop, _, trace in
             let pipes = (0..<4).map { _ in Pipe() }
             let number = Self.highNumber(for: pipes[0], area: 830)

@@ -1,8 +1,8 @@
 // Rules proved here:
-// - Two sources of one descriptor whose ends end each other are told once each when the number is reused.
-// - Moving a base to a new one closes no descriptor twice: nobody else's is touched.
-// - A timer that moves itself to another loop goes on firing there, on the dates that are set there.
-// - Manual time that another thread moves reaches a loop that is on its way to sleep: the wake-up is not taken by a look at the kernel.
+// - If two sources of one descriptor invalidate each other when its number is reused, each is notified once.
+// - Moving a base to a new one closes no descriptor twice, and so never closes other code's descriptor.
+// - A timer that moves itself to another loop continues to fire there, on the dates that are set there.
+// - If another thread advances manual time, a loop that is about to sleep notices: polling the kernel does not consume the wake-up.
 
 import EventLoop
 import EventLoopTestSupport
@@ -15,7 +15,7 @@ import Darwin
 #endif
 
 @Suite struct MovedTimerAndReusedNumberTests {
-    @Test func `sources of one number that end each other when it is reused end once each`() throws {
+    @Test func `two sources of a reused number that invalidate each other are finished once each`() throws {
         let outcome = try inManualTime { loop, _, trace in
             let (old, new) = (Pipe(), Pipe())
             let first = try readSource(old) { _ in trace.add("first called") }
@@ -41,7 +41,7 @@ import Darwin
         #expect(outcome == "first second third:ab false false true")
     }
 
-    /// Runs `body` on a fresh thread with two loops on one clock that moves only when told to: the thread's own, and one that runs.
+    /// Runs `body` on a fresh thread with two loops that share a manual clock: the thread's own loop, and a loop that runs.
     private static func withRunningLoop<R: Sendable>(
         _ body: @escaping @Sendable (_ loop: RunLoop, _ running: RunLoop, _ clock: RunLoop.ManualClock) throws -> R
     ) throws -> R {
@@ -59,7 +59,7 @@ import Darwin
 
     // MARK: Timers that move
 
-    @Test func `a timer that its handler moves to another loop goes on firing there`() throws {
+    @Test func `a timer that its handler moves to another loop continues to fire there`() throws {
         try Self.withRunningLoop { loop, running, clock in
             let (here, there) = (Box(0), Box(0))
             let timer = RunLoop.Timer(every: .milliseconds(10)) { timer in
@@ -70,7 +70,7 @@ import Darwin
                 here.increment()
                 loop.remove(timer)
                 #expect(running.add(timer))
-                // The other loop looks at it during this callout, and it is due there.
+                // The other loop checks the timer during this callout, at a time when the timer is due there.
                 clock.advance(by: .milliseconds(20))
                 for _ in 0..<3 { try? running.performAndWait {} }
             }
@@ -78,7 +78,7 @@ import Darwin
             clock.advance(by: .milliseconds(10))
             _ = loop.run(for: .zero)
             for _ in 0..<6 {
-                // Not before it has its next date: slots that pass during a callout are left out.
+                // Waits until the timer has its next date, because the timer skips slots that pass during a callout.
                 try waitUntilAsleep(running)
                 let before = there.value
                 clock.advance(by: .milliseconds(10))
@@ -90,7 +90,7 @@ import Darwin
         }
     }
 
-    @Test func `a date queued at a loop that does not run goes with the timer`() throws {
+    @Test func `a date queued at a loop that does not run moves with the timer`() throws {
         try Self.withRunningLoop { loop, running, clock in
             let fired = Box<RunLoop.Instant?>(nil)
             let timer = RunLoop.Timer(fireAt: .ms(30_000)) { _ in fired.value = clock.now }
@@ -106,7 +106,7 @@ import Darwin
         }
     }
 
-    @Test func `a date set after the move counts, whatever is queued at the loop it left`() throws {
+    @Test func `a date set after the move counts, whatever is still queued at the previous loop`() throws {
         try Self.withRunningLoop { loop, running, clock in
             let fired = Box<RunLoop.Instant?>(nil)
             let timer = RunLoop.Timer(fireAt: .ms(30_000)) { _ in fired.value = clock.now }

@@ -1,9 +1,9 @@
-// Bugs of runs that a review found, one rule for each:
-// - Changes that other threads queue while a loop ends are carried out: the last callouts are made.
-// - A perform for several modes is performed by a nested run in another of its modes.
-// - A wake-up meant for the outer run is not used up by a nested run in a `beforeWaiting` observer.
-// - A sticky stop that reaches a nested run in its exit observer stops the outer run, and only that.
-// - The handler for libevent's messages gets them, and none once it is taken away.
+// Bugs of runs that a review found. Each has one rule:
+// - A loop carries out the changes that other threads queue while it ends, and makes the last callouts.
+// - If a perform is queued for several modes, a nested run in another of them performs it.
+// - A nested run in a `beforeWaiting` observer does not consume a wake-up meant for the outer run.
+// - A sticky stop in the exit observer of a nested run stops the outer run, and only that run.
+// - The handler for libevent's messages receives them until it is removed.
 
 import CLibevent
 import EventLoop
@@ -39,7 +39,7 @@ import Testing
         #expect(trace.description == "first second")
     }
 
-    @Test func `a perform for several modes is performed by a nested run in another of them`() throws {
+    @Test func `a nested run carries out a perform that was queued for its mode and others`() throws {
         let trace = try inManualTime { loop, _, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -56,7 +56,7 @@ import Testing
         #expect(trace.count == 3)
     }
 
-    @Test func `a wake-up is not used up by a nested run in a beforeWaiting observer`() throws {
+    @Test func `a nested run in a beforeWaiting observer does not consume the outer run's wake-up`() throws {
         let waits = try inManualTime { loop, _, _ in
             let waits = Box(0)
             let once = Once()
@@ -86,10 +86,10 @@ import Testing
         #expect(results == [.stopped, .timedOut])
     }
 
-    @Test func `the handler for libevent's messages gets its warnings`() throws {
+    @Test func `the handler for libevent's messages receives its warnings`() throws {
         let warnings = try inManualTime { loop, _, _ in
             let warnings = Box(0)
-            /// libevent refuses an event for a signal and a descriptor at once, and says so.
+            /// libevent refuses one event for both a signal and a descriptor, and logs a warning.
             func provoke() {
                 loop.withEventBase { base in
                     #expect(event_new(base, 1, Int16(EV_SIGNAL | EV_READ), { _, _, _ in }, nil) == nil)

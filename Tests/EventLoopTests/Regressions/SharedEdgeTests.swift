@@ -1,10 +1,10 @@
 // Edge-triggered sources that share a descriptor with others in one mode (semantics 4.2, 4.7, 4.12; decision 15):
-//  - Each is told of data that is readable already when it begins to watch: when it is added, when its `events` are set again, when it is
-//    removed and added.
-//  - None is told again of old data because another one begins to watch or ends.
-//  - A pending edge is not lost because another source's handler changes the source's `events`.
+//  - Each source is notified of data that is already readable when it begins to watch: when it is added, when its `events` are set again,
+//    or when it is removed and added.
+//  - No source is notified of old data again when another source begins to watch or ends.
+//  - A pending edge is not lost if another source's handler changes the source's `events`.
 //
-// libevent has one entry of the kernel's set for all events of a descriptor, so they shared one edge.
+// libevent has one entry in the kernel's set for all events of a descriptor, so these sources once shared one edge.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,7 +13,7 @@ import Testing
 @Suite struct SharedEdgeTests {
     private typealias Events = RunLoop.DescriptorSource.Events
 
-    /// How a second source begins to watch a descriptor that another one watches.
+    /// The ways in which a second source begins to watch a descriptor that another source watches.
     enum Beginning: String, CaseIterable, CustomTestStringConvertible {
         case added, eventsSetAgain, removedAndAdded
         var testDescription: String { rawValue }
@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot], Beginning.allCases)
-    func `an edge source that begins to watch beside another one is told of what is readable already, and tells nobody else anew`(
+    func `an edge source that begins to watch a shared descriptor is notified of readable data, and causes no edge for the other source`(
         other: RunLoop.DescriptorSource.Trigger, beginning: Beginning
     ) throws {
         let (first, second) = try inManualTime { loop, _, _ in
@@ -56,7 +56,7 @@ import Testing
         #expect(first == (other == .level ? 3 : 0))
     }
 
-    @Test func `the end of one edge source is no edge for the other`() throws {
+    @Test func `the end of one edge source causes no edge for the other`() throws {
         let counts = try inManualTime { loop, _, _ in
             let counts = Box([0, 0])
             let pipe = Pipe()
@@ -76,7 +76,7 @@ import Testing
     }
 
     @Test(arguments: [0, 1])
-    func `an edge is not lost because the other source's handler changes the source's events`(order: Int) throws {
+    func `an edge is not lost if the other source's handler changes the source's events`(order: Int) throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             let sources = Box<[RunLoop.DescriptorSource]>([])
@@ -85,7 +85,7 @@ import Testing
                     $0.append(
                         try! RunLoop.DescriptorSource(descriptor: pair.near, events: .read, trigger: .edge) { _, _ in  // it is a socket
                             trace.add("\(index)")
-                            // The other one is ready in the same pass.
+                            // The other source is ready in the same pass.
                             sources.value[1 - index].events = []
                             sources.value[1 - index].events = .read
                         })
@@ -102,7 +102,7 @@ import Testing
         #expect(trace == "1 2" || trace == "2 2")
     }
 
-    @Test func `a reader and a writer with edges on one socket hear each its own, once`() throws {
+    @Test func `a reader and a writer with edges on one socket are each called once, for their own edge`() throws {
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             loop.add(

@@ -1,21 +1,21 @@
-// What the enumeration of small worlds (Tests/SmallWorldsTests) found:
+// Bugs that the enumeration of small worlds (Tests/SmallWorldsTests) found. Each has one rule:
 //
-// - A run of an empty mode makes the last callouts of what another thread has ended (4.20).
-// - An observer that comes and goes in its own call releases its handler (9.9).
-// - A run that is nested in a timer's callout does not wake for that timer (5.8), whatever the callout does to it.
-// - Equal dates fire in the order in which the timers were given them (5.4), also after a nested run.
-// - What a nested run of another mode has served is not served again (8.2): edges and only shots.
-// - A source that an earlier one of the pass takes out and puts in again is performed (3.10), in however many modes it is.
-// - A port that gets its first message during a delivery has its turn in the next pass, and a turn in a nested run counts (16.3).
-// - What is added to the common modes joins them in the order in which they became common (3.1).
-// - A message that is sent after the sleep waits for the next pass, whether or not the pass before handed one out.
+// - A run of an empty mode makes the last callouts of items that another thread has invalidated (4.20).
+// - An observer that is added and removed in its own call releases its handler (9.9).
+// - A run nested in a timer's callout does not wake for that timer (5.8), however the callout changes the timer.
+// - Timers with equal dates fire in the order in which they got those dates (5.4), also after a nested run.
+// - If a nested run of another mode has served an edge or a one-shot source, the outer run does not serve it again (8.2).
+// - A source that an earlier source of the pass removes and adds again is performed (3.10), however many modes it is in.
+// - A port whose first message arrives during a delivery has its turn in the next pass, and a turn in a nested run counts (16.3).
+// - An item added to the common modes joins them in the order in which they became common (3.1).
+// - A message sent after the sleep waits for the next pass, whether or not the previous pass delivered a message.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct SmallWorldRegressionTests {
-    @Test func `a run in a mode that another thread has emptied makes the last callouts before it is finished`() throws {
+    @Test func `a run in a mode that another thread has emptied makes the last callouts before it finishes`() throws {
         for mode in [RunLoop.Mode.default, "never made", .common] {
             try inManualTime { loop, _, trace in
                 let source = RunLoop.CustomSource {}
@@ -28,7 +28,7 @@ import Testing
         }
     }
 
-    @Test func `a last callout that adds something to the mode begins the run`() throws {
+    @Test func `a run begins if a last callout adds an item to its empty mode`() throws {
         try inManualTime { loop, _, trace in
             let source = RunLoop.CustomSource {}
             source.onInvalidation { loop.performBlock { trace.add("block") } }
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test func `a port that gets its first message during a delivery waits for the next pass, whether it was in the list or not`() throws {
+    @Test func `a port whose first message arrives during a delivery waits for the next pass, whether or not it was in the list`() throws {
         try inManualTime { loop, _, trace in
             let (first, second) = (Box<RunLoop.Port?>(nil), Box<RunLoop.Port?>(nil))
             first.value = RunLoop.Port { _, message in
@@ -63,7 +63,7 @@ import Testing
         }
     }
 
-    @Test func `a source that is added to the common modes joins and leaves them in the order in which they became common`() throws {
+    @Test func `a source in the common modes joins and leaves them in the order in which they became common`() throws {
         try inManualTime { loop, _, trace in
             for mode in ["d", "b", "e", "a", "c"] as [RunLoop.Mode] { loop.addCommonMode(mode) }
             let source = RunLoop.CustomSource(schedule: { trace.add("+\($1.rawValue)") }, cancel: { trace.add("-\($1.rawValue)") }) {}
@@ -75,7 +75,7 @@ import Testing
         }
     }
 
-    @Test func `a port that had its turn in a nested run has no other in the outer pass`() throws {
+    @Test func `a port that had its turn in a nested run has no second turn in the outer pass`() throws {
         try inManualTime { loop, _, trace in
             let port = Box<RunLoop.Port?>(nil)
             let outer = RunLoop.Port { _, _ in
@@ -98,7 +98,7 @@ import Testing
         }
     }
 
-    @Test func `an observer that leaves, comes back and leaves again in its own call releases its handler`() throws {
+    @Test func `an observer that is removed, added and removed again in its own call releases its handler`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             do {
@@ -118,7 +118,7 @@ import Testing
         }
     }
 
-    /// What the callout does before it runs the loop for ten seconds, and the mode that it runs.
+    /// The callout makes `change` and then runs the loop for ten seconds. `change` also decides the mode of that run.
     @Test(arguments: ["sets its date", "sets its date to the present", "joins another mode", "sets its tolerance"])
     func `a run nested in a timer's callout does not wake for that timer:`(_ change: String) throws {
         try inManualTime { loop, clock, trace in
@@ -143,7 +143,7 @@ import Testing
         }
     }
 
-    @Test func `a run of another mode that a timer is in does not wake for it in its callout`() throws {
+    @Test func `a nested run of another mode of a timer does not wake for the timer during its callout`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "other")
             trace.observe(loop, in: "other")
@@ -155,9 +155,9 @@ import Testing
         }
     }
 
-    /// What an earlier timer of the pass does: either puts the later one, which the pass has taken, back into the queue.
+    /// An earlier timer of the pass makes `change`. Either change puts the later timer, which the pass has taken, back into the queue.
     @Test(arguments: ["runs another mode", "sets its date"])
-    func `a run nested in a timer's callout does not wake for it, also if an earlier timer:`(_ change: String) throws {
+    func `a run nested in a timer's callout does not wake for the timer even if an earlier timer:`(_ change: String) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             let timer = RunLoop.Timer(fireAt: clock.now) { _ in
@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    @Test func `equal dates fire in the order in which they were given, also after a nested run`() throws {
+    @Test func `timers with equal dates fire in the order in which they got them, also after a nested run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "nested")
             let first = Once()
@@ -182,7 +182,7 @@ import Testing
                 RunLoop.Timer(fireAt: clock.now, interval: .seconds(4)) { _ in
                     trace.add("a")
                     guard first.isFirst() else { return }
-                    // It fires the other timer, which has its next date before this one has.
+                    // The nested run fires the other timer, so that timer gets its next date before this timer does.
                     loop.add(second, forMode: "nested")
                     _ = loop.run(mode: "nested", for: .seconds(1))
                 })
@@ -193,7 +193,7 @@ import Testing
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.edge, .oneShot])
-    func `what was collected for one mode and served in a nested run of another is over:`(_ trigger: RunLoop.DescriptorSource.Trigger)
+    func `a nested run of another mode leaves no second call for an event of the outer run:`(_ trigger: RunLoop.DescriptorSource.Trigger)
         throws
     {
         try inManualTime { loop, _, trace in
@@ -219,7 +219,7 @@ import Testing
     }
 
     @Test(arguments: [false, true])
-    func `a source that an earlier one takes out and puts in again is performed in the pass, in another mode too or not:`(_ isInTwo: Bool)
+    func `a source that an earlier source removes and adds again is performed in the pass, also if it is in two modes:`(_ isInTwo: Bool)
         throws
     {
         try inManualTime { loop, _, trace in
@@ -239,7 +239,7 @@ import Testing
         }
     }
 
-    @Test func `a message sent after the sleep waits for the next pass, also if the run before handed one out`() throws {
+    @Test func `a message sent after the sleep waits for the next pass, even if the previous run delivered a message`() throws {
         try inManualTime { loop, _, trace in
             let port = RunLoop.Port { _, _ in trace.add("message") }
             loop.add(port)

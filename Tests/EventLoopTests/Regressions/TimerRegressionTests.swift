@@ -1,7 +1,7 @@
-// Bugs of timers and clocks that a review found, one rule for each:
-// - When a source fails as queued changes are applied, its last callout may take timers out and put them back: they fire.
-// - A timer that another thread put in a mode which its loop's owner has not seen yet can be changed and fired by the owner.
-// - A clock that advances by itself goes on when one of its loops ends.
+// Bugs of timers and clocks that a review found. Each has one rule:
+// - If a source fails while queued changes are applied, its last callout may remove timers and add them again, and they fire.
+// - The owner can change and fire a timer that another thread added to a mode that the owner has not seen yet.
+// - A clock that advances by itself continues when one of its loops ends.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,7 +16,7 @@ import Darwin
 @Suite struct TimerRegressionTests {
     // MARK: Changes within changes
 
-    /// Queues at `loop` a source that fails when it is added, and behind it `timer`. `area`: where its number is, each test's own.
+    /// Queues at `loop` a source that fails when it is added, and then `timer`. Each test has its own `area` of descriptor numbers.
     private static func queueFailure(
         _ loop: RunLoop, before timer: RunLoop.Timer, area: Int32, lastCallout: @escaping @Sendable () -> Void
     ) throws {
@@ -31,7 +31,7 @@ import Darwin
         close(number)
     }
 
-    @Test func `timers that the last callout of a failed source takes out and puts back fire`() throws {
+    @Test func `timers that a failed source's last callout removes and adds again fire`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -50,7 +50,7 @@ import Darwin
         #expect(trace == "failed early@10 late@20")
     }
 
-    @Test func `such a timer leaves nothing behind when it is invalidated and let go of`() throws {
+    @Test func `a timer that a failed source's last callout adds again leaves nothing behind when it is invalidated and released`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -86,7 +86,7 @@ import Darwin
         #expect(trace == "fired@21 finished")
     }
 
-    @Test func `the owner runs nested beside a timer in a mode that it has not seen`() throws {
+    @Test func `the owner can nest a run in the callout of a timer that is in a mode it has not seen`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("fired@\(clock.ms)")
@@ -107,14 +107,14 @@ import Darwin
 
     // MARK: Clocks
 
-    @Test func `a clock that advances by itself goes on when one of its loops ends`() throws {
+    @Test func `a clock that advances by itself continues when one of its loops ends`() throws {
         let result = try inManualTime { loop, clock, _ in
             let joined = Gate()
             let done = Box(false)
             let other = joinableThread { other in
                 other.use(clock)
                 joined.open()
-                // It does not wait, so it holds time, until it ends here.
+                // This loop does not wait, so it holds time until its thread ends here.
                 try waitUntilAsleep(loop)
             }
             joined.wait()

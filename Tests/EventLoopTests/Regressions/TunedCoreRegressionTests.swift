@@ -1,4 +1,4 @@
-// What a review of the core found after it had been tuned.
+// Bugs that a review found after the core had been tuned.
 
 import EventLoop
 import EventLoopTestSupport
@@ -11,8 +11,8 @@ import Darwin
 #endif
 
 @Suite struct TunedCoreRegressionTests {
-    /// The stale source was let go of before it was failed: memory that AddressSanitizer knows to be freed.
-    @Test func `a stranger that a later handler of the batch ends is failed while it is still there`() throws {
+    /// The loop released the stale source before it failed the source, and used freed memory, which AddressSanitizer detects.
+    @Test func `a source of a reused descriptor that a later handler of the batch invalidates fails before its release`() throws {
         let outcome = try onFreshThread { loop in
             let trace = Trace()
             let (old, new, other) = (Pipe(), Pipe(), Pipe())
@@ -29,7 +29,7 @@ import Darwin
             }
             loop.add(later)
             _ = loop.run(until: .distantPast)
-            // The number is another file's now, and the old file is readable in the kernel's set.
+            // The number now belongs to another file, and the old file is readable in the kernel's set.
             precondition(dup2(new.readEnd, old.readEnd) == old.readEnd)
             old.write()
             other.write()
@@ -40,7 +40,7 @@ import Darwin
         #expect(outcome == "later:x")
     }
 
-    /// The date was stored after the timer's loop had been looked up: set between a loop's claim and its reading of the date, it was lost.
+    /// The date was stored after the lookup of the timer's loop. A date set between a loop's claim and its reading of the date was lost.
     @Test func `a date that one thread sets while another adds the timer is never lost`() throws {
         let thread = try RunLoopThread(name: "dates")
         defer {
@@ -63,7 +63,7 @@ import Darwin
         }
     }
 
-    /// A date set on the loop's own thread while another thread moves the timer to another loop went to the loop that it had left.
+    /// If another thread moved the timer to another loop, a date set on the first loop's thread was queued at that loop, and so was lost.
     @Test func `a date that the loop's thread sets while another thread moves the timer is never lost`() throws {
         let threads = try (0..<2).map { try RunLoopThread(name: "moves \($0)") }
         defer {

@@ -1,16 +1,17 @@
-// Rule proved here (semantics 9.11): what another thread changes before it queues a closure or a job, signals a source, sends a message or sets
-// a timer takes effect before that is called. A closure that closes a descriptor thus comes after the kernel has let go of the descriptor.
+// Rule proved here (semantics 9.11): another thread makes a change, and then queues a closure or a job, signals a source, sends a message
+// or sets a timer. The change takes effect before the loop makes the call. So a closure that closes a descriptor runs after the kernel has
+// stopped watching the descriptor.
 
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
 
-/// Something that another thread asks of the loop after it has invalidated a source. `performAsync` is queued as `performAndWait` is.
+/// A request that another thread makes after it has invalidated a source. `performAsync` queues a closure as `performAndWait` does.
 enum Request: CaseIterable, Sendable {
     case perform, performInSeveralModes, performAndWait, block, blockInSeveralModes, job, signal, timer
 
-    /// Prepares the request on the loop's thread. The result makes it, on another thread, and returns when it is queued.
+    /// Prepares the request on the loop's thread. The returned closure makes the request on another thread, and returns when it is queued.
     func prepare(_ loop: RunLoop, _ body: @escaping @Sendable () -> Void) -> @Sendable () throws -> Void {
         let modes: [RunLoop.Mode] = [.default, "another"]
         switch self {
@@ -25,7 +26,7 @@ enum Request: CaseIterable, Sendable {
         case .block: return { loop.performBlock(body) }
         case .blockInSeveralModes: return { loop.performBlock(inModes: modes, body) }
         case .job:
-            // Its first job goes to the loop at once, from the thread that makes the task.
+            // The task's first job goes to the loop at once, from the thread that makes the task.
             return { Task(executorPreference: loop) { body() } }
         case .signal:
             let source = loop.addSource { _ in body() }
@@ -37,7 +38,7 @@ enum Request: CaseIterable, Sendable {
 
 @Suite struct ChangeOrderTests {
     @Test(arguments: Request.allCases)
-    func `what another thread changed before its request takes effect first`(request: Request) throws {
+    func `a change that another thread makes before its request takes effect first`(request: Request) throws {
         let wasWatched = try onFreshThread { loop -> Bool? in
             let pipe = Pipe()
             let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
@@ -51,8 +52,8 @@ enum Request: CaseIterable, Sendable {
                 wasWatched.value = membership.anyRegistration != nil
                 loop.stop()
             }
-            // Between the start of the pass, which carries out changes, and the steps that perform what is queued. An observer that ended here
-            // would be a change of the owner's, which carries out the others.
+            // The observer acts between the start of the pass, which carries out changes, and the steps that perform queued work. If the
+            // observer itself ended the source, that would be a change of the owner's, which carries out the other changes.
             let hasAsked = Box(false)
             let observer = RunLoop.Observer(activities: .beforeSources) { _, _ in
                 if hasAsked.value { return }
@@ -71,7 +72,7 @@ enum Request: CaseIterable, Sendable {
         #expect(wasWatched == false)
     }
 
-    @Test func `what another thread changed before it sent a message takes effect before the message is handed out`() throws {
+    @Test func `a change that another thread makes before it sends a message takes effect before the delivery`() throws {
         let wasWatched = try onFreshThread { loop -> Bool? in
             let pipe = Pipe()
             let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
@@ -85,7 +86,7 @@ enum Request: CaseIterable, Sendable {
                 loop.stop()
             }
             let first = RunLoop.Port { _, _ in
-                // In the step that hands out messages, before the turn of the second port.
+                // Acts in the step that delivers messages, before the turn of the second port.
                 let other = plainThread {
                     source.invalidate()
                     try second.send(RunLoop.PortMessage(id: 2))
@@ -103,7 +104,7 @@ enum Request: CaseIterable, Sendable {
         #expect(wasWatched == false)
     }
 
-    @Test func `the last callout of a source that was invalidated before a perform comes before it`() throws {
+    @Test func `if a source is invalidated before a perform is queued, its last callout precedes the perform`() throws {
         let order = try onFreshThread { loop in
             let trace = Trace()
             let pipe = Pipe()

@@ -1,8 +1,8 @@
 // Rules proved here (semantics 9.12; ChangeQueue.swift, RunLoop+Changes.swift; Tests/Models/changes.pml has every interleaving):
-// - A pass carries out the changes that were queued when it got to them, and goes on: other threads cannot hold it there.
-// - Changes of one item coalesce: the queue has one for each membership of a source and for the dates of each timer, and none for a timer
-//   that was added and taken away again before the owner looked.
-// - What the owner changes itself takes effect at once.
+// - A pass carries out the changes that were queued when it reached them, and continues: other threads cannot hold it there.
+// - Changes of one item coalesce. The queue has one change for each membership of a source and one for the dates of each timer, and none
+//   for a timer that was added and removed again before the owner looked.
+// - The owner's own changes take effect at once.
 
 import EventLoopTestSupport
 import Testing
@@ -13,7 +13,7 @@ extension RunLoop {
     fileprivate var queuedChanges: Int { shared.withLock { $0.changes.count } }
 }
 
-/// A source whose watch is changed by another thread whenever the owner looks at it.
+/// A source whose watch another thread changes whenever the owner reads it.
 private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     // SAFETY: a constant and a box.
     private let descriptor: Int32
@@ -35,7 +35,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
 }
 
 @Suite struct ChangeQueueTests {
-    @Test func `a pass ends although another thread changes something whenever the owner carries out a change`() throws {
+    @Test func `a pass ends although another thread makes a change whenever the owner carries one out`() throws {
         let looks = try onFreshThread { loop in
             let pipe = Pipe()
             let source = try RestlessSource(pipe.readEnd)
@@ -68,7 +68,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
                 }
             }.join()
             let queued = loop.queuedChanges
-            // What was queued and taken back has left no slot taken.
+            // Changes that were queued and cancelled occupy no slot.
             let slots = loop.shared.withLock { $0.modes[0].timerSlots.take() }
             return (queued, slots)
         }
@@ -76,7 +76,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         #expect(slots == 0)
     }
 
-    @Test func `a timer that the owner has not seen ends on the thread that invalidates it`() throws {
+    @Test func `a timer that the owner has not seen finishes on the thread that invalidates it`() throws {
         try onFreshThread { loop in
             let released = Box(0)
             try plainThread {
@@ -90,7 +90,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
-    @Test func `a timer that another thread takes away and adds again and again has a handful of changes`() throws {
+    @Test func `a timer that another thread removes and adds repeatedly has a handful of changes`() throws {
         try onFreshThread { loop in
             let timer = RunLoop.Timer(after: .seconds(3_600)) { _ in }
             loop.add(timer)
@@ -110,7 +110,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
-    @Test func `dates that another thread sets again and again are one change`() throws {
+    @Test func `dates that another thread sets repeatedly are one change`() throws {
         try onFreshThread { loop in
             let fired = Box(0)
             let timer = RunLoop.Timer(after: .seconds(3_600)) { _ in fired.increment() }
@@ -126,7 +126,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
-    @Test func `events that another thread sets again and again are one change, and the last of them hold`() throws {
+    @Test func `events that another thread sets repeatedly are one change, and the last value holds`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()
             let served = Box(0)
@@ -150,7 +150,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
-    @Test func `a source that another thread moves about has one change, and is where it was left`() throws {
+    @Test func `a source that another thread moves repeatedly has one change, and ends up in its last mode`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()
             let served = Box(0)
@@ -180,7 +180,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
-    /// The memory of the process is not asked: the length of the queue says it.
+    /// This test checks the length of the queue instead of the memory of the process.
     @Test func `four threads that add and invalidate timers neither hold the loop nor fill its queue`() throws {
         let running = RunningLoop()
         let loop = running.loop
@@ -201,7 +201,8 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         isOver.value = true
         for thread in storm { try thread.join() }
         try running.end()
-        // Each of the four has one timer at a time; the owner may know it, and then it has a change for leaving and one for its end.
+        // Each of the four threads has one timer at a time. If the owner knows it, the queue has one change for its removal and one for
+        // its end.
         #expect(longest.value <= 4 * 3)
     }
 }

@@ -1,19 +1,19 @@
 // Rules proved here:
-// - A run in a mode that is empty, or was never made, is `.finished` at once: no observer is told, no mode is made.
-// - What keeps a mode from being empty: a source of either kind, a timer, a queued block or perform, a keep-alive token. Observers do not.
+// - A run in a mode that is empty or was never made returns `.finished` at once. It notifies no observer and makes no mode.
+// - These keep a mode from being empty: a source of either kind, a timer, a queued block or perform, a keep-alive. Observers do not.
 // - A one-shot timer counts until its callout has returned.
-// - A mode that empties during a pass ends the run before the sleep, and wakes a sleeping loop.
+// - If a mode becomes empty during a pass, the run ends before the sleep. If the loop sleeps, it wakes and the run ends.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// What a mode can hold.
+/// The kinds of content that a mode can have.
 enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case customSource, descriptorSource, timer, onDemandTimer, block, perform, delayedPerform, keepAlive
     var testDescription: String { rawValue }
 
-    /// Puts it into `mode`; the result must live as long as the content shall.
+    /// Adds the content to `mode`. The caller retains the result for as long as the content is to last.
     func put(in loop: RunLoop, _ mode: RunLoop.Mode, at date: RunLoop.Instant) throws -> any Sendable {
         switch self {
         case .customSource: return loop.addIdleSource(forMode: mode)
@@ -36,7 +36,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
 }
 
 @Suite struct `Whether a mode is empty` {
-    @Test func `an empty mode finishes a run at once and tells nobody`() throws {
+    @Test func `a run of an empty mode finishes at once and notifies nobody`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             #expect(loop.run(for: .seconds(1)) == .finished)
@@ -48,7 +48,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a mode that was never made is not made by running in it`() throws {
+    @Test func `a run in a mode that was never made does not make it`() throws {
         try onFreshThread { loop in
             #expect(loop.run(mode: "unheard of", for: .seconds(1)) == .finished)
             #expect(loop.modes == [.default])
@@ -128,7 +128,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a run that holds only a block ends after it`() throws {
+    @Test func `a run of a mode that holds only a block ends after the block`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.performBlock { trace.add("block") }
@@ -138,7 +138,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a run that holds only a perform ends after it`() throws {
+    @Test func `a run of a mode that holds only a perform ends after the perform`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.perform { trace.add("perform") }
@@ -147,7 +147,7 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a run that holds only timers ends after the last`() throws {
+    @Test func `a run of a mode that holds only timers ends after the last timer`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addTimer(at: clock.now + .seconds(1)) { _ in trace.add("one") }
@@ -158,13 +158,13 @@ enum Content: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 }
 
-/// How the last thing goes from a mode.
+/// The ways in which the last item leaves a mode.
 enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case removeSource, removeSourceKeptElsewhere, invalidateSource, removeTimer, removeTimerKeptElsewhere, invalidateTimer
     case cancelDelayedPerform, cancelKeepAlive, releaseKeepAlive
     var testDescription: String { rawValue }
 
-    /// Puts something into the default mode and returns what takes it out.
+    /// Adds an item to the default mode and returns a closure that removes it.
     func prepare(_ loop: RunLoop, far date: RunLoop.Instant) -> @Sendable () -> Void {
         switch self {
         case .removeSource:
@@ -200,7 +200,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 }
 
-@Suite struct `A mode that empties` {
+@Suite struct `A mode that becomes empty` {
     @Test(arguments: Callout.allCases, Emptying.allCases)
     func `ends the run before the sleep`(_ callout: Callout, _ way: Emptying) throws {
         try inManualTime { loop, clock, trace in
@@ -210,7 +210,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
             #expect(loop.run(for: .seconds(1_000_000)) == .finished)
             let expected =
                 switch callout {
-                // Found empty after step 4, before there is a sleep to tell of.
+                // The run finds the mode empty after step 4, before it notifies observers of a sleep.
                 case .entry, .beforeTimers, .beforeSources: "E T S X"
                 case .block: "E T S block X"
                 default: callout.traceOfOnePass
@@ -221,11 +221,11 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: Emptying.allCases)
-    func `from another thread ends the sleep`(_ way: Emptying) throws {
+    func `because of another thread ends the sleep`(_ way: Emptying) throws {
         let asleep = Gate()
         let published = Box<(RunLoop, @Sendable () -> Void)?>(nil)
         let thread = joinableThread { loop in
-            // The way out is the only reference to a token that is to be released.
+            // If the item is a token to be released, only the returned closure retains it.
             published.value = (loop, way.prepare(loop, far: .now + .seconds(1_000)))
             asleep.open()
             return loop.run(for: patience)
@@ -237,7 +237,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(try thread.join() == .finished)
     }
 
-    @Test func `and is filled again before step 5 does not end the run`() throws {
+    @Test func `that is filled again before step 5 does not end the run`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             let source = loop.addIdleSource()
@@ -248,7 +248,7 @@ enum Emptying: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `for the moment of a remove and an add in one callout does not end the run`() throws {
+    @Test func `only between a removal and an addition in one callout does not end the run`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             let source = loop.addIdleSource()

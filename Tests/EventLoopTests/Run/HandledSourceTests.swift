@@ -1,15 +1,15 @@
 // Rules proved here:
-// - With `returnAfterSourceHandled`, a performed custom source, a perform and a served port end the run with `.handledSource`;
-//   a timer, a delayed perform, a block, a wake-up, an observer and a source that a nested run handled do not.
-// - Then one custom source performs, or one port is served; the pass still looks once for a port and for due timers.
-// - Without it nothing ends the run so.
-// - All performs that are queued for the mode are performed in one pass.
+// - With `returnAfterSourceHandled`, a performed custom source, a perform or a served port ends the run with `.handledSource`. A timer, a
+//   delayed perform, a block, a wake-up, an observer, or a source that a nested run handled does not.
+// - Such a run performs one custom source or serves one port. Its pass still checks once for a port and for due timers.
+// - Without that option no handled source ends the run.
+// - One pass carries out all performs that are queued for the mode.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-/// Something that happens in a run, and whether it is a handled source.
+/// An event in a run, and whether it is a handled source.
 enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case customSource, perform, performInCommon, port, timer, delayedPerform, block, wakeUp, observer, sourceOfANestedRun
     var testDescription: String { rawValue }
@@ -47,7 +47,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
 
 @Suite struct `A handled source` {
     @Test(arguments: Happening.allCases)
-    func `ends a run that asked for it, and nothing else does:`(_ happening: Happening) throws {
+    func `ends a run that asked for it, and other events do not:`(_ happening: Happening) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             try happening.arrange(loop, clock) { trace.add("done") }
@@ -69,8 +69,8 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     @Test(arguments: Happening.allCases)
-    func `counts in a run with limit 0 too:`(_ happening: Happening) throws {
-        guard happening != .wakeUp else { return }  // comes with the sleep, which such a run has not
+    func `counts even in a run with limit 0:`(_ happening: Happening) throws {
+        guard happening != .wakeUp else { return }  // a run with limit 0 has no sleep, and so no wake-up
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             try happening.arrange(loop, clock) { trace.add("done") }
@@ -97,7 +97,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `without asking, one pass performs every custom source`() throws {
+    @Test func `a run that did not ask for a return performs every custom source in one pass`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             for (name, order) in [("b", 2), ("a", 1), ("c", 3)] {
@@ -108,7 +108,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a custom source's pass still fires the due timers`() throws {
+    @Test func `a pass that performs a custom source still fires the due timers`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addSource(signaled: true) { _ in trace.add("source") }
@@ -119,7 +119,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a custom source's pass still serves one port`() throws {
+    @Test func `a pass that performs a custom source still serves one port`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addSource(signaled: true) { _ in trace.add("source") }
@@ -131,7 +131,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `each run serves one port, the others stay ready`() throws {
+    @Test func `each run serves one port, and the others stay ready`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             for _ in 1...3 { try loop.addReadyPipe { _ in trace.add("port") } }
@@ -144,7 +144,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a run performs all that was queued, not one`() throws {
+    @Test func `one run carries out all queued performs`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -154,7 +154,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a timer's pass goes on to the next`() throws {
+    @Test func `the run continues after a pass that fired a timer`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -176,7 +176,7 @@ enum Happening: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a run of another mode's source is no handled source of this one`() throws {
+    @Test func `a signaled source of another mode does not end the run`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.addSource(forMode: "other", signaled: true) { _ in trace.add("source") }

@@ -1,7 +1,7 @@
 // Rules proved here:
-// - A keep-alive token keeps its mode, and only it, from being empty until it is cancelled or released; each token counts for itself.
-// - A token for the common modes keeps all of them, those too that join later.
-// - Cancelling the last one wakes a sleeping loop, whose run is then `.finished`. (EmptinessTests has this from every callout.)
+// - A keep-alive token keeps its mode, and no other, from being empty until it is cancelled or released. Each token counts separately.
+// - A token for the common modes keeps all of them from being empty, including modes that join later.
+// - Cancelling the last token wakes a sleeping loop, whose run then returns `.finished`. (EmptinessTests proves this from every callout.)
 
 import EventLoop
 import EventLoopTestSupport
@@ -40,7 +40,7 @@ import Testing
         }
     }
 
-    @Test func `for the common modes keeps every one, early and late`() throws {
+    @Test func `for the common modes keeps all of them from being empty, including modes that join later`() throws {
         try inManualTime { loop, _, _ in
             loop.addCommonMode("early")
             let token = loop.keepAlive(forMode: .common)
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test func `counts for itself`() throws {
+    @Test func `counts separately from other tokens`() throws {
         try inManualTime { loop, _, _ in
             let (first, second) = (loop.keepAlive(), loop.keepAlive())
             first.cancel()
@@ -67,7 +67,7 @@ import Testing
         }
     }
 
-    @Test func `that was cancelled twice takes nothing from another`() throws {
+    @Test func `that is cancelled twice does not cancel another token`() throws {
         try inManualTime { loop, _, _ in
             let first = loop.keepAlive()
             first.cancel()
@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    @Test func `one of two cancelled from another thread leaves the loop asleep or running`() throws {
+    @Test func `and a second token, both cancelled from another thread, end the run of a loop asleep or awake`() throws {
         let tokens = Box<[RunLoop.KeepAlive]>([])
         let ready = Gate()
         let thread = joinableThread { loop in
@@ -94,7 +94,7 @@ import Testing
         #expect(try thread.join() == .finished)
     }
 
-    @Test func `outlives its loop without harm`() throws {
+    @Test func `may outlive its loop`() throws {
         let token = try onFreshThread { loop in loop.keepAlive() }
         token.cancel()
     }

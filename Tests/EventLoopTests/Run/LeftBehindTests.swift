@@ -1,6 +1,6 @@
 // Rules proved here:
-// - When its thread has ended and nobody holds the loop, no descriptor of it is left.
-// - A mode that never runs costs no descriptor, and neither does a run with a limit.
+// - When a loop's thread has ended and nothing retains the loop, none of its descriptors is open.
+// - A mode that never runs opens no descriptor, and neither does a run with a limit.
 // Each test is a process of its own, so that the descriptors of other tests are not counted.
 
 import EventLoop
@@ -17,8 +17,8 @@ private func descriptorsInUse() -> [Int32] {
     (0..<4_096).filter { fcntl($0, F_GETFD) >= 0 }
 }
 
-/// Traps unless the process has the same descriptors after `body` as before, at one of three tries: what the process opens once and for all,
-/// as Dispatch does when its own threads get to it, is not the loop's; what a loop leaves behind, it leaves behind at each.
+/// Traps unless, in one of three tries, the process has the same descriptors after `body` as before. A descriptor that the process opens
+/// only once, as Dispatch does when its own threads run, is not the loop's. A descriptor that a loop leaves open appears in every try.
 private func leavesNoDescriptor(_ body: () throws -> Void) rethrows {
     var seen: [[Int32]] = [descriptorsInUse()]
     for _ in 1...3 {
@@ -30,7 +30,7 @@ private func leavesNoDescriptor(_ body: () throws -> Void) rethrows {
     preconditionFailure("the descriptors after each try: \(seen)")
 }
 
-/// Uses a loop in all ways that may open something.
+/// Uses a loop in all ways that may open a descriptor.
 private func useALoop() throws {
     try onFreshThread { loop in
         loop.addIdleSource(forMode: .common)
@@ -52,15 +52,15 @@ private func useALoop() throws {
     }
 }
 
-@Suite(.bounded) struct `What a loop leaves behind` {
-    @Test func `no descriptor, once its thread has ended`() async {
+@Suite(.bounded) struct `The descriptors of a loop` {
+    @Test func `are closed once its thread has ended`() async {
         await #expect(processExitsWith: .success) {
             try useALoop()
             try leavesNoDescriptor { for _ in 1...30 { try useALoop() } }
         }
     }
 
-    @Test func `no descriptor for a mode that never ran, nor for a limit`() async {
+    @Test func `are not opened for a mode that never runs, nor for a limit`() async {
         await #expect(processExitsWith: .success) {
             try useALoop()
             try onFreshThread { loop in

@@ -1,8 +1,8 @@
 // Rules proved here:
-// - A limit of 0, a negative one and a deadline in the past make exactly one pass, without a sleep.
-// - A limit that passes during a callout: the pass is completed, then the run ends without another sleep.
-// - The limit does not depend on what else happens; the earlier of the limit and the next timer ends a sleep.
-// - A limit too far to be represented is none.
+// - A run with a limit of 0, a negative limit or a deadline in the past makes exactly one pass and does not sleep.
+// - If the limit passes during a callout, the run completes the pass and then ends without another sleep.
+// - The limit does not depend on other events. A sleep ends at the earlier of the limit and the next timer.
+// - A limit too distant to be represented means no limit.
 
 import EventLoop
 import EventLoopTestSupport
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test func `that is a date to come ends the run at it`() throws {
+    @Test func `that is a date in the future ends the run on that date`() throws {
         try inManualTime { loop, clock, trace in
             clock.advance(by: .seconds(10))
             trace.observe(loop)
@@ -47,7 +47,7 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases)
-    func `that passes in a callout lets the pass complete and no other begin:`(_ callout: Callout) throws {
+    func `that passes in a callout lets the pass complete and prevents another:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -58,7 +58,7 @@ import Testing
         }
     }
 
-    @Test func `is the earlier of what a sleep waits for, or the later`() throws {
+    @Test func `ends a sleep before a later timer, but not before an earlier timer`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addTimer(at: clock.now + .seconds(3)) { _ in trace.add("timer \(clock.now.nanoseconds)") }
@@ -71,7 +71,7 @@ import Testing
         }
     }
 
-    @Test func `is kept over any number of passes`() throws {
+    @Test func `holds over any number of passes`() throws {
         try inManualTime { loop, clock, _ in
             let fired = Counter()
             let timer = RunLoop.Timer(fireAt: clock.now, interval: .milliseconds(100)) { _ in fired.increment() }
@@ -82,7 +82,7 @@ import Testing
         }
     }
 
-    @Test func `is kept by a run whose source never rests`() throws {
+    @Test func `holds in a run whose source is always ready`() throws {
         try inManualTime { loop, clock, trace in
             loop.addSource(signaled: true) { source in
                 clock.advance(by: .milliseconds(10))
@@ -94,7 +94,7 @@ import Testing
     }
 
     @Test(arguments: [Duration.seconds(Int64.max), .seconds(20 * 365 * 86_400)])
-    func `that is very far does not come early`(_ limit: Duration) throws {
+    func `that is very distant does not come early`(_ limit: Duration) throws {
         try inManualTime { loop, clock, trace in
             loop.addTimer(at: clock.now + .seconds(17 * 365 * 86_400)) { _ in
                 trace.add("timer")
@@ -124,14 +124,14 @@ import Testing
             let start = ContinuousClock.now
             #expect(loop.run(for: .milliseconds(5)) == .timedOut)
             #expect(ContinuousClock.now - start >= .milliseconds(5))
-            // The poll of a date that is now once slept.
+            // A poll with a date that is now once slept.
             #expect(loop.run(until: .now) == .timedOut)
             #expect(ContinuousClock.now - start < patience)
         }
     }
 
     /// swift-corelibs-foundation PR #2544, and repeated short limits that hung elsewhere.
-    @Test func `can be short and come often`() throws {
+    @Test func `can be short in many runs in a row`() throws {
         try onFreshThread { loop in
             loop.addIdleSource()
             for _ in 1...500 { #expect(loop.run(for: .microseconds(1)) == .timedOut) }

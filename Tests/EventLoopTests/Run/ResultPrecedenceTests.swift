@@ -1,6 +1,6 @@
 // Rules proved here:
-// - When several reasons to return come together, the first of handledSource, stopped, timedOut, finished is the result.
-// - What a reason did not win, it does not keep for the next run.
+// - If a run has several reasons to return, its result is the first of handledSource, stopped, timedOut, finished.
+// - The other reasons do not affect the next run.
 
 import EventLoop
 import EventLoopTestSupport
@@ -29,7 +29,7 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
 }
 
 @Suite struct `The result of a run` {
-    /// The reasons come together in one callout: of a custom source when one is to be handled, else of a timer.
+    /// All reasons arise in one callout: of a custom source if `reasons` includes a handled source, otherwise of a timer.
     @Test(arguments: Reasons.everySet)
     func `is the first reason by rank`(_ reasons: Reasons) throws {
         try inManualTime { loop, clock, trace in
@@ -52,7 +52,7 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
             #expect(loop.run(for: .seconds(10), returnAfterSourceHandled: true) == reasons.winner)
             #expect(trace.take() == (reasons.contains(.handled) ? "E T S act X" : "E T S W A act X"))
 
-            // The next run knows nothing of it.
+            // The next run is not affected.
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .timedOut)
@@ -60,9 +60,9 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
         }
     }
 
-    /// The same for a port, at step 9.
+    /// Tests the same for a port, at step 9.
     @Test(arguments: Reasons.everySet.filter { $0.contains(.handled) })
-    func `is handledSource for a port, whatever comes with it`(_ reasons: Reasons) throws {
+    func `is handledSource for a port, whatever other reasons arise`(_ reasons: Reasons) throws {
         try inManualTime { loop, clock, trace in
             let idle = loop.addIdleSource()
             try loop.addReadyPipe { source in
@@ -77,7 +77,7 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
         }
     }
 
-    /// CF lets a passed limit use up a stop, and the caller's loop runs on.
+    /// In CFRunLoop a passed limit consumes a stop, and the caller's loop continues.
     @Test(arguments: Callout.allCases)
     func `is stopped, not timedOut, when the limit passes in the callout that stops:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
@@ -100,7 +100,7 @@ struct Reasons: OptionSet, Sendable, Hashable, CustomTestStringConvertible {
         }
     }
 
-    @Test func `a source handled in an earlier pass does not count at the end`() throws {
+    @Test func `does not depend on a source that an earlier pass handled`() throws {
         try inManualTime { loop, clock, trace in
             let idle = loop.addIdleSource()
             loop.addSource(signaled: true) { $0.invalidate() }

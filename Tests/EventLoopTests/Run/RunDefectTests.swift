@@ -1,18 +1,18 @@
-// What CFRunLoop gets wrong in the algorithm, each a test of its own:
-// - an outer run's limit that is lost behind a nested run;
-// - a wake-up that a nested run swallows, so that the outer sleeps over a signaled source;
-// - a signal that is lost behind a source that was invalidated in the same pass;
-// - a run that sleeps although something to do was left during beforeWaiting;
-// - a passed limit, or a handled source, that uses up a stop.
-// A run that sleeps wrongly is seen by the manual clock: it jumps.
+// Defects of CFRunLoop's algorithm, each with a test of its own:
+// - A nested run hides the outer run's limit.
+// - A nested run consumes a wake-up, and the outer run sleeps over a signaled source.
+// - A signal is lost behind a source that was invalidated in the same pass.
+// - A run sleeps although an observer added work during beforeWaiting.
+// - A passed limit or a handled source consumes a stop.
+// The manual clock exposes a run that sleeps wrongly, because the clock jumps.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `Defects of CFRunLoop that this loop has not` {
-    /// 1. The outer run has a limit of 1 s. 2. A callout of it runs a nested run of 2 s. 3. The outer must end at once when it regains
-    /// control; CF's nested run has taken the limit's wake-up, and the outer sleeps for ever.
+@Suite struct `Defects of CFRunLoop that this loop does not have` {
+    /// 1. The outer run has a limit of 1 s. 2. One of its callouts starts a nested run of 2 s. 3. The outer run must end as soon as it
+    /// regains control. In CFRunLoop the nested run consumes the limit's wake-up, and the outer run sleeps forever.
     @Test(arguments: Callout.allCases, [RunLoop.Mode.default, "nested"])
     func `a limit that passes in a nested run still ends the outer run:`(_ callout: Callout, _ nestedMode: RunLoop.Mode) throws {
         try inManualTime { loop, clock, trace in
@@ -29,10 +29,10 @@ import Testing
         }
     }
 
-    /// 1. In beforeWaiting a source of the outer mode is signaled and the loop woken. 2. A nested run begins there and takes the wake-up.
-    /// 3. The outer must not sleep over its source.
+    /// 1. In beforeWaiting, an observer signals a source of the outer mode and wakes the loop. 2. It starts a nested run, which takes the
+    /// wake-up. 3. The outer run must not sleep over its source.
     @Test(arguments: [true, false])
-    func `a wake-up that a nested run swallowed is not missed, wake-up before the nested run:`(_ before: Bool) throws {
+    func `a wake-up that a nested run consumes is not lost, wake-up before the nested run:`(_ before: Bool) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             trace.observe(loop, in: "nested", prefix: "n")
@@ -48,7 +48,7 @@ import Testing
                         loop.wakeUp()
                     }
                 }
-                // Limit 0: the time stands still, so a jump can only be the outer's sleep.
+                // With limit 0 time stands still, so only the outer run's sleep can make it jump.
                 #expect(loop.run(mode: "nested", for: .zero) == .timedOut)
             }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
@@ -56,7 +56,7 @@ import Testing
         }
     }
 
-    @Test func `a nested run that slept in beforeWaiting does not hide the outer's source`() throws {
+    @Test func `a nested run that sleeps in beforeWaiting does not hide the outer run's source`() throws {
         try inManualTime { loop, clock, trace in
             let source = loop.addSource { _ in trace.add("source \(clock.now.nanoseconds)") }
             loop.addIdleSource(forMode: "nested")
@@ -70,8 +70,8 @@ import Testing
         }
     }
 
-    /// 1. Two sources are signaled. 2. The first signals itself again and invalidates the second. 3. The pass did handle one, so the next
-    /// follows without a sleep.
+    /// 1. Two sources are signaled. 2. The first signals itself again and invalidates the second. 3. The pass has handled a source, so the
+    /// next pass follows without a sleep.
     @Test func `a signal is not lost behind a source that was invalidated`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
@@ -89,7 +89,7 @@ import Testing
         }
     }
 
-    @Test func `the same with a source that was removed`() throws {
+    @Test func `a signal is not lost behind a source that was removed`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let second = RunLoop.CustomSource(order: 2) { trace.add("second") }
@@ -106,7 +106,7 @@ import Testing
         }
     }
 
-    @Test func `a handled source counts though the next one was invalidated`() throws {
+    @Test func `a handled source counts even if the next source was invalidated`() throws {
         try inManualTime { loop, clock, trace in
             let second = RunLoop.CustomSource(order: 2) {}
             loop.addSource(order: 1, signaled: true) { _ in second.invalidate() }
@@ -116,9 +116,9 @@ import Testing
         }
     }
 
-    // MARK: Left in beforeWaiting, without a wake-up
+    // MARK: Work added in beforeWaiting, without a wake-up
 
-    @Test func `a source signaled in beforeWaiting is not slept over`() throws {
+    @Test func `the loop does not sleep over a source signaled in beforeWaiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let source = loop.addSource { _ in trace.add("source \(clock.now.nanoseconds)") }
@@ -128,7 +128,7 @@ import Testing
         }
     }
 
-    @Test func `a signaled source added in beforeWaiting is not slept over`() throws {
+    @Test func `the loop does not sleep over a signaled source added in beforeWaiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -140,7 +140,7 @@ import Testing
         }
     }
 
-    @Test func `a block queued in beforeWaiting is not slept over`() throws {
+    @Test func `the loop does not sleep over a block queued in beforeWaiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -150,7 +150,7 @@ import Testing
         }
     }
 
-    @Test func `a perform queued in beforeWaiting is not slept over`() throws {
+    @Test func `the loop does not sleep over a perform queued in beforeWaiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -160,7 +160,7 @@ import Testing
         }
     }
 
-    @Test func `a timer added in beforeWaiting is not slept over`() throws {
+    @Test func `the loop does not sleep past a timer added in beforeWaiting`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -172,10 +172,10 @@ import Testing
         }
     }
 
-    // MARK: Timers that go
+    // MARK: Invalidated timers
 
-    /// CF leaves its kernel timer armed: a stray pass at the old date.
-    @Test func `a timer that went does not wake the loop`() throws {
+    /// CFRunLoop leaves its kernel timer armed, which causes a stray pass at the old date.
+    @Test func `an invalidated timer does not wake the loop`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -188,7 +188,7 @@ import Testing
 
     // MARK: Library waits
 
-    /// A wait inside a callout that runs the loop until something holds must get its own results, whoever stops whom.
+    /// A callout may run the loop until a condition holds. That wait must get its own results, even if it is stopped from outside.
     @Test func `a nested wait that is stopped from outside leaves the outer run going`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()

@@ -1,8 +1,8 @@
 // Rules proved here:
-// - A run in the common modes is refused: `.finished`, no observer is told.
-// - Only the owning thread can run a loop; another traps.
-// - `run()` is in `.default`, ends on a stop and when the mode is empty.
-// - `currentMode` and `runDepth` tell of the innermost run.
+// - A run in the common modes is refused: it returns `.finished` and notifies no observer.
+// - Only the owning thread can run a loop. A run on another thread traps.
+// - `run()` runs in `.default`, and ends on a stop or when the mode is empty.
+// - `currentMode` and `runDepth` describe the innermost run.
 
 import EventLoop
 import EventLoopTestSupport
@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    @Test func `run is in the default mode and ends when it is empty`() throws {
+    @Test func `run runs the default mode and ends when the mode is empty`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource(forMode: "other")
             loop.addTimer(at: clock.now + .seconds(1)) { _ in trace.add("\(loop.currentMode!)") }
@@ -51,7 +51,7 @@ import Testing
         }
     }
 
-    @Test func `there is a current mode during a run only`() throws {
+    @Test func `there is a current mode only during a run`() throws {
         try inManualTime { loop, _, trace in
             #expect(loop.currentMode == nil)
             #expect(loop.runDepth == 0)
@@ -87,7 +87,7 @@ import Testing
         }
     }
 
-    @Test func `run on another thread traps, though the mode is empty`() async {
+    @Test func `run on another thread traps even if the mode is empty`() async {
         await #expect(processExitsWith: .failure) {
             try onFreshThread { loop in
                 try plainThread { loop.run() }.join()

@@ -1,10 +1,10 @@
 // Rules proved here:
-// - A run tells its observers entry; in each pass beforeTimers and beforeSources, whatever the mode holds; beforeWaiting and
-//   afterWaiting around a sleep, always both; then exit.
-// - A run with limit 0 makes one pass without the sleep's notifications.
-// - Step 5: a port that is ready when the pass gets there is served without them; one that gets ready later, with them.
-// - A pass that performed a custom source does not sleep, yet looks once for ports and due timers.
-// - Step 9 serves one kind: the due timers, all of them by date, or ports. Kinds that are ready together take turns.
+// - A run notifies its observers of entry and exit. Each pass notifies them of beforeTimers and beforeSources, whatever the mode holds, and
+//   of both beforeWaiting and afterWaiting if it sleeps.
+// - A run with limit 0 makes one pass and does not notify of a sleep.
+// - Step 5 serves a port that is ready by then, without the notifications of a sleep. A port that gets ready later is served after them.
+// - A pass that has performed a custom source does not sleep, but checks once for ports and due timers.
+// - Step 9 serves one kind: either all due timers, by date, or ports. Kinds that are ready at the same time take turns.
 // - Blocks run at three points of the pass.
 
 import EventLoop
@@ -33,7 +33,7 @@ import Testing
         }
     }
 
-    @Test func `a run with limit 0 serves what is ready`() throws {
+    @Test func `a run with limit 0 serves the items that are ready`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    @Test func `one run with every kind of item`() throws {
+    @Test func `one run serves every kind of item`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addSource(signaled: true) { _ in
@@ -73,7 +73,7 @@ import Testing
         }
     }
 
-    @Test func `the notices of timers and sources come in every pass, whatever the mode holds`() throws {
+    @Test func `every pass sends the notifications of timers and sources, whatever the mode holds`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let alive = loop.keepAlive()
@@ -88,7 +88,7 @@ import Testing
         }
     }
 
-    @Test func `the notices come before the timer and the source they announce`() throws {
+    @Test func `the notifications precede the timer and the source that they announce`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -101,7 +101,7 @@ import Testing
 
     // MARK: Step 5
 
-    @Test func `a port that is ready at step 5 is served without the notices of a sleep`() throws {
+    @Test func `a port that is ready at step 5 is served without the notifications of a sleep`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             try loop.addReadyPipe { _ in trace.add("port \(clock.now.nanoseconds)") }
@@ -110,7 +110,7 @@ import Testing
         }
     }
 
-    @Test func `a port that a custom source made ready is served in the same pass`() throws {
+    @Test func `a port that a custom source makes ready is served in the same pass`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -128,7 +128,7 @@ import Testing
         }
     }
 
-    @Test func `a port that gets ready after step 5 is served after the sleep's notices`() throws {
+    @Test func `a port that gets ready after step 5 is served after the notifications of the sleep`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let pipe = Pipe()
@@ -143,7 +143,7 @@ import Testing
         }
     }
 
-    @Test func `a timer that is due is no port, its pass tells of a sleep`() throws {
+    @Test func `a due timer is not a port, so its pass sends the notifications of a sleep`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -194,7 +194,7 @@ import Testing
 
     // MARK: Step 9
 
-    @Test func `all due timers fire in one pass, by date and then in the order they were added`() throws {
+    @Test func `all due timers fire in one pass, by date and then in the order in which they were added`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -217,7 +217,7 @@ import Testing
         }
     }
 
-    @Test func `a timer and a port that are ready together are served in two passes`() throws {
+    @Test func `a timer and a port that are ready at the same time are served in two passes`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -225,7 +225,7 @@ import Testing
             loop.addTimer(at: clock.now) { _ in trace.add("timer") }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect(trace.list.last == "X")
-            // Which of the two comes first is free.
+            // Either of the two may come first.
             let passes = trace.take().split(separator: "T S").map { pass in
                 pass.split(separator: " ").filter { $0 == "port" || $0 == "timer" }.joined(separator: " ")
             }
@@ -233,7 +233,7 @@ import Testing
         }
     }
 
-    /// With an observer of the sleep a pass asks the kernel twice, without one once: two ways through the code.
+    /// With an observer of the sleep, a pass asks the kernel twice; without one, once. The code has a path for each.
     @Test(arguments: [false, true])
     func `a port that is always ready does not starve a timer, whether the sleep is observed:`(_ observed: Bool) throws {
         try inManualTime { loop, clock, trace in
@@ -249,7 +249,7 @@ import Testing
             loop.add(RunLoop.Timer(fireAt: clock.now + .milliseconds(10), interval: .milliseconds(10)) { _ in timers.increment() })
             #expect(loop.run(for: .seconds(1)) == .timedOut)
             #expect((990...1010).contains(ports.value))
-            // One for every slot of the grid: each is served within a turn of the port.
+            // The timer fires for every slot of the grid, because each slot is served within a turn of the port.
             #expect((98...100).contains(timers.value))
         }
     }

@@ -1,8 +1,9 @@
 // Rules proved here:
-// - One loop for each thread, the same object ever after; the main loop from anywhere.
-// - Any thread may add, remove, ask, signal, invalidate, re-date, wake, stop and queue.
-// - The end of a thread ends its loop: what is added is refused, asking, stopping and waking are harmless, items are let go of, valid.
-// - A loop and its items hold one another until one is taken away; nothing stays behind.
+// - Each thread has one loop, always the same object. Every thread can get the main loop.
+// - Any thread may add, remove, query, signal and invalidate items, set timers' dates, wake and stop the loop, and queue work.
+// - The end of a thread ends its loop. It refuses new items and releases its items, which stay valid. Queries, stops and wake-ups of
+//   an ended loop are harmless.
+// - A loop and its items retain one another until an item is removed, and nothing leaks.
 
 import EventLoop
 import EventLoopTestSupport
@@ -31,7 +32,7 @@ import Testing
         }
     }
 
-    @Test func `the main loop is there for every thread, and is no other's`() throws {
+    @Test func `every thread can get the main loop, which is no other thread's loop`() throws {
         let main = RunLoop.main
         try onFreshThread { loop in
             #expect(RunLoop.main === main)
@@ -50,8 +51,8 @@ import Testing
         #expect(!loop.isCurrent)
     }
 
-    @Test func `the loop of a later thread is a new one`() throws {
-        // A thread's handle may be used again; a loop must not.
+    @Test func `a later thread has a new loop`() throws {
+        // The system may reuse a thread's handle, but the loop must be new.
         let first = try onFreshThread { $0 }
         for _ in 1...20 {
             try onFreshThread { loop in
@@ -65,7 +66,7 @@ import Testing
 
     // MARK: Any thread
 
-    @Test func `any thread may ask`() throws {
+    @Test func `any thread may query the loop`() throws {
         let source = RunLoop.CustomSource {}
         let running = RunningLoop(mode: "running") { loop in
             loop.add(source, forMode: "running")
@@ -86,7 +87,7 @@ import Testing
         #expect(loop.runDepth == 0)
     }
 
-    @Test func `many threads may do everything at once`() throws {
+    @Test func `many threads may use a loop in every way at once`() throws {
         let performed = Counter()
         let (rounds, count) = (300, 4)
         let running = RunningLoop()
@@ -121,14 +122,14 @@ import Testing
         }
         for worker in workers { try worker.join() }
         #expect(try running.end() == .stopped)
-        // Every perform, and some of the sources.
+        // Every perform has run, and some of the sources.
         #expect(performed.value >= rounds * count)
         #expect(performed.value <= 2 * rounds * count)
     }
 
     // MARK: The end
 
-    @Test func `an ended loop answers every question and refuses every item`() throws {
+    @Test func `an ended loop answers every query and refuses every item`() throws {
         let loop = try onFreshThread { loop in
             loop.addIdleSource()
             loop.addTimer(at: .distantFuture) { _ in }
@@ -155,7 +156,7 @@ import Testing
         #expect(source.isValid)
     }
 
-    @Test func `an ended loop lets go of its items`() throws {
+    @Test func `an ended loop releases its items`() throws {
         let (source, timer, observer) = (
             WeakReference<RunLoop.CustomSource>(), WeakReference<RunLoop.Timer>(), WeakReference<RunLoop.Observer>()
         )
@@ -174,7 +175,7 @@ import Testing
         withExtendedLifetime(loop) {}
     }
 
-    @Test func `a loop that nobody holds is gone with its thread`() throws {
+    @Test func `a loop that nothing retains is released with its thread`() throws {
         let loop = WeakReference<RunLoop>()
         try onFreshThread { current in
             loop.value = current
@@ -186,7 +187,7 @@ import Testing
         #expect(loop.value == nil)
     }
 
-    @Test func `an item does not keep an ended loop`() throws {
+    @Test func `an item does not retain an ended loop`() throws {
         let loop = WeakReference<RunLoop>()
         let source = RunLoop.CustomSource {}
         let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
@@ -201,10 +202,10 @@ import Testing
         withExtendedLifetime((source, timer, observer)) {}
     }
 
-    // MARK: Who holds whom
+    // MARK: Ownership
 
     @Test(arguments: ["source", "timer", "observer"], ["remove", "invalidate"])
-    func `a loop holds an item until it is taken away:`(_ kind: String, _ way: String) throws {
+    func `a loop retains an item until it is removed or invalidated:`(_ kind: String, _ way: String) throws {
         try inManualTime { loop, clock, trace in
             let canary = Box<Canary?>(Canary { trace.add("released") })
             let taken = makeItem(kind, in: loop, canary.value!)
@@ -216,7 +217,7 @@ import Testing
     }
 
     @Test(arguments: ["source", "timer", "observer"])
-    func `an item that is invalidated releases its handler, though somebody holds the item:`(_ kind: String) throws {
+    func `an invalidated item releases its handler, even if the item is still retained:`(_ kind: String) throws {
         try inManualTime { loop, clock, trace in
             let canary = Box<Canary?>(Canary { trace.add("released") })
             let source = RunLoop.CustomSource { [canary = canary.value!] in canary.touch() }
@@ -240,7 +241,7 @@ import Testing
         }
     }
 
-    @Test func `an item that invalidates itself keeps its handler until the callout has returned`() throws {
+    @Test func `an item that invalidates itself retains its handler until the callout has returned`() throws {
         try inManualTime { loop, clock, trace in
             let canary = Box<Canary?>(Canary { trace.add("released") })
             loop.addSource(signaled: true) { [canary = canary.value!] source in
@@ -254,9 +255,9 @@ import Testing
         }
     }
 
-    /// Handlers may own what only the loop's thread may touch.
+    /// Handlers may own objects that only the loop's thread may touch.
     @Test(arguments: ["source", "timer", "observer"])
-    func `the handler of an item that another thread invalidates is released on the loop's:`(_ kind: String) throws {
+    func `if another thread invalidates an item, its handler is released on the loop's thread:`(_ kind: String) throws {
         let threads = Box<[UInt]>([])
         let released = Gate()
         let canary = Box<Canary?>(
@@ -267,7 +268,7 @@ import Testing
         let running = RunningLoop()
         let taken = makeItem(kind, in: running.loop, canary.value!)
         canary.value = nil
-        // The loop has carried out the addition: one that is still queued would be cancelled, and the handler released here.
+        // Waits until the loop has carried out the addition. Otherwise it would be cancelled, and this thread would release the handler.
         try running.loop.performAndWait {}
         try waitUntilAsleep(running.loop)
         taken("invalidate")
@@ -278,7 +279,7 @@ import Testing
     }
 }
 
-/// Adds an item whose handler holds `canary`, and returns what takes it away; nothing but the loop holds the item.
+/// Adds an item whose handler retains `canary`, and returns a closure that removes or invalidates it. Only the loop retains the item.
 private func makeItem(_ kind: String, in loop: RunLoop, _ canary: Canary) -> @Sendable (String) -> Void {
     switch kind {
     case "source":

@@ -1,8 +1,8 @@
 // Rules proved here:
-// - A wake-up restarts the pass and never ends a run; several before it is taken are one.
-// - A wake-up between the start of a pass and its sleep is kept for that sleep; one outside a run is harmless.
-// - A signal with a wake-up is never slept over, wherever it comes from.
-// - `isWaiting` is true inside the wait only.
+// - A wake-up restarts the pass and never ends a run. Wake-ups coalesce until the loop takes them.
+// - A wake-up between the start of a pass and its sleep is kept for that sleep. A wake-up outside a run is harmless.
+// - The loop never sleeps over a signal that is followed by a wake-up, wherever both come from.
+// - `isWaiting` is true only inside the wait.
 
 import EventLoop
 import EventLoopTestSupport
@@ -20,7 +20,7 @@ import Testing
         }
     }
 
-    @Test func `is one however often it was asked for`() throws {
+    @Test func `coalesces with the wake-ups requested before it`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    /// An extra quiet pass is allowed here, an end is not.
+    /// An extra quiet pass is allowed here; an end of the run is not.
     @Test(arguments: Callout.allCases)
     func `never ends a run:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
@@ -54,7 +54,7 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases)
-    func `with a signal is not slept over:`(_ callout: Callout) throws {
+    func `with a signal keeps the loop from sleeping:`(_ callout: Callout) throws {
         try inManualTime { loop, clock, trace in
             let source = loop.addSource(order: 1) { _ in
                 trace.add("performed \(clock.now.nanoseconds)")
@@ -84,7 +84,7 @@ import Testing
         #expect(try running.end() == .stopped)
     }
 
-    @Test func `with a signal from another thread is not lost, whatever the loop does at the time`() throws {
+    @Test func `with a signal from another thread is not lost, whatever the loop is doing`() throws {
         let performed = Counter()
         let source = RunLoop.CustomSource { performed.increment() }
         let running = RunningLoop { loop in loop.add(source) }

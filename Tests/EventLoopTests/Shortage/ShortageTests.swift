@@ -1,8 +1,8 @@
-// Rules proved here (semantics 9.14, 9.15): a process that runs short of descriptors. What can throw throws `SourceError.system`; what cannot throw
-// goes on: timers, performs, stops, limits and sources in every mode, also in one that has never run.
+// Rules proved here (semantics 9.14, 9.15): a process runs short of descriptors. Functions that can throw throw `SourceError.system`. The
+// rest continues: timers, performs, stops, limits and sources in every mode, including a mode that has never run.
 //
-// The cases are processes of their own, and those of the probe (Tests/FaultProbe): once a second Dispatch counts its threads in /proc, and
-// ends a process that cannot open a file.
+// Each case runs in a process of its own, started by the probe (Tests/FaultProbe): once a second, Dispatch counts its threads in /proc, and
+// it ends a process that cannot open a file.
 
 #if os(Linux)
 
@@ -17,14 +17,14 @@ import Testing
         try expectSuccess("limits")
     }
 
-    @Test func `a loop without any descriptor left serves everything, and makes its bases as soon as there is room`() throws {
+    @Test func `a loop without a free descriptor serves everything, and makes its bases as soon as there is room`() throws {
         try expectSuccess("full")
     }
 
-    @Test func `a fatal error of libevent's that nobody survives ends the process with libevent's last message`() async throws {
+    @Test func `a fatal error of libevent that the library cannot handle ends the process with libevent's last message`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { $0.withEventBase { _ in } }
-            // Not by way of the library: libevent cannot make its pipe.
+            // Calls libevent directly, which cannot make its pipe.
             var limit = rlimit(rlim_cur: 0, rlim_max: 0)
             setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
             _ = event_base_new()
@@ -39,7 +39,7 @@ import Testing
     }
 }
 
-/// Runs the program that stands beside the tests. How it ended, and what it said.
+/// Runs the program that is next to the tests. Returns its exit status and its output.
 private func runProbe(_ what: String) throws -> (status: Int32, said: String) {
     var output: [Int32] = [-1, -1]
     precondition(closeOnExecPipe(&output), "pipe: errno \(errno)")
@@ -57,7 +57,7 @@ private func runProbe(_ what: String) throws -> (status: Int32, said: String) {
     try #require(code == 0, "\(program): errno \(code)")
     var said = ""
     var buffer = [UInt8](repeating: 0, count: 4096)
-    while true {  // ends: with the probe, which ends each of its cases after 30 seconds; or it is killed
+    while true {  // ends: with the probe, which limits each of its cases to 30 seconds; otherwise the probe is killed
         var entry = pollfd(fd: output[0], events: Int16(POLLIN), revents: 0)
         let count = poll(&entry, 1, 1_200_000)
         if count < 0 && errno == EINTR { continue }

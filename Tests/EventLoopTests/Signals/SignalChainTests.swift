@@ -1,8 +1,9 @@
 // Rules proved here (signals.c):
-// - A handler that was there before is called as well, as it asked to be; the signal's default does not happen, and ignoring does not deafen.
-// - The last source's end puts back what was there, if ours is still on top. A handler that was installed over ours stays, may go on
-//   calling ours, and later sources are told once.
-// - errno is kept. A child of fork begins with the actions from before.
+// - A handler that was installed before is called as well, with the flags it asked for. The signal's default action does not happen, and a
+//   signal that was ignored still reaches the sources.
+// - The end of the last source restores the previous action if our handler is still on top. A handler that was installed over ours stays,
+//   and may continue to call ours; later sources are notified once.
+// - errno is preserved. A child of fork starts with the previous actions.
 
 import EventLoop
 import EventLoopTestSupport
@@ -15,12 +16,12 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct SignalChainTests {
-    @Test func `a plain handler from before is called once for each signal, and put back`() throws {
+    @Test func `an earlier plain handler is called once for each signal, and restored`() throws {
         let signal = testSignal(10)
         try chain(signal, .plain(plainHandler)) { plainCalls[Int(signal)].value }
     }
 
-    @Test func `a handler with details from before gets them, and is put back`() throws {
+    @Test func `an earlier handler with details receives them, and is restored`() throws {
         let signal = testSignal(11)
         try chain(signal, .detailed(detailedHandler)) { detailedCalls[Int(signal)].value }
     }
@@ -50,7 +51,7 @@ import Darwin
         }
     }
 
-    @Test func `what is ignored is told, and is ignored again afterwards`() throws {
+    @Test func `an ignored signal reaches a source, and is ignored again afterwards`() throws {
         let signal = testSignal(12)
         try onFreshThread { loop in
             letThrough(signal)
@@ -69,7 +70,7 @@ import Darwin
         }
     }
 
-    @Test func `the default does not happen while there is a source, and does afterwards`() async {
+    @Test func `the default action does not happen while there is a source, and happens afterwards`() async {
         await #expect(processExitsWith: .signal(SIGTERM)) {
             try onFreshThread { loop in
                 letThrough(SIGTERM)
@@ -86,7 +87,7 @@ import Darwin
         }
     }
 
-    @Test func `a handler that wanted one signal gets one`() throws {
+    @Test func `an earlier handler with SA_RESETHAND receives one signal`() throws {
         let signal = testSignal(13)
         try onFreshThread { loop in
             letThrough(signal)
@@ -102,7 +103,7 @@ import Darwin
         }
     }
 
-    @Test func `a handler that was installed over ours is left there, and calls into nothing`() throws {
+    @Test func `a handler that was installed over ours stays, and may call ours after the last source has ended`() throws {
         let signal = testSignal(14)
         try onFreshThread { loop in
             letThrough(signal)
@@ -118,13 +119,13 @@ import Darwin
                 #expect(told.value == 2 * round - 1)
                 source.invalidate()
                 #expect(installedHandler(of: signal) == top)
-                // Its call goes through ours to the first one.
+                // The covering handler calls ours, and ours calls the first handler.
                 raiseHere(signal)
                 source = try countingSource(signal, told)
                 loop.add(source)
                 raiseHere(signal)
                 _ = loop.run(for: .zero)
-                // Once, though two handlers of ours stand in the chain.
+                // The source is notified once, although our handler is in the chain twice.
                 #expect(told.value == 2 * round)
                 source.invalidate()
                 #expect(installedHandler(of: signal) == top)
@@ -136,7 +137,7 @@ import Darwin
         }
     }
 
-    @Test func `who installs over ours too often is noticed`() throws {
+    @Test func `a new source throws EBUSY if other code has installed its handler over ours too often`() throws {
         let signal = testSignal(17)
         for _ in 0..<8 {
             let source = try countingSource(signal, Box(0))
@@ -146,7 +147,7 @@ import Darwin
         #expect(throws: RunLoop.SourceError.system(operation: "sigaction", errno: EBUSY)) { try countingSource(signal, Box(0)) }
     }
 
-    @Test func `who puts ours back finds it working`() throws {
+    @Test func `our handler works again if other code puts it back`() throws {
         let signal = testSignal(15)
         try onFreshThread { loop in
             letThrough(signal)
@@ -166,7 +167,7 @@ import Darwin
         }
     }
 
-    @Test func `errno is kept`() throws {
+    @Test func `errno is preserved`() throws {
         let signal = testSignal(16)
         try onFreshThread { loop in
             letThrough(signal)
@@ -182,7 +183,7 @@ import Darwin
         }
     }
 
-    @Test func `children are buried by the kernel while SIGCHLD is watched, if it was ignored before`() async {
+    @Test func `the kernel reaps children while SIGCHLD is watched, if SIGCHLD was ignored before`() async {
         await #expect(processExitsWith: .success) {
             install(.ignored, for: SIGCHLD)
             letThrough(SIGCHLD)
@@ -197,7 +198,7 @@ import Darwin
         }
     }
 
-    @Test func `a child of fork has the actions from before, tells nobody, and may watch for itself`() async {
+    @Test func `a child of fork has the previous actions, notifies nobody, and may watch signals itself`() async {
         await #expect(processExitsWith: .success) {
             letThrough(SIGUSR1, SIGUSR2)
             install(.plain(plainHandler), for: SIGUSR2)
@@ -237,11 +238,11 @@ import Darwin
     }
 }
 
-/// Installs itself over what is there, and calls it, as a well-behaved library does.
+/// Installs itself over the current handler and calls that handler, as a well-behaved library does.
 private let coverer = Coverer()
 
 private final class Coverer: @unchecked Sendable {
-    // SAFETY: the tests that use it run one after another on their own threads, and send signals to those.
+    // SAFETY: the tests that use it run one after another on their own threads, and send signals to those threads.
     var below: [sigaction] = []
     private(set) var counts = 0
 

@@ -1,5 +1,5 @@
-// Rule proved here: signals sent to the process reach a loop while Dispatch's threads, which block all signals, are busy, and while Dispatch
-// watches another signal. In a process of its own: Dispatch keeps for ever what it makes for a signal source.
+// Rule proved here: signals sent to the process reach a loop while Dispatch's threads, which block all signals, are busy, and while
+// Dispatch watches another signal. The test has a process of its own, because Dispatch never frees a signal source's memory.
 
 import Dispatch
 import EventLoop
@@ -13,7 +13,7 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct SignalDispatchTests {
-    @Test func `every signal to the process is told while Dispatch is busy and watches another one`() async {
+    @Test func `a source counts every signal to the process while Dispatch is busy and watches another signal`() async {
         await #expect(processExitsWith: .success) {
             let signal = testSignal(24)
             let theirs = testSignal(25)
@@ -21,7 +21,7 @@ import Darwin
             let group = DispatchGroup()
             for _ in 0..<4 {
                 DispatchQueue.global().async(group: group) {
-                    while !isOver.value { sched_yield() }  // load, which ends when the signals have been told
+                    while !isOver.value { sched_yield() }  // load; ends when the source has counted all signals
                 }
             }
             let heardByDispatch = DispatchSemaphore(value: 0)
@@ -41,7 +41,7 @@ import Darwin
                 let sender = plainThread {
                     for number in 1...sent {
                         precondition(kill(getpid(), signal) == 0)
-                        // ThreadSanitizer keeps one of each kind for a thread that is busy, and the main one, which takes most, is.
+                        // ThreadSanitizer keeps one pending signal of each kind for a busy thread, such as the main thread here.
                         if roundsDivisor > 1 { try waitUntil("the signal") { told.value == number } }
                     }
                 }
@@ -54,7 +54,7 @@ import Darwin
             isOver.value = true
             precondition(group.wait(timeout: .now() + .seconds(600)) == .success, "the busy threads of Dispatch do not end")
             withExtendedLifetime((dispatchSource, heardByDispatch)) {}
-            // Without the leak detector's look at the end: a signal source leaves a block of Dispatch's own behind.
+            // Skips the leak detector's check at exit, because a signal source leaves a block of Dispatch's own behind.
             _exit(EXIT_SUCCESS)
         }
     }

@@ -1,5 +1,5 @@
-// Rules proved here: sources come and go, on several threads and while signals arrive on others, and who stays is told of every one; no memory
-// is touched that has gone (the sanitizers look on); no descriptor is left.
+// Rules proved here: sources are made and ended on several threads while signals arrive on others. The remaining sources count every
+// signal, freed memory is not touched (the sanitizers check this), and no descriptor is left open.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +12,7 @@ import Darwin
 #endif
 
 @Suite struct SignalRaceTests {
-    @Test func `sources come and go while signals arrive, and who stays is told of all`() throws {
+    @Test func `while sources come and go during signals, the remaining sources count every signal`() throws {
         let signal = testSignal(20)
         install(.plain(plainHandler), for: signal)
         let told = Box(0)
@@ -48,7 +48,7 @@ import Darwin
         #expect(plainCalls[Int(signal)].value == rounds * 20)
     }
 
-    @Test func `the last source comes and goes while signals arrive, and the handler from before hears each`() throws {
+    @Test func `while the last source comes and goes during signals, the earlier handler receives each signal`() throws {
         let signal = testSignal(21)
         install(.plain(plainHandler), for: signal)
         let handler = installedHandler(of: signal)
@@ -57,7 +57,7 @@ import Darwin
         let sent = Box(0)
         let sender = plainThread {
             letThrough(signal)
-            while !isOver.value {  // ends: when the other thread has made its rounds
+            while !isOver.value {  // ends: when the other thread has finished its rounds
                 raiseHere(signal)
                 sent.increment()
             }
@@ -76,7 +76,7 @@ import Darwin
         #expect(installedHandler(of: signal) == handler)
     }
 
-    @Test func `a storm on the loop's own thread loses none`() throws {
+    @Test func `a source loses no signal of a storm on the loop's own thread`() throws {
         let signal = testSignal(22)
         install(.plain(plainHandler), for: signal)
         try onFreshThread { loop in
@@ -98,7 +98,7 @@ import Darwin
                 }
                 loop.perform { isOver.value = true }
             }
-            while !isOver.value || told.value < plainCalls[Int(signal)].value {  // ends: what was sent has a number
+            while !isOver.value || told.value < plainCalls[Int(signal)].value {  // ends: the number of signals is finite
                 let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
                 loop.add(timer)
                 guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
@@ -106,7 +106,7 @@ import Darwin
             }
             try storm.join()
             #expect(told.value == plainCalls[Int(signal)].value)
-            // ThreadSanitizer keeps one of each kind for a thread that is busy.
+            // ThreadSanitizer keeps one pending signal of each kind for a busy thread.
             if roundsDivisor == 1 { #expect(told.value == count) }
             source.invalidate()
         }

@@ -1,5 +1,5 @@
-// Rules proved here (RunLoop+Signals.swift): counts reach a task, merged while it is busy; the source goes with the iteration, and the loop's end
-// ends it with an error.
+// Rules proved here (RunLoop+Signals.swift): a task receives counts, which coalesce while it is busy. The source ends with the iteration,
+// and the loop's end ends the iteration with an error.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +12,7 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct `Signals for tasks` {
-    @Test func `a task is told of every signal, in one element what came while it was busy`() async throws {
+    @Test func `a task counts every signal, and signals that arrive while it is busy coalesce into one element`() async throws {
         let signal = testSignal(24)
         try await withLoopThread { thread in
             var signals = thread.runLoop.signals(signal).makeAsyncIterator()
@@ -20,7 +20,7 @@ import Darwin
                 letThrough(signal)
                 raiseHere(signal, times: 7)
             }.join()
-            // All have arrived at the source when the loop has gone round: they are one element or, for a call in between, two.
+            // All signals have reached the source when the loop completes a pass. They form one element, or two if a call comes in between.
             var total = 0
             while total < 7 { total += try await signals.next() ?? 100 }
             #expect(total == 7)
@@ -39,7 +39,7 @@ import Darwin
         }
     }
 
-    @Test func `the source goes with the iterator and with the task`() async throws {
+    @Test func `the source ends with the iterator and with the task`() async throws {
         let signal = testSignal(25)
         install(.ignored, for: signal)
         let before = installedHandler(of: signal)
@@ -60,7 +60,7 @@ import Darwin
         }
     }
 
-    @Test func `what cannot be handled throws, and so does the loop's end`() async throws {
+    @Test func `watching a signal that cannot be handled throws, and so does the loop's end`() async throws {
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
         await #expect(throws: RunLoop.SourceError.badSignal(SIGKILL)) { for try await _ in loop.signals(SIGKILL) {} }

@@ -1,9 +1,9 @@
 // Rules proved here (SignalSource.swift):
-// - Every source of a signal, in whatever loop, is told, on its loop's thread, with the number that arrived since its last call.
-// - It is a source like any other: held while other modes run, counted as handled, served once though it stands in several loops,
-//   invalidated from its own handler.
-// - It counts from its making to its end. Signals of a child process and from other processes arrive.
-// - What cannot be handled is `.badSignal`.
+// - Each source of a signal, in any loop, is called on its loop's thread with the number of signals that arrived since its last call.
+// - It behaves like any other source: it is held while other modes run, counts as handled, is served once even if it is in several loops,
+//   and can be invalidated from its own handler.
+// - It counts from its creation to its end. Signals from child processes and from other processes arrive.
+// - A signal that cannot be handled is `.badSignal`.
 
 import EventLoop
 import EventLoopTestSupport
@@ -16,7 +16,7 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct SignalSourceTests {
-    @Test func `signals are told in one call, with their number, on the loop's thread`() throws {
+    @Test func `one call reports several signals, with their number, on the loop's thread`() throws {
         let signal = testSignal(1)
         let trace = Trace()
         try onFreshThread { loop in
@@ -57,7 +57,7 @@ import Darwin
         #expect(thread.join(timeout: patience))
     }
 
-    @Test func `every source is told, in one loop and in others, each with its own count`() throws {
+    @Test func `every source of a signal is called, in one loop and in others, each with its own count`() throws {
         let signal = testSignal(3)
         let counts = (0..<4).map { _ in Box(0) }
         let threads = try (0..<2).map { try RunLoopThread(name: "loop \($0)") }
@@ -79,7 +79,7 @@ import Darwin
         withExtendedLifetime(sources) {}
     }
 
-    @Test func `what comes before the first add and while other modes run is kept`() throws {
+    @Test func `signals that arrive before the first add and while other modes run are kept`() throws {
         let signal = testSignal(4)
         let other = RunLoop.Mode("other")
         try onFreshThread { loop in
@@ -94,7 +94,7 @@ import Darwin
             raiseHere(signal)
             _ = loop.run(for: .zero)
             #expect(counts.value == [3])
-            // Taken out and put back: still counted.
+            // The source still counts while it is in no loop.
             loop.remove(source)
             raiseHere(signal, times: 4)
             loop.add(source)
@@ -131,7 +131,7 @@ import Darwin
         #expect(told.value == sent && calls.value <= sent)
     }
 
-    @Test func `invalidated in its own handler it is called no more, and others are`() throws {
+    @Test func `a source invalidated in its own handler is called no more, and the others are`() throws {
         let signal = testSignal(6)
         try onFreshThread { loop in
             letThrough(signal)
@@ -155,7 +155,7 @@ import Darwin
         }
     }
 
-    @Test func `a run nested in the handler serves what comes meanwhile`() throws {
+    @Test func `a run nested in the handler serves signals that arrive meanwhile`() throws {
         let signal = testSignal(7)
         try onFreshThread { loop in
             letThrough(signal)
@@ -176,18 +176,18 @@ import Darwin
     }
 
     @Test(arguments: [SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, 0, -1, 65, 1_000_000, Int32.max, Int32.min])
-    func `what cannot be handled is refused`(signal: Int32) {
+    func `a signal that cannot be handled is refused`(signal: Int32) {
         #expect(throws: RunLoop.SourceError.badSignal(signal)) { try RunLoop.SignalSource(signal: signal) { _, _ in } }
     }
 
     #if os(Linux)
     @Test(arguments: [32, 33] as [Int32])
-    func `what the C library keeps for itself is refused`(signal: Int32) {
+    func `a signal that the C library reserves for itself is refused`(signal: Int32) {
         #expect(throws: RunLoop.SourceError.badSignal(signal)) { try RunLoop.SignalSource(signal: signal) { _, _ in } }
     }
     #endif
 
-    @Test func `SIGCHLD of a child is seen, and a signal from another process`() async {
+    @Test func `a source receives SIGCHLD for a child, and a signal from another process`() async {
         await #expect(processExitsWith: .success) {
             letThrough(SIGCHLD, SIGUSR2)
             let results = try onFreshThread { loop in
@@ -195,7 +195,7 @@ import Darwin
                 let sources = [try countingSource(SIGCHLD, children), try countingSource(SIGUSR2, others)]
                 for source in sources { loop.add(source) }
                 let child = spawn("kill -USR2 \(getpid())")
-                while children.value == 0 || others.value == 0 {  // ends: both come, or the limit does
+                while children.value == 0 || others.value == 0 {  // ends: both arrive, or the time limit passes
                     guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
                 }
                 #expect(waitForEnd(of: child) == 0)
@@ -205,7 +205,7 @@ import Darwin
         }
     }
 
-    @Test func `a loop that ends lets go of the source, and nothing is left`() throws {
+    @Test func `a loop that ends releases the source, and nothing is left behind`() throws {
         let signal = testSignal(8)
         install(.ignored, for: signal)
         let before = installedHandler(of: signal)
@@ -219,7 +219,7 @@ import Darwin
         #expect(installedHandler(of: signal) == before)
     }
 
-    @Test func `what was raised and not told is forgotten with the source`() throws {
+    @Test func `signals that were raised but not reported are dropped with the source`() throws {
         let signal = testSignal(9)
         try onFreshThread { loop in
             letThrough(signal)

@@ -1,4 +1,4 @@
-// What the tests of signals share. A signal's action belongs to the process, so each test has a number of its own, and they run beside others.
+// Helpers of the tests of signals. A signal's action belongs to the process, so each test uses its own and can run beside others.
 
 import EventLoop
 import EventLoopTestSupport
@@ -10,18 +10,18 @@ import Glibc
 import Darwin
 #endif
 
-/// A signal that no other test uses. On Linux a real-time one: they are queued, so that what is sent is what arrives. The numbers 0, 18, 19, 23
-/// and those from 27 on belong to the small worlds.
+/// A signal that no other test uses. On Linux it is a real-time signal: the kernel queues those, so all that are sent arrive. The small
+/// worlds use the numbers 0, 18, 19, 23 and those from 27 on.
 func testSignal(_ number: Int32) -> Int32 {
     #if os(Linux)
-    // The C library's first one, and those behind it.
+    // The C library's first real-time signal, and the ones after it.
     return __libc_current_sigrtmin() + number
     #else
     return [SIGUSR2, SIGINFO, SIGIO, SIGTTOU, SIGTTIN, SIGVTALRM, SIGPROF, SIGXFSZ][Int(number) % 8]
     #endif
 }
 
-/// Lets a signal through to this thread: those that run tests block signals, and threads inherit that.
+/// Unblocks signals on this thread. The threads that run tests block signals, and new threads inherit that mask.
 func letThrough(_ signals: Int32...) {
     var set = sigset_t()
     sigemptyset(&set)
@@ -29,19 +29,19 @@ func letThrough(_ signals: Int32...) {
     precondition(pthread_sigmask(SIG_UNBLOCK, &set, nil) == 0)
 }
 
-/// Sends a signal to the calling thread, which lets it through: its handler has returned when this does.
+/// Sends a signal to the calling thread, which must not block it. The signal's handler has returned when this function returns.
 func raiseHere(_ signal: Int32, times: Int = 1) {
     for _ in 0..<times { precondition(pthread_kill(pthread_self(), signal) == 0) }
 }
 
-/// A counter that a C handler may count up: it is reached without a lock.
+/// A counter that a C signal handler may increment, because it takes no lock.
 final class SignalCounter: Sendable {
     private let count = Atomic(0)
     var value: Int { count.load(ordering: .sequentiallyConsistent) }
     func increment() { count.add(1, ordering: .sequentiallyConsistent) }
 }
 
-/// How often the handlers below were called, by signal.
+/// The number of calls of each handler below, by signal.
 let plainCalls = (0..<128).map { _ in SignalCounter() }
 let detailedCalls = (0..<128).map { _ in SignalCounter() }
 
@@ -57,10 +57,10 @@ enum Installed: Sendable {
     case detailed(@convention(c) (Int32, UnsafeMutablePointer<siginfo_t>?, UnsafeMutableRawPointer?) -> Void)
 }
 
-/// Installs a handler, and says what was there.
+/// Installs a handler and returns the previous action.
 @discardableResult
 func install(_ installed: Installed, for signal: Int32, flags: Int32 = 0) -> sigaction {
-    _ = (plainCalls, detailedCalls)  // made here, and not in the handler
+    _ = (plainCalls, detailedCalls)  // initialized here, not in the handler
     var action = sigaction()
     var before = sigaction()
     #if canImport(Glibc)
@@ -85,7 +85,7 @@ func install(_ installed: Installed, for signal: Int32, flags: Int32 = 0) -> sig
     return before
 }
 
-/// The address of what is installed, to be compared.
+/// The address of the installed handler, for comparison.
 func installedHandler(of signal: Int32) -> UInt {
     var action = sigaction()
     precondition(sigaction(signal, nil, &action) == 0)
@@ -100,7 +100,7 @@ func putBack(_ action: sigaction, for signal: Int32) {
     precondition(sigaction(signal, &action, nil) == 0)
 }
 
-/// A source that counts what it is told.
+/// A source that adds up the counts it receives.
 func countingSource(_ signal: Int32, _ count: Box<Int>) throws -> RunLoop.SignalSource {
     try RunLoop.SignalSource(signal: signal) { _, arrived in count.change { $0 += arrived } }
 }

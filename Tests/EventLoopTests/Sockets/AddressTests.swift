@@ -1,4 +1,4 @@
-// Rules proved here (SocketAddress.swift, ListeningSocket.swift): which addresses are good, and what becomes of Unix paths.
+// Rules proved here (SocketAddress.swift, ListeningSocket.swift): which addresses are valid, and when the files of Unix paths are removed.
 
 import CPlatform
 import EventLoop
@@ -21,13 +21,13 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         .ipv6(host: String(repeating: "1", count: 1000), port: 1), .unix(path: ""), .unix(path: "a\0b"), .unix(path: "\0"),
         .unix(path: "/tmp/" + String(repeating: "x", count: longestPath - 4)),
     ])
-    func `an address that cannot be is refused, for both kinds of sources`(address: SocketAddress) {
+    func `an impossible address is refused by both kinds of sources`(address: SocketAddress) {
         let error = RunLoop.SourceError.badAddress(address.description)
         #expect(throws: error) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
         #expect(throws: error) { try RunLoop.SocketSource(connectingTo: address) { _, _ in } }
     }
 
-    @Test func `the longest path is good`() throws {
+    @Test func `the longest path is valid`() throws {
         let folder = SocketFolder()
         let path = folder.path + "/" + String(repeating: "x", count: longestPath - folder.path.utf8.count - 1)
         #expect(path.utf8.count == longestPath)
@@ -37,14 +37,14 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         #expect(!fileExists(path))
     }
 
-    @Test func `addresses read as people write them`() {
+    @Test func `addresses are described in the usual notation`() {
         #expect("\(SocketAddress.ipv4(host: "10.0.0.1", port: 80))" == "10.0.0.1:80")
         #expect("\(SocketAddress.ipv6(host: "fe80::1%eth0", port: 80))" == "[fe80::1%eth0]:80")
         #expect("\(SocketAddress.unix(path: "/run/a"))" == "/run/a")
         #expect("\(SocketAddress.unix(path: "\0a"))" == "@a")
     }
 
-    @Test func `an interface may be named or numbered`() {
+    @Test func `an interface may be given by name or by number`() {
         var name = [CChar](repeating: 0, count: Int(IF_NAMESIZE))
         guard if_indextoname(1, &name) != nil else { return }
         let interface = String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
@@ -57,20 +57,20 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         }
     }
 
-    @Test func `a path that is taken is in use, whether anybody listens or not`() throws {
+    @Test func `a path that exists is in use, whether or not anybody listens on it`() throws {
         let folder = SocketFolder()
         let inUse = RunLoop.SourceError.system(operation: "bind", errno: EADDRINUSE)
         let address = SocketAddress.unix(path: folder.file())
         let source = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
         #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
-        // Nor does the one that was refused take the file with it.
+        // The refused listener does not remove the file either.
         #expect(fileExists(folder.file()))
         rename(folder.file(), folder.file("stale"))
         source.invalidate()
         #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: .unix(path: folder.file("stale"))) { _, _, _ in } }
     }
 
-    @Test func `a path goes with its source, on the loop and without one`() throws {
+    @Test func `a path is removed with its source, whether or not the source is in a loop`() throws {
         let folder = SocketFolder()
         let address = SocketAddress.unix(path: folder.file())
         var source: RunLoop.SocketSource? = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
@@ -86,7 +86,7 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         #expect(!fileExists(folder.file()))
     }
 
-    @Test func `a path that is another's by now is left alone`() throws {
+    @Test func `a path that now belongs to another socket is left alone`() throws {
         let folder = SocketFolder()
         let address = SocketAddress.unix(path: folder.file())
         let first = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
@@ -115,13 +115,13 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
     }
 
     @Test(arguments: [UInt32(107), 108, 109, .max - 1, .max])
-    func `a path that is too long for an address is refused, however long it is said to be`(length: UInt32) {
+    func `a path that is too long for an address is refused, whatever its stated length`(length: UInt32) {
         var address = cplatform_address()
         let path = [CChar](repeating: 65, count: 109)
         #expect(cplatform_make_unix(&address, path, length) == (length == 107))
     }
 
-    @Test func `which failures of accept are the connection's, and which the listener's`() {
+    @Test func `a failure of accept concerns either the connection or the listener`() {
         for code in [
             ECONNABORTED, EPROTO, EPERM, ENETDOWN, ENOPROTOOPT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, EOPNOTSUPP, ECONNRESET,
         ] {

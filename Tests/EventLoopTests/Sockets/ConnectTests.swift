@@ -1,7 +1,9 @@
 // Rules proved here (SocketSource.swift, ConnectAttempt.swift):
-// - The outcome is told once, as a handled source, in a mode of the source; the source is invalid then, and the descriptor the caller's.
-// - An error is told, not thrown, also when the kernel knows it at once. A limit runs in the loop's time, in whatever mode the source is in.
-// - A Unix socket without room is tried again.
+// - The source reports the outcome once, as a handled source, in one of its modes. Then the source is invalid, and the caller owns the
+//   descriptor.
+// - The source reports errors instead of throwing them, even if the kernel knows an error at once. The limit uses the loop's time and
+//   passes in every mode of the source.
+// - If a Unix socket has no room, the source tries again.
 
 import EventLoop
 import EventLoopTestSupport
@@ -33,13 +35,13 @@ private func connection(
 
 @Suite(.bounded) struct ConnectTests {
     @Test(arguments: AddressKind.present)
-    func `a connection is handed over, and the source has ended`(kind: AddressKind) throws {
+    func `the handler receives the connection, and the source is invalid afterwards`(kind: AddressKind) throws {
         let folder = SocketFolder()
         try onFreshThread { loop in
             let trace = Trace()
             let server = DeafListener(kind.address(in: folder), room: 5)
             let source = try connection(to: server.address, trace) { descriptor in
-                // Fit to be watched at once.
+                // A loop can watch the descriptor at once.
                 let writer = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .write) { writer, _ in
                     trace.add("writable")
                     writer.invalidate()
@@ -61,7 +63,7 @@ private func connection(
     @Test(arguments: [
         (SocketAddress.ipv4(host: "127.0.0.1", port: 1), "refused"), (.unix(path: "/tmp/eventloop-nobody-listens-here"), "nobody"),
     ])
-    func `an error is told once, and counts as a handled source`(address: SocketAddress, said: String) throws {
+    func `an error is reported once, and counts as a handled source`(address: SocketAddress, said: String) throws {
         try onFreshThread { loop in
             let trace = Trace()
             let alive = loop.keepAlive()
@@ -77,14 +79,14 @@ private func connection(
     }
 
     @Test(arguments: [AddressKind.ipv4, .unix])
-    func `a limit ends an attempt that hangs, in the loop's time`(kind: AddressKind) throws {
+    func `a limit in the loop's time ends an attempt that hangs`(kind: AddressKind) throws {
         let folder = SocketFolder()
         let server = DeafListener(kind.address(in: folder))
         server.fill()
         try inManualTime { loop, clock, trace in
             clock.advance(by: .seconds(3))
             let source = try connection(to: server.address, timeout: .seconds(10), trace)
-            // The time begins when it is added.
+            // The time begins when the source is added.
             clock.advance(by: .seconds(4))
             loop.add(source)
             let alive = loop.keepAlive()
@@ -97,7 +99,7 @@ private func connection(
     }
 
     @Test(arguments: [AddressKind.ipv4, .unix])
-    func `the limit passes in whatever mode the source is in`(kind: AddressKind) throws {
+    func `the limit passes in every mode of the source`(kind: AddressKind) throws {
         let folder = SocketFolder()
         let server = DeafListener(kind.address(in: folder))
         server.fill()
@@ -106,7 +108,7 @@ private func connection(
                 loop.addCommonMode(RunLoop.Mode("second"))
                 let source = try connection(to: server.address, timeout: .seconds(1), trace)
                 loop.add(source, forMode: mode)
-                // Held while it is in none of its modes, or in another.
+                // The outcome is held while the source is in no mode, or another mode runs.
                 let elsewhere = RunLoop.Mode("elsewhere")
                 let alive = loop.keepAlive(forMode: elsewhere)
                 #expect(loop.run(mode: elsewhere, for: .seconds(5)) == .timedOut)
@@ -119,7 +121,7 @@ private func connection(
         }
     }
 
-    @Test func `a connection that stands when the limit is looked at is a success`() throws {
+    @Test func `a connection that exists when the limit is checked is a success`() throws {
         let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0), room: 5)
         for timeout in [Duration.zero, .seconds(-5), .milliseconds(1)] {
             try inManualTime { loop, clock, trace in
@@ -133,19 +135,19 @@ private func connection(
         }
     }
 
-    @Test func `what the kernel knows when the limit passes is told, also when it is an error`() throws {
-        // Looking took the error from the socket, and what was told was that it was not connected (ENOTCONN).
+    @Test func `an outcome that the kernel knows when the limit passes is reported, even if it is an error`() throws {
+        // The check removed the error from the socket, and the source then reported that it was not connected (ENOTCONN).
         try inManualTime { loop, clock, trace in
             let source = try connection(to: .ipv4(host: "127.0.0.1", port: 1), timeout: .seconds(1), trace)
             loop.add(source)
-            // Timers come first: the limit looks at the socket before the loop does.
+            // Timers come first: the limit checks the socket before the loop does.
             clock.advance(by: .seconds(1))
             #expect(loop.run(for: .seconds(5)) == .finished)
             #expect(trace.description == "refused")
         }
     }
 
-    @Test func `a Unix socket without room is tried again, and connects when there is some`() throws {
+    @Test func `a Unix socket without room is tried again, and connects when there is room`() throws {
         let folder = SocketFolder()
         let server = DeafListener(.unix(path: folder.file()))
         server.fill()
@@ -163,13 +165,13 @@ private func connection(
         }
     }
 
-    @Test func `taken out before it was told it is told where it is put, and invalidated it is not`() throws {
+    @Test func `a source removed before its report reports where it is added again, and an invalidated source does not report`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let other = RunLoop.Mode("other")
             let sources = try (0..<2).map { _ in try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace) }
             for source in sources { loop.add(source) }
-            // The timer that knows the outcome has fired when the pass ends; the telling is for the next one.
+            // The timer that learns the outcome has fired when the pass ends. The next pass would report the outcome.
             let observer = RunLoop.Observer(activities: .beforeTimers) { observer, _ in
                 if trace.list.count == 1 {
                     loop.remove(sources[0])
@@ -191,12 +193,12 @@ private func connection(
         }
     }
 
-    @Test func `an outcome that the kernel does not report goes with its source to another mode`() throws {
+    @Test func `an outcome that the kernel does not report moves with its source to another mode`() throws {
         try inManualTime { loop, _, _ in
             let (trace, other) = (Trace(), RunLoop.Mode("other"))
             let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
             loop.add(source)
-            // The pass in which the outcome becomes known; the source leaves before the pass in which it would be told.
+            // The outcome becomes known in this pass. The source leaves before the next pass, which would report it.
             #expect(loop.run(for: .zero) == .timedOut)
             loop.remove(source)
             loop.add(source, forMode: other)
@@ -205,7 +207,7 @@ private func connection(
         }
     }
 
-    @Test func `an outcome that the kernel does not report goes with its source to another loop`() throws {
+    @Test func `an outcome that the kernel does not report moves with its source to another loop`() throws {
         let trace = Trace()
         let source = try connection(to: .unix(path: "/tmp/eventloop-nobody-listens-here"), trace)
         try onFreshThread { loop in
@@ -223,7 +225,7 @@ private func connection(
     }
 
     @Test(arguments: [AddressKind.ipv4, .unix])
-    func `in several loops the outcome is told once, and the connection works`(kind: AddressKind) throws {
+    func `a source in several loops reports the outcome once, and the connection works`(kind: AddressKind) throws {
         let folder = SocketFolder()
         let server = DeafListener(kind.address(in: folder), room: 100)
         for round in 0..<40 / min(roundsDivisor, 4) {
@@ -246,7 +248,7 @@ private func connection(
         }
     }
 
-    @Test func `connections come and go on several threads, and no descriptor is left`() async {
+    @Test func `connections come and go on several threads, and no descriptor is left open`() async {
         await #expect(processExitsWith: .success) {
             let server = DeafListener(.ipv4(host: "127.0.0.1", port: 0))
             server.fill()
@@ -266,7 +268,7 @@ private func connection(
                     return lowestFreeDescriptor()
                 }
             }
-            // The first round makes the loop's base, and the test's own process opens one now and then.
+            // The first round makes the loop's base, and the test process itself opens a descriptor now and then.
             #expect(lowest.last! < lowest[1] + 20)
         }
     }

@@ -1,5 +1,5 @@
-// Rules proved here (RunLoop+Connections.swift): a connection is accepted when a task waits for one; what does not reach the task is closed; the
-// listener goes with the sequence and with the task. A task's connect succeeds, fails, times out and is cancelled.
+// Rules proved here (RunLoop+Connections.swift): a connection is accepted when a task waits for one. A connection that does not reach the
+// task is closed. The listener ends with the sequence and with the task. A task's connect succeeds, fails, times out or is cancelled.
 
 import EventLoop
 import EventLoopTestSupport
@@ -22,7 +22,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
 }
 
 @Suite(.bounded) struct `Connections for tasks` {
-    @Test func `a server and its clients, all tasks`() async throws {
+    @Test func `a server and all its clients can be tasks`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let connections = try loop.connections(listeningOn: anyPort)
@@ -50,7 +50,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         }
     }
 
-    @Test func `nobody is accepted while no task asks`() async throws {
+    @Test func `no connection is accepted while no task asks for one`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             let connections = try loop.connections(listeningOn: anyPort)
@@ -67,7 +67,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         }
     }
 
-    @Test func `a connection that nobody takes is closed, however it races`() async throws {
+    @Test func `a connection that no task takes is closed, whenever the cancellation comes`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop
             for round in 0..<100 / roundsDivisor {
@@ -78,7 +78,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
                 task.cancel()
                 try await task.value
                 try await loop.performAsync {}
-                // Reset or at its end, and not left open.
+                // The connection is reset or at its end, not left open.
                 var byte: UInt8 = 0
                 var entry = pollfd(fd: client, events: Int16(POLLIN), revents: 0)
                 #expect(poll(&entry, 1, 1_200_000) == 1)
@@ -88,7 +88,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         }
     }
 
-    @Test func `the listener goes with the sequence, and the loop's end is an error`() async throws {
+    @Test func `the listener ends with the sequence, and the loop's end is an error`() async throws {
         let thread = try RunLoopThread(name: "short")
         let loop = thread.runLoop
         var dropped: RunLoop.Connections? = try loop.connections(listeningOn: anyPort)
@@ -108,7 +108,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         #expect(throws: RunLoop.SourceError.badAddress("x:1")) { try loop.connections(listeningOn: .ipv4(host: "x", port: 1)) }
     }
 
-    @Test func `a connect that hangs times out, and is cancelled`() async throws {
+    @Test func `a connect that hangs times out, and can be cancelled`() async throws {
         let server = DeafListener(anyPort)
         server.fill()
         try await withLoopThread { thread in

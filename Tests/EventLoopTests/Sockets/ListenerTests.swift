@@ -1,7 +1,9 @@
 // Rules proved here (SocketSource.swift, ListeningSocket.swift):
-// - Listens on IPv4, IPv6, Unix paths and abstract names; port 0 is the kernel's choice; descriptors are non-blocking and close-on-exec.
-// - One connection for each call of `accept`; a run that returns after a source accepts one. `isAccepting` pauses.
-// - A source like any other: held while other modes run, once in several loops, invalidated from its own handler.
+// - A listener listens on IPv4, IPv6, Unix paths and abstract names. For port 0 the kernel chooses a port. Descriptors are non-blocking and
+//   close-on-exec.
+// - Each call of `accept` receives one connection. A run that returns after a source accepts one. `isAccepting` pauses the listener.
+// - It behaves like any other source: it is held while other modes run, accepts each connection once even if it is in several loops, and
+//   can be invalidated from its own handler.
 
 import EventLoop
 import EventLoopTestSupport
@@ -15,7 +17,7 @@ import Darwin
 
 @Suite struct ListenerTests {
     @Test(arguments: AddressKind.present)
-    func `a connection is accepted, and its descriptor is fit for a loop`(kind: AddressKind) throws {
+    func `a connection is accepted, and a loop can watch its descriptor`(kind: AddressKind) throws {
         let folder = SocketFolder()
         try onFreshThread { loop in
             let peers = Box<[SocketAddress]>([])
@@ -44,7 +46,7 @@ import Darwin
     }
 
     @Test(.enabled(if: hasIPv6, "this machine has no IPv6"))
-    func `any IPv6 address is any IPv4 address too, unless it is asked not to be`() throws {
+    func `a listener on any IPv6 address accepts IPv4 too, unless it is asked not to`() throws {
         try onFreshThread { loop in
             let peers = Box<[SocketAddress]>([])
             let source = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0)) { _, descriptor, peer in
@@ -56,7 +58,7 @@ import Darwin
             let clients = [
                 connectedClient(to: .ipv4(host: "127.0.0.1", port: port)), connectedClient(to: .ipv6(host: "::1", port: port)),
             ]
-            while peers.value.count < 2 {  // ends: both come, or the limit does
+            while peers.value.count < 2 {  // ends: both arrive, or the time limit passes
                 guard loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource else { break }
             }
             #expect(peers.value.contains { "\($0)".hasPrefix("[::ffff:127.0.0.1]:") })
@@ -66,14 +68,14 @@ import Darwin
 
             let only = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0), ipv6Only: true) { _, _, _ in }
             let onlyPort = try #require(only.localAddress?.port)
-            // The same port is free for IPv4.
+            // The same port number is free for IPv4.
             let other = try RunLoop.SocketSource(listeningOn: .ipv4(host: "0.0.0.0", port: onlyPort)) { _, _, _ in }
             only.invalidate()
             other.invalidate()
         }
     }
 
-    @Test func `each connection is a call, and a run that returns after a source accepts one`() throws {
+    @Test func `each connection causes one call, and a run that returns after a source accepts one`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let folder = SocketFolder()
@@ -94,7 +96,7 @@ import Darwin
         }
     }
 
-    @Test func `paused it accepts nothing and keeps its mode; the connections wait`() throws {
+    @Test func `a paused listener accepts nothing and keeps its mode, and the connections wait`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let folder = SocketFolder()
@@ -114,7 +116,7 @@ import Darwin
         }
     }
 
-    @Test func `what comes while other modes run waits`() throws {
+    @Test func `connections that arrive while other modes run wait`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let other = RunLoop.Mode("other")
@@ -132,7 +134,7 @@ import Darwin
         }
     }
 
-    @Test func `invalidated in its own handler it accepts no more, and its port is free in onInvalidation`() throws {
+    @Test func `a listener invalidated in its own handler accepts no more, and its port is free in onInvalidation`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = try listener(trace) { source in source.invalidate() }
@@ -152,7 +154,7 @@ import Darwin
         }
     }
 
-    @Test func `in several loops each connection is accepted once`() throws {
+    @Test func `a listener in several loops accepts each connection once`() throws {
         let accepted = Box(0)
         let threads = try (0..<3).map { try RunLoopThread(name: "server \($0)") }
         let source = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in
@@ -171,7 +173,7 @@ import Darwin
         #expect(accepted.value == count)
     }
 
-    @Test func `two listeners share a port when both ask to, and not otherwise`() throws {
+    @Test func `two listeners share a port only if both ask for it`() throws {
         let first = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0), reusePort: true) { _, _, _ in }
         let address = try #require(first.localAddress)
         let second = try RunLoop.SocketSource(listeningOn: address, reusePort: true) { _, _, _ in }
@@ -183,7 +185,7 @@ import Darwin
         second.invalidate()
     }
 
-    @Test func `a listener that somebody has shut fails`() throws {
+    @Test func `a listener fails if other code has shut down its socket`() throws {
         try onFreshThread { loop in
             let trace = Trace()
             let source = try listener(trace)

@@ -1,5 +1,5 @@
-// Rules proved here: a server on a loop serves a thousand connections; running out of descriptors pauses its listener and loses neither the
-// listener nor a connection, and nothing spins.
+// Rules proved here: a server on a loop serves a thousand connections. If the process runs out of descriptors, the listener pauses. Neither
+// the listener nor a connection is lost, and nothing spins.
 
 import EventLoop
 import EventLoopTestSupport
@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-/// Echoes what it reads until the peer has sent all.
+/// Echoes its input until the peer has sent everything.
 private func echo(_ descriptor: Int32, on loop: RunLoop) {
     let source = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { source, _ in
         var buffer = [UInt8](repeating: 0, count: 512)
@@ -35,7 +35,7 @@ private func setDescriptorLimit(_ count: UInt) {
 }
 
 @Suite(.bounded) struct ServerTests {
-    @Test func `a thousand connections are echoed, from one loop to another`() async {
+    @Test func `one loop echoes a thousand connections of another loop`() async {
         await #expect(processExitsWith: .success) {
             setDescriptorLimit(8_192)
             let server = try RunLoopThread(name: "server")
@@ -73,7 +73,7 @@ private func setDescriptorLimit(_ count: UInt) {
         }
     }
 
-    @Test func `without descriptors accepting pauses, and goes on when there are some`() async {
+    @Test func `a listener pauses while there are no descriptors, and continues when there are some`() async {
         await #expect(processExitsWith: .success) {
             try inManualTime { loop, clock, _ in
                 let accepted = Box<[Int64]>([])
@@ -90,12 +90,12 @@ private func setDescriptorLimit(_ count: UInt) {
                 loop.add(enough)
                 let passes = loop.statistics.passes
                 #expect(loop.run(for: .seconds(30)) == .timedOut)
-                // 5 ms and twice as long each time, then every second: some thirty tries, and two or three passes for each.
+                // The pause is 5 ms at first and doubles up to one second: about thirty tries, each with two or three passes.
                 #expect(loop.statistics.passes - passes < 120)
                 #expect(accepted.value.count == 3)
                 #expect(accepted.value.allSatisfy { $0 >= 20_000 && $0 <= 21_000 })
                 #expect(source.isValid && source.isAccepting && source.failure == nil)
-                // The next one comes at once: the pause is over.
+                // The next connection is accepted at once, because the pause is over.
                 let late = connectedClient(to: source.localAddress!)
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(accepted.value.count == 4)
@@ -105,7 +105,7 @@ private func setDescriptorLimit(_ count: UInt) {
         }
     }
 
-    @Test func `a pause ends at once when accepting is asked for anew, and with the source`() async {
+    @Test func `a pause ends at once when isAccepting is set again, and when the source ends`() async {
         await #expect(processExitsWith: .success) {
             try inManualTime { loop, clock, trace in
                 let folder = SocketFolder()
@@ -117,7 +117,7 @@ private func setDescriptorLimit(_ count: UInt) {
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "")
                 first.end()
-                // Still paused.
+                // The listener is still paused.
                 #expect(loop.run(for: .zero) == .timedOut)
                 #expect(trace.description == "")
                 source.isAccepting = false
@@ -137,7 +137,7 @@ private func setDescriptorLimit(_ count: UInt) {
     }
 }
 
-/// A time in which the process has no descriptor to give. One that another thread closes is taken up in each pass.
+/// A time in which the process has no free descriptor. Each pass takes up the descriptors that other threads close.
 private final class Famine: Sendable {
     private let fillers = Box<[Int32]>([])
     private let observer: RunLoop.Observer
@@ -146,7 +146,7 @@ private final class Famine: Sendable {
         setDescriptorLimit(UInt(lowestFreeDescriptor()) + 30)
         let fillers = fillers
         observer = RunLoop.Observer(activities: [.beforeTimers, .beforeSources]) { _, _ in
-            while case let descriptor = dup(0), descriptor >= 0 { fillers.change { $0.append(descriptor) } }  // ends: there is a limit
+            while case let descriptor = dup(0), descriptor >= 0 { fillers.change { $0.append(descriptor) } }  // ends: descriptors run out
         }
         loop.add(observer)
     }

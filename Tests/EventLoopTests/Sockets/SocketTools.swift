@@ -1,4 +1,4 @@
-// What the tests of sockets share: clients and listeners that are not the library's, and addresses.
+// Helpers of the tests of sockets: clients and listeners that do not use the library, and addresses.
 
 import CPlatform
 import EventLoop
@@ -13,7 +13,7 @@ import Darwin
 
 typealias SocketAddress = RunLoop.SocketAddress
 
-/// A folder of its own for Unix paths, removed with all that is in it.
+/// A folder for the Unix paths of one test. It is removed with its contents.
 final class SocketFolder: Sendable {
     // A socket's address has room for about a hundred bytes.
     let path = makeTemporaryDirectory(in: "/tmp")
@@ -72,9 +72,9 @@ extension SocketAddress {
     }
 }
 
-/// Connects to a socket that listens on this machine; the kernel does so at once, whether anybody accepts or not. The caller closes it.
+/// Connects to a listening socket on this machine. The kernel connects at once, whether or not the listener accepts. The caller closes it.
 ///
-/// A Unix connection stands in the listener's queue when this returns. One over TCP may take a moment longer: its last segment is on its way.
+/// When this returns, a Unix connection is in the listener's queue. A TCP connection may take longer: its last segment is in transit.
 func connectedClient(to address: SocketAddress) -> Int32 {
     var native = address.native
     let descriptor = cplatform_make_socket(&native)
@@ -85,7 +85,7 @@ func connectedClient(to address: SocketAddress) -> Int32 {
     return descriptor
 }
 
-/// A listener that accepts nothing, with a queue of `room`. Closed when it is let go of.
+/// A listener that accepts nothing, with a queue of `room`. It closes its socket when it is released.
 final class DeafListener: Sendable {
     let descriptor: Int32
     let address: SocketAddress
@@ -110,10 +110,10 @@ final class DeafListener: Sendable {
         if case .unix(let path) = address { unlink(path) }
     }
 
-    /// Connects until a connection does not come to stand at once.
+    /// Connects until a connection is not established at once.
     func fill() {
         var native = address.native
-        while true {  // ends: a queue has an end
+        while true {  // ends: the queue is finite
             let client = cplatform_make_socket(&native)
             let code = cplatform_connect(client, &native)
             fillers.change { $0.append(client) }
@@ -123,7 +123,7 @@ final class DeafListener: Sendable {
         }
     }
 
-    /// Accepts one and hangs up.
+    /// Accepts one connection and closes it.
     func acceptOne() {
         var peer = cplatform_address()
         let accepted = cplatform_accept(descriptor, &peer)
@@ -136,7 +136,7 @@ func isNonBlockingAndCloseOnExec(_ descriptor: Int32) -> Bool {
     fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0 && fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0
 }
 
-/// A listener whose connections are noted and closed.
+/// A listener that records and closes its connections.
 func listener(
     on address: SocketAddress = .ipv4(host: "127.0.0.1", port: 0), _ trace: Trace, priority: RunLoop.Priority = .default,
     then body: @escaping @Sendable (RunLoop.SocketSource) -> Void = { _ in }

@@ -1,6 +1,6 @@
 // Rules proved here:
-// - `stop` and `wakeUp` may be called from a signal handler, whatever the interrupted thread is doing: they take no lock and allocate nothing.
-// - Both keep errno.
+// - A signal handler may call `stop` and `wakeUp`, whatever the interrupted thread is doing: they take no lock and allocate nothing.
+// - Both preserve errno.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,13 +13,13 @@ import Glibc
 import Darwin
 #endif
 
-// A signal handler has no context, so what it needs is here. SAFETY: written before the handler is installed, by the one test of a
-// serialized suite, and only read afterwards; the loop is never released meanwhile.
+// A signal handler has no context, so its data is here. SAFETY: a test of the serialized suite writes the data before it installs the
+// handler. Afterwards the data is only read, and the loop is not released meanwhile.
 nonisolated(unsafe) private var loopOfTheHandler: Unmanaged<RunLoop>?
 nonisolated(unsafe) private var errnoWasKept = true
 private let handled = Atomic(0)
 
-/// SIGURG is ignored by default, so that one which comes late does no harm.
+/// SIGURG is ignored by default, so a late signal does no harm.
 private let testSignal = SIGURG
 
 private func stopHandler(_: Int32) {
@@ -38,7 +38,7 @@ private func wakeHandler(_: Int32) {
     handled.add(1, ordering: .sequentiallyConsistent)
 }
 
-/// Installs `handler` for the time of `body`.
+/// Installs `handler` while `body` runs.
 private func handling<R>(_ loop: RunLoop, with handler: @convention(c) (Int32) -> Void, _ body: () throws -> R) rethrows -> R {
     loopOfTheHandler = .passUnretained(loop)
     handled.store(0, ordering: .sequentiallyConsistent)
@@ -51,7 +51,7 @@ private func handling<R>(_ loop: RunLoop, with handler: @convention(c) (Int32) -
     return try body()
 }
 
-/// Threads inherit the mask of the thread that makes them, and a pool's threads block signals.
+/// A new thread inherits the mask of the thread that makes it, and a pool's threads block signals.
 private func unblockTestSignal() {
     var set = sigset_t()
     sigemptyset(&set)
@@ -92,11 +92,11 @@ private func send(to thread: UInt) {
         #expect(errnoWasKept)
     }
 
-    /// opencflite #26: the handler interrupts the thread while it holds the loop's lock, and waits for it for ever.
-    @Test func `never deadlocks with what it interrupts`() throws {
+    /// opencflite #26: the handler interrupts the thread while the thread holds the loop's lock, and then waits for that lock forever.
+    @Test func `never deadlocks with the code that it interrupts`() throws {
         let running = RunningLoop { loop in
             unblockTestSignal()
-            // Works under the loop's lock nearly all of the time.
+            // This thread holds the loop's lock nearly all of the time.
             let idle = RunLoop.CustomSource {}
             loop.addSource(signaled: true) { source in
                 for _ in 1...50 {

@@ -1,9 +1,9 @@
 // Rules proved here:
-// - A stop ends the innermost run there is at the moment of the call, with `.stopped`; two before it is noticed end one run.
-// - It is noticed at the end of the pass, after the notices of the sleep, and ends that sleep at once. From an entry observer no pass
-//   is made; from an exit observer it is lost.
-// - A stop while nothing runs is not remembered. A sticky one is: the next run is `.stopped` at once and tells nobody.
-// - A stop from another thread ends a sleep; during a callout it takes effect after it.
+// - A stop ends the run that is innermost at the moment of the call, with `.stopped`. Two stops before the run notices them end one run.
+// - The run notices a stop at the end of the pass, after the notifications of the sleep, and ends that sleep at once. After a stop in an
+//   entry observer the run makes no pass. A stop in an exit observer is lost.
+// - A stop while nothing runs is not remembered, but a sticky stop is: the next run returns `.stopped` at once and notifies nobody.
+// - A stop from another thread ends a sleep. During a callout it takes effect after the callout.
 
 import EventLoop
 import EventLoopTestSupport
@@ -22,7 +22,7 @@ import Testing
     }
 
     @Test(arguments: Callout.allCases.filter { $0 != .entry }, [false, true])
-    func `ends the run with the pass, whose sleep is not slept:`(_ callout: Callout, _ sticky: Bool) throws {
+    func `ends the run with the pass, whose sleep ends at once:`(_ callout: Callout, _ sticky: Bool) throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -30,12 +30,12 @@ import Testing
             #expect(loop.run(for: .seconds(1)) == .stopped)
             #expect(trace.take() == callout.traceOfOnePass)
             #expect(clock.now == RunLoop.Instant(nanoseconds: 0))
-            // Used up, a sticky one too, since it met a run.
+            // The stop is used up, even if it is sticky, because it met a run.
             #expect(loop.run(for: .seconds(1)) == .timedOut)
         }
     }
 
-    @Test func `lets the rest of its pass happen`() throws {
+    @Test func `lets the rest of its pass complete`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.atFirst(.beforeTimers) { loop.stop() }
@@ -85,7 +85,7 @@ import Testing
         }
     }
 
-    @Test func `and another before it is noticed end one run`() throws {
+    @Test func `and a second stop before the first is noticed end one run`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.atFirst(.beforeTimers) {
@@ -98,7 +98,7 @@ import Testing
         }
     }
 
-    @Test func `in entry and another in the exit it leads to end one run`() throws {
+    @Test func `in an entry observer and another in the exit observer end one run`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -125,7 +125,7 @@ import Testing
         }
     }
 
-    @Test func `that is sticky ends the next run at once, and tells nobody`() throws {
+    @Test func `that is sticky ends the next run at once, and notifies nobody`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.addSource(signaled: true) { _ in trace.add("source") }
@@ -140,7 +140,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func `that is sticky is left alone by a run in the common modes, which is refused:`(_ isEmpty: Bool) throws {
+    func `that is sticky is not used up by a refused run in the common modes:`(_ isEmpty: Bool) throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             if !isEmpty { loop.addIdleSource() }
@@ -153,7 +153,7 @@ import Testing
         }
     }
 
-    @Test func `that is sticky ends run too`() throws {
+    @Test func `that is sticky also ends run without arguments`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)
             loop.addIdleSource()
@@ -163,7 +163,7 @@ import Testing
         }
     }
 
-    @Test func `that is sticky ends one run, however often it was asked for`() throws {
+    @Test func `that is sticky ends one run, however often it is requested`() throws {
         try inManualTime { loop, _, _ in
             loop.addIdleSource()
             loop.stop(sticky: true)
@@ -174,7 +174,7 @@ import Testing
         }
     }
 
-    @Test func `that is not sticky does not take a sticky one back`() throws {
+    @Test func `that is not sticky does not cancel a sticky one`() throws {
         try inManualTime { loop, _, _ in
             loop.addIdleSource()
             loop.stop(sticky: true)
@@ -183,7 +183,7 @@ import Testing
         }
     }
 
-    @Test func `that is sticky and comes too late for its run ends the next`() throws {
+    @Test func `that is sticky and comes too late for its run ends the next run`() throws {
         try inManualTime { loop, _, trace in
             loop.addIdleSource()
             loop.atFirst(.exit) { loop.stop(sticky: true) }
@@ -194,7 +194,7 @@ import Testing
     }
 
     @Test(arguments: [false, true])
-    func `that a handled source outranks is kept if it is sticky:`(_ sticky: Bool) throws {
+    func `that loses to a handled source is kept if it is sticky:`(_ sticky: Bool) throws {
         try inManualTime { loop, _, trace in
             loop.addSource(signaled: true) { _ in loop.stop(sticky: sticky) }
             #expect(loop.run(for: .seconds(1), returnAfterSourceHandled: true) == .handledSource)
@@ -206,7 +206,7 @@ import Testing
     // MARK: Nested
 
     @Test(arguments: [false, true], [RunLoop.Mode.default, "nested"])
-    func `acts on the innermost run there is at the call`(_ sticky: Bool, _ mode: RunLoop.Mode) throws {
+    func `acts on the run that is innermost at the call`(_ sticky: Bool, _ mode: RunLoop.Mode) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "nested")
@@ -221,7 +221,7 @@ import Testing
     }
 
     @Test(arguments: [false, true], [RunLoop.Mode.default, "nested"])
-    func `of the outer run leaves a later nested run alone`(_ sticky: Bool, _ mode: RunLoop.Mode) throws {
+    func `of the outer run does not end a later nested run`(_ sticky: Bool, _ mode: RunLoop.Mode) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "nested")
@@ -235,9 +235,9 @@ import Testing
         }
     }
 
-    /// The nested run takes the wake-up that came with the stop: the outer must not sleep over it.
+    /// The nested run takes the wake-up that came with the stop, but the outer run must not sleep.
     @Test(arguments: Callout.allCases, [RunLoop.Mode.default, "nested"])
-    func `of the outer run is not slept over after a nested run:`(_ callout: Callout, _ mode: RunLoop.Mode) throws {
+    func `of the outer run prevents its sleep after a nested run:`(_ callout: Callout, _ mode: RunLoop.Mode) throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "nested")
@@ -251,7 +251,7 @@ import Testing
         }
     }
 
-    @Test func `unwinds one level each`() throws {
+    @Test func `ends one level of nested runs`() throws {
         try inManualTime { loop, clock, trace in
             let modes: [RunLoop.Mode] = ["level0", "level1", "level2", "level3"]
             for mode in modes { loop.addIdleSource(forMode: mode) }
@@ -268,7 +268,7 @@ import Testing
         }
     }
 
-    @Test func `in the exit of a nested run is lost for the outer as well`() throws {
+    @Test func `in the exit observer of a nested run is lost for the outer run as well`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "nested")
@@ -278,7 +278,7 @@ import Testing
         }
     }
 
-    @Test func `after a nested run has returned means the outer`() throws {
+    @Test func `after a nested run has returned ends the outer run`() throws {
         try inManualTime { loop, clock, trace in
             loop.addIdleSource()
             loop.addIdleSource(forMode: "nested")
@@ -300,7 +300,7 @@ import Testing
         #expect(try running.join() == .stopped)
     }
 
-    @Test func `from another thread during a callout takes effect after it`() throws {
+    @Test func `from another thread during a callout takes effect after the callout`() throws {
         let (entered, leave) = (Gate(), Gate())
         let trace = Trace()
         let running = RunningLoop { loop in
@@ -318,7 +318,7 @@ import Testing
         #expect(trace.take() == "E T S source X")
     }
 
-    @Test func `that is sticky and comes before the thread runs is not lost`() throws {
+    @Test func `that is sticky and comes before the thread runs its loop is not lost`() throws {
         let (asked, ready) = (Gate(), Gate())
         let published = Box<RunLoop?>(nil)
         let thread = joinableThread { loop in
@@ -351,7 +351,7 @@ import Testing
         }
         ready.wait()
         let loop = published.value!
-        // Each may come before its run, at its start or in its sleep.
+        // Each stop may come before its run, at the run's start or in its sleep.
         for number in 1...rounds {
             loop.stop(sticky: true)
             try waitUntil("stop \(number)") { done.value == number }
@@ -359,7 +359,7 @@ import Testing
         #expect(try thread.join())
     }
 
-    @Test func `and a wake-up of a loop that has ended are harmless`() throws {
+    @Test func `or a wake-up of a loop that has ended is harmless`() throws {
         let loop = try onFreshThread { $0 }
         loop.stop()
         loop.stop(sticky: true)

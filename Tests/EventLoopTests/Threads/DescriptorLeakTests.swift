@@ -1,9 +1,9 @@
-// Descriptors and threads (semantics 9.8, 9.13): nothing is left after threads have ended, and the wake-up descriptor lives as long as the
-// RunLoop object, so that a late stop or wakeUp never writes into a stranger's descriptor.
+// Descriptors and threads (semantics 9.8, 9.13): ended threads leave no descriptor behind, and the wake-up descriptor lives as long as the
+// RunLoop object, so that a late stop or wakeUp never writes to a descriptor that has reused its number.
 //
-// Out of descriptors (9.14): a typed error from RunLoopThread, a trap with errno from RunLoop.current.
+// If the process has no free descriptor (9.14), RunLoopThread throws a typed error and RunLoop.current traps with errno.
 //
-// Descriptors belong to the process: each test has a process of its own.
+// Descriptors belong to the process, so each test runs in a process of its own.
 
 import EventLoop
 import EventLoopTestSupport
@@ -24,7 +24,7 @@ import Darwin
                         let (pipe, mixed) = (Pipe(), SocketPair())
                         pipe.write()
                         loop.add(try readSource(pipe) { _ in pipe.readAll() }, forMode: mode)
-                        // Kinds that have small sets of their own.
+                        // The kinds of sources that need a nested poller.
                         for trigger in [.level, .edge, .oneShot] as [RunLoop.DescriptorSource.Trigger] {
                             loop.add(
                                 try RunLoop.DescriptorSource(descriptor: mixed.near, events: .closed, trigger: trigger) { _, _ in
@@ -58,7 +58,7 @@ import Darwin
         }
     }
 
-    @Test func `sources that come and go on one loop leave no descriptor behind`() async {
+    @Test func `sources that are added to one loop and removed leave no descriptor behind`() async {
         await #expect(processExitsWith: .success) {
             let (before, after) = try inManualTime { loop, _, _ in
                 let alive = loop.keepAlive()
@@ -85,7 +85,7 @@ import Darwin
         }
     }
 
-    @Test func `a loop that somebody holds keeps its wake-up descriptor from strangers after its thread has ended`() async {
+    @Test func `a retained loop keeps its wake-up descriptor open after its thread has ended`() async {
         await #expect(processExitsWith: .success) {
             let loops = try (0..<20).map { _ in
                 try onFreshThread { loop in
@@ -95,7 +95,7 @@ import Darwin
                     return loop
                 }
             }
-            // Whatever numbers the ended loops gave back are these pipes' now.
+            // If the ended loops had closed their descriptors, these pipes would reuse the numbers.
             let pipes = (0..<100).map { _ in Pipe() }
             for loop in loops {
                 loop.wakeUp()
@@ -106,10 +106,11 @@ import Darwin
         }
     }
 
-    // MARK: None left
+    // MARK: No free descriptor
 
-    @Test func `out of descriptors, init throws a typed error and RunLoop current traps with errno`() async throws {
-        // In between as little as can be: once a second Dispatch counts its threads in /proc, and ends the process when it cannot open a file.
+    @Test func `without a free descriptor, init throws a typed error and RunLoop current traps with errno`() async throws {
+        // The limit is lowered for as short as possible: Dispatch counts its threads in /proc once a second, and ends the process if it
+        // cannot open a file.
         await #expect(processExitsWith: .success) {
             try warmUp()
             let outcome = Result<RunLoopThread, any Error> {
@@ -129,7 +130,7 @@ import Darwin
             try warmUp()
             try plainThread {
                 useUpDescriptors()
-                // This one has the channel that the process keeps in reserve.
+                // This loop takes the wake channel that the process keeps in reserve.
                 _ = RunLoop.current
                 try plainThread { _ = RunLoop.current }.join()
             }.join()
@@ -138,7 +139,7 @@ import Darwin
         #expect(errors.contains("errno") || errors.contains("\(EMFILE)") || errors.contains("Too many open files"), "\(errors)")
     }
 
-    @Test func `a thread that could not be made leaves nothing behind`() async {
+    @Test func `a thread whose setup throws leaves no descriptor behind`() async {
         await #expect(processExitsWith: .success) {
             _ = try RunLoopThread(name: "warm").join(timeout: .zero)
             let before = openDescriptors()
@@ -152,7 +153,7 @@ import Darwin
 
 private struct Refused: Error {}
 
-/// Has what is made at the first use been made.
+/// Uses the library once, so that the test measures no descriptor that only the first use opens.
 private func warmUp() throws {
     let thread = try RunLoopThread(name: "warm")
     thread.stop()
@@ -160,7 +161,7 @@ private func warmUp() throws {
     try plainThread { _ = RunLoop.current }.join()
 }
 
-/// From here on this process opens nothing any more.
+/// From here on, this process cannot open a descriptor.
 private func useUpDescriptors() { limitDescriptors { $0.rlim_cur = 0 } }
 
 private func allowDescriptorsAgain() { limitDescriptors { $0.rlim_cur = $0.rlim_max } }
@@ -177,8 +178,8 @@ private func limitDescriptors(_ change: (inout rlimit) -> Void) {
     precondition(setrlimit(resource, &limit) == 0)
 }
 
-/// What this process has open, one word for each descriptor. A leak is a growth with every round: one or two come and go with the threads
-/// that run tests, whose monitor has a timer of its own.
+/// The open descriptors of this process, one word for each. A leak grows with every round. One or two descriptors may come and go with the
+/// threads that run tests, because their monitor has a timer of its own.
 func openDescriptors() -> [String] {
     (0..<Int32(1024)).filter { fcntl($0, F_GETFD) >= 0 }.map { descriptor in
         #if os(Linux)

@@ -1,9 +1,10 @@
 // Forks while every part of the library is busy on other threads (semantics 9.10).
 //
-// A child makes a loop of its own, starts threads, serves a port, watches signals and children, ends its use of all that it has inherited,
-// exits, or executes another program. Each has an alarm of its own and says what it does, so that one that stands still fails with that.
+// A child makes a loop of its own, starts threads, serves a port, watches signals and children, ends its use of every inherited object,
+// exits, or executes another program. Each child has an alarm of its own and reports its steps, so that the failure of a child that hangs
+// names the step.
 //
-// The short form is part of the suite; `make fork-storm` makes a thousand forks (EVENTLOOP_FORKS).
+// The short form is part of the suite. `make fork-storm` forks a thousand times (EVENTLOOP_FORKS).
 
 #if os(Linux)
 
@@ -16,10 +17,10 @@ import Testing
 
 @Suite(.serialized) struct ForkStormTests {
     @Test(.disabled(if: isUnderThreadSanitizer, "ThreadSanitizer's runtime has locks of its own, which a child inherits"))
-    func `no child stands still, whatever the parent's threads were doing at the fork`() async {
+    func `no child hangs, whatever the parent's threads were doing at the fork`() async {
         await #expect(processExitsWith: .success) {
             let forks = getenv("EVENTLOOP_FORKS").flatMap { Int(String(cString: $0)) } ?? 70
-            // The Swift runtime has locks of its own, which it takes when it meets a type for the first time: all are met before.
+            // The Swift runtime takes locks of its own at the first use of a type, so the parent uses all types before it forks.
             for activity in ChildActivity.allCases where activity.isForParentToo { #expect(activity.perform(nil) { _ in } == 0) }
             let parent = try BusyProcess()
             var forked = 0
@@ -31,7 +32,7 @@ import Testing
                 forked += 1
             }
             try parent.end()
-            // In the parent nothing stood still either.
+            // No thread of the parent hung either.
             #expect(parent.rounds.allSatisfy { $0.value > 0 }, "\(parent.rounds.map(\.value))")
             #expect(forked == forks)
         }
@@ -40,7 +41,7 @@ import Testing
 
 private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
 
-/// Makes one child. Empty, or what went wrong with it.
+/// Forks one child. Returns an empty string, or a description of the child's failure.
 private func storm(_ activity: ChildActivity, _ parent: BusyProcess) -> String {
     var ends: [Int32] = [-1, -1]
     precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
@@ -66,7 +67,7 @@ private func storm(_ activity: ChildActivity, _ parent: BusyProcess) -> String {
 enum ChildActivity: CaseIterable {
     case exit, execute, ownLoop, threads, letGo, port, signals
 
-    /// Whether it can be tried in the parent.
+    /// Whether the parent can perform the activity too.
     var isForParentToo: Bool {
         switch self {
         case .exit, .execute, .letGo: false
@@ -74,7 +75,7 @@ enum ChildActivity: CaseIterable {
         }
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     func perform(_ parent: BusyProcess?, _ says: @escaping @Sendable (StaticString) -> Void) -> Int32 {
         do {
             switch self {
@@ -153,7 +154,7 @@ enum ChildActivity: CaseIterable {
                 source.invalidate()
             }
             loop.add(source)
-            // Threads of Dispatch, on which tests run, block all signals, and so does every thread of their children.
+            // Tests run on threads of Dispatch, which block all signals. The threads of a forked child inherit that.
             var all = sigset_t()
             sigfillset(&all)
             pthread_sigmask(SIG_UNBLOCK, &all, nil)
@@ -175,7 +176,7 @@ enum ChildActivity: CaseIterable {
 final class BusyProcess: Sendable {
     private let isOver = Box(false)
     private let threads = Box<[JoinableThread<Void>]>([])
-    /// How often each of them has gone round.
+    /// How many rounds each thread has completed.
     let rounds: [Box<Int>]
     private let server: RunLoopThread
     private let served: ServedPort
@@ -269,7 +270,7 @@ final class BusyProcess: Sendable {
             }
             threads.change { $0.append(thread) }
         }
-        // Each has been round, so that none meets a type for the first time from here on.
+        // Each thread completes a few rounds, so that none uses a type for the first time from here on.
         try waitUntil { rounds.allSatisfy { $0.value > 2 } }
     }
 
@@ -282,7 +283,7 @@ final class BusyProcess: Sendable {
         server.join()
     }
 
-    /// In a child: ends its use of everything.
+    /// In a child: ends its use of every inherited object.
     func letGo(_ says: (StaticString) -> Void) {
         says("wakeUp ")
         server.runLoop.wakeUp()

@@ -1,11 +1,11 @@
 // fork without exec (semantics 1.20, 9.10):
-//  - In the child the first use of a loop that was made before is a precondition failure, with a sentence that says to fork before first
-//    use; never a silent share of the parent's epoll set.
-//  - A new thread's loop works in the child, and so do the jobs of a loop that has ended there.
+//  - In the child, the first use of an inherited loop is a precondition failure whose message says to fork before the first use. The child
+//    never shares the parent's epoll set silently.
+//  - A new thread's loop works in the child, and so do the jobs of a loop that has ended.
 //  - wakeUp and stop do nothing in the child, and do not reach the parent.
 //  - A handler that forks and returns in the child dies there, before the child waits in the parent's set.
 //
-// Each test forks in a process of its own, where no other test's threads hold locks.
+// Each test forks in a process of its own, in which no thread of another test holds a lock.
 
 import EventLoop
 import EventLoopTestSupport
@@ -19,7 +19,7 @@ import Darwin
 
 @Suite(.bounded, .serialized) struct ForkTests {
     @Test(arguments: ForkedUse.allCases)
-    func `an inherited loop dies in the child, saying to fork before first use`(use: ForkedUse) async {
+    func `using an inherited loop ends the child with a message to fork before the first use`(use: ForkedUse) async {
         await #expect(processExitsWith: .success) { [use] in
             let end = try onFreshThread { loop in
                 loop.add(RunLoop.Timer(fireAt: .distantFuture) { _ in })
@@ -44,7 +44,7 @@ import Darwin
                     let trace = try? onFreshThread { childLoop in
                         let trace = Trace()
                         let pipe = Pipe()
-                        // The timer is made by the reader: a slow machine could find one due before the pipe was written to.
+                        // The reader makes the timer: on a slow machine, an earlier timer could be due before the write to the pipe.
                         childLoop.add(
                             try readSource(pipe) { _ in
                                 trace.add("read:\(pipe.readAll())")
@@ -82,7 +82,7 @@ import Darwin
 
     @Test func `jobs of a loop that has ended run in the child as they do in the parent`() async {
         await #expect(processExitsWith: .success) {
-            // Here the thread for such jobs has been started before the fork.
+            // Here the process has started the thread for such jobs before the fork.
             try performJobOfEndedLoop()
             let end = inForkedChild {
                 do { try performJobOfEndedLoop() } catch { return 1 }
@@ -92,16 +92,16 @@ import Darwin
         }
     }
 
-    @Test func `a child that returns from the handler that made it dies, and does not wait in its parent's set`() async {
+    @Test func `a child that returns from the handler that forked it traps, and does not wait in the parent's epoll set`() async {
         await #expect(processExitsWith: .success) {
             let end = try onFreshThread { loop in
-                // The process that makes this child is a child itself, so that the test hears what it says.
+                // The process that forks this child is itself a child, so that the test can read its standard error.
                 inForkedChild {
                     let child = Box<Int32>(0)
                     let status = try? onFreshThread { loop -> Int32 in
                         loop.perform { child.value = systemFork() }
                         _ = loop.run(for: .zero)
-                        // What follows a run in the child is out of the question.
+                        // The run must not return in the child.
                         if child.value == 0 { _exit(42) }
                         var status: Int32 = 0
                         while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
@@ -136,10 +136,10 @@ import Darwin
                 return 0
             }
             #expect(end.status == 0, "\(end)")
-            // The child has ended: what it could do to this loop it has done.
+            // The child has ended, so it can affect this loop no more.
             for _ in 0..<100 { sched_yield() }
             try waitUntilAsleep(loop)
-            // Not even an edge of the wake-up descriptor, which the two processes share: the loop has not left its wait.
+            // The loop has not left its wait: the child caused not even an edge on the wake-up descriptor, which both processes share.
             #expect(loop.statistics.waits == 1)
             loop.perform {
                 trace.add("perform")
@@ -150,7 +150,7 @@ import Darwin
         }
     }
 
-    @Test func `the parent's loop works on after a fork`() async {
+    @Test func `the parent's loop keeps working after a fork`() async {
         await #expect(processExitsWith: .success) {
             let trace = try onFreshThread { loop in
                 let trace = Trace()
@@ -172,7 +172,7 @@ import Darwin
     }
 }
 
-/// A job for a loop whose thread has gone, on the thread that stands in for such loops.
+/// Runs a job of a loop whose thread has ended, on the thread that runs such jobs.
 @Sendable func performJobOfEndedLoop() throws {
     let thread = try RunLoopThread(name: "ended")
     thread.stop()
@@ -204,18 +204,17 @@ enum ForkedUse: String, CaseIterable, Codable, Sendable {
 struct ChildEnd: Sendable {
     var status: Int32
     var errors: String
-    /// The signal that killed it; 0 when it exited.
+    /// The signal that killed the child; 0 if it exited.
     var signal: Int32 { status & 0x7f }
 }
 
-// Glibc's overlay hides fork from Swift: what most programs do after it is unsafe. This one does what such programs do.
+// Glibc's overlay hides fork from Swift, because most programs do unsafe things after it. These tests do the same on purpose.
 @_silgen_name("fork") func systemFork() -> Int32
 
-/// Runs `body` in a forked child, whose exit code is what it returns.
+/// Runs `body` in a forked child. The result of `body` is the child's exit code.
 ///
-/// A lock that another thread held at the fork is held for ever in the child, and the Swift runtime takes some when it meets a type for the
-/// first time. A child that stands still is killed, and there is another one, so that only one that always stands still is the library's
-/// fault.
+/// A lock that another thread held at the fork is held for ever in the child, and the Swift runtime takes locks when it uses a type for the
+/// first time. A child that hangs is therefore killed, and another one is forked: the library is at fault only if every child hangs.
 func inForkedChild(_ body: () -> Int32) -> ChildEnd {
     for _ in 1...3 {
         let end = oneForkedChild(body)
@@ -224,7 +223,7 @@ func inForkedChild(_ body: () -> Int32) -> ChildEnd {
     return oneForkedChild(body)
 }
 
-/// The same, once.
+/// Runs `body` in one forked child, without a second attempt.
 func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
     var ends: [Int32] = [-1, -1]
     precondition(pipe(&ends) == 0)
@@ -247,7 +246,7 @@ func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
     return ChildEnd(status: status, errors: String(decoding: errors, as: UTF8.self))
 }
 
-/// Threads of Dispatch, on which tests run, block all signals.
+/// Tests run on threads of Dispatch, which block all signals.
 func killLater(seconds: UInt32 = 120) {
     var alarms = sigset_t()
     sigemptyset(&alarms)

@@ -1,7 +1,7 @@
 // fork while another thread holds a lock (semantics 9.10):
-//  - A child can end its use of what it has inherited, whatever locks the parent's threads held: invalidate, remove, cancel, signal, stop and
-//    the last release do nothing there to the parent's objects, and never wait.
-//  - A use that needs such a lock traps with a sentence.
+//  - A child can end its use of inherited objects, whatever locks the parent's threads held: in the child, invalidate, remove, cancel,
+//    signal, stop and the last release do nothing to the parent's objects, and never wait.
+//  - A use that needs such a lock traps with a message.
 //  - A lock of the whole process is free in the child.
 
 #if os(Linux)
@@ -14,7 +14,7 @@ import Testing
 
 @Suite(.bounded, .serialized) struct ForkedLockTests {
     @Test(arguments: InheritedUse.allCases)
-    func `a child ends its use of what it inherited, though a thread of the parent holds its locks`(use: InheritedUse) async {
+    func `a child ends its use of inherited objects although a thread of the parent held their locks`(use: InheritedUse) async {
         await #expect(processExitsWith: .success) { [use] in
             let thread = try RunLoopThread(name: "parent's")
             let inherited = try use.prepare(thread)
@@ -25,14 +25,14 @@ import Testing
                 }
             }
             #expect(end.status == 0, "\(use): \(end)")
-            // The parent's side has not noticed.
+            // The parent's object is unaffected.
             #expect(try plainThread { try thread.runLoop.performAndWait { 42 } }.join() == 42)
             thread.stop()
             thread.join()
         }
     }
 
-    @Test func `a use that needs a lock which a thread of the parent held traps with a sentence`() async {
+    @Test func `a use that needs a lock that a thread of the parent held traps with a message`() async {
         await #expect(processExitsWith: .success) {
             let thread = try RunLoopThread(name: "parent's")
             let source = RunLoop.CustomSource(perform: {})
@@ -55,10 +55,10 @@ import Testing
             let (pipe, trace) = (Pipe(), Trace())
             let source = try readSource(pipe) { _ in trace.add(pipe.readAll()) }
             source.onInvalidation { trace.add("invalid") }
-            // In a debug build a thread in its first pass may hold a lock of the Swift runtime, which nobody releases in the child.
+            // In a debug build, a thread in its first pass may hold a lock of the Swift runtime, and no thread of the child releases it.
             try waitUntilAsleep(thread.runLoop)
             let end = inForkedChild {
-                // A child that hung has written before this one: see `inForkedChild`.
+                // An earlier child that hung may have written to the pipe: see `inForkedChild`.
                 pipe.readAll()
                 pipe.write("ab")
                 do {
@@ -80,7 +80,7 @@ import Testing
         }
     }
 
-    @Test func `a fork waits until the list of loops is whole`() async {
+    @Test func `a fork waits until the list of loops is consistent`() async {
         await #expect(processExitsWith: .success) {
             try onFreshThread { _ = $0.run(for: .zero) }
             let (locked, forking) = (EventLoop.Latch(), Box(false))
@@ -103,7 +103,7 @@ import Testing
     }
 }
 
-/// What a child has inherited, with the locks that are held at the fork, and how it ends its use of it.
+/// An object that a child inherits, the locks of it that are held at the fork, and how the child ends its use of it.
 struct Inherited: Sendable {
     var source: RunLoop.Source?
     var connection: RemoteConnection?
@@ -140,7 +140,7 @@ enum InheritedUse: String, CaseIterable, Codable, Sendable {
             let child = systemFork()
             if child == 0 { _exit(0) }
             let source = try RunLoop.ProcessSource(pid: child) { _, _ in }
-            // In a mode that does not run, so that it stays valid.
+            // The item is in a mode that does not run, so it stays valid.
             loop.add(source, forMode: .modalPanel)
             return Inherited(source: source) { source.invalidate() }
         case .connectingSocket:
@@ -157,7 +157,7 @@ enum InheritedUse: String, CaseIterable, Codable, Sendable {
             loop.add(port)
             return Inherited(source: port) { try? port.send(RunLoop.PortMessage(id: 1)) }
         case .sendWithoutRoom:
-            // In a mode that does not run, so that the first message stays.
+            // The port is in a mode that does not run, so the first message stays queued.
             let port = RunLoop.Port(capacity: 1) { _, _ in }
             loop.add(port, forMode: .modalPanel)
             try port.send(RunLoop.PortMessage(id: 1))
@@ -207,7 +207,7 @@ enum InheritedUse: String, CaseIterable, Codable, Sendable {
     }
 }
 
-/// Calls `body` while another thread holds the locks of the loop, and of what is inherited.
+/// Calls `body` while another thread holds the locks of the loop and of the inherited object.
 private func whileLocked(_ loop: RunLoop, _ inherited: Inherited, _ body: () -> ChildEnd) throws -> ChildEnd {
     let (locked, done) = (EventLoop.Latch(), EventLoop.Latch())
     let holder = plainThread {
@@ -217,7 +217,7 @@ private func whileLocked(_ loop: RunLoop, _ inherited: Inherited, _ body: () -> 
                 _ = done.wait(until: .now.advanced(by: patience))
             }
         }
-        // A source's lock comes before a loop's.
+        // The lock order is: a source's lock, then a loop's lock.
         if let source = inherited.source {
             source.state.withLock { _ in hold() }
         } else if let connection = inherited.connection {

@@ -1,6 +1,6 @@
 // Rules proved here (semantics 9): while the thread of a loop can run code, it releases the values of LoopBound objects, whichever
-// thread drops the objects, also after stop() and while the loop ends. Once the thread has made its last callout, the thread that drops
-// the object releases the value.
+// thread drops the objects. This also holds after stop() and while the loop ends. After the loop's thread has made its last callout, the
+// thread that drops the object releases the value.
 
 import EventLoop
 import EventLoopTestSupport
@@ -85,7 +85,7 @@ import Testing
         }
     }
 
-    @Test func `a value that releases another one at the loop's end has both released on its thread`() throws {
+    @Test func `at the loop's end, a value and the bound value that it holds are both released on the loop's thread`() throws {
         let released = Box<[Bool]>([])
         let (entered, mayGoOn) = (Gate(), Gate())
         let thread = try RunLoopThread(
@@ -106,7 +106,7 @@ import Testing
     }
 }
 
-/// Notes whether its loop's thread releases it.
+/// Records whether its loop's thread releases it.
 private final class ThreadCanary {
     private let loop: RunLoop
     private let released: Box<[Bool]>
@@ -119,7 +119,7 @@ private final class ThreadCanary {
     }
 }
 
-/// The same, and holds another bound value.
+/// Records the same, and holds another bound value.
 private final class Chain {
     private let canary: ThreadCanary
     private let inner: LoopBound<ThreadCanary>

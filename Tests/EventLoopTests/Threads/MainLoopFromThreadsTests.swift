@@ -1,13 +1,13 @@
-// The main loop from other threads (semantics 9.1): available before the main thread has asked for it, and not the asking thread's.
-// What it does on the main thread is tested in EventLoopMainThreadTests, whose tests run there.
+// The main loop from other threads (semantics 9.1): it is available before the main thread has asked for it, and does not belong to the
+// thread that asks. EventLoopMainThreadTests tests its behaviour on the main thread.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct MainLoopFromThreadsTests {
-    @Test func `the main loop is there before the main thread has asked for it`() async {
-        // In a process of its own, where nothing has asked before.
+    @Test func `the main loop is available before the main thread has asked for it`() async {
+        // In a process of its own, in which no thread has asked before.
         await #expect(processExitsWith: .success) {
             let outcome = try onFreshThread { loop in
                 let main = RunLoop.main
@@ -17,7 +17,7 @@ import Testing
         }
     }
 
-    @Test func `many threads that ask for the main loop at once get one`() async {
+    @Test func `many threads that ask for the main loop at the same time get the same loop`() async {
         await #expect(processExitsWith: .success) {
             let threads = (0..<8).map { _ in plainThread { ObjectIdentifier(RunLoop.main) } }
             let loops = try threads.map { try $0.join() }
@@ -25,7 +25,7 @@ import Testing
         }
     }
 
-    @Test func `running the main loop from another thread traps with a sentence`() async throws {
+    @Test func `running the main loop from another thread traps with a message`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try plainThread { _ = RunLoop.main.run(for: .zero) }.join()
         }

@@ -1,14 +1,15 @@
 // RunLoopThreadGroup (API; semantics 9.24):
-//  - A fixed set of loops, each on its thread; `next` goes round robin, from any thread.
-//  - setup and teardown run once for each loop; what a setup throws comes out of init, and no thread is left.
-//  - shutdown stops and joins every thread; with a timeout it names those that had not ended. From a member it is a precondition failure.
+//  - A group is a fixed set of loops, each on its own thread; `next` picks them round robin and can be called from any thread.
+//  - setup and teardown run once for each loop; init throws the error of a setup and leaves no thread behind.
+//  - shutdown stops and joins every thread; with a timeout, it names the threads that have not ended. On a member thread it is a
+//    precondition failure.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite(.bounded) struct RunLoopThreadGroupTests {
-    @Test func `a group has as many loops as asked for, each on a thread of its own`() throws {
+    @Test func `a group has the requested number of loops, each on a thread of its own`() throws {
         let group = try RunLoopThreadGroup(count: 3)
         defer { group.shutdown() }
         let threads = try group.runLoops.map { try $0.performAndWait { currentThreadID() } }
@@ -17,7 +18,7 @@ import Testing
         #expect(Set(threads).count == 3)
     }
 
-    @Test func `next goes round robin, through the loops in their order`() throws {
+    @Test func `next picks the loops round robin, in their order`() throws {
         let group = try RunLoopThreadGroup(count: 3)
         defer { group.shutdown() }
         let picked = (0..<7).map { _ in
@@ -27,7 +28,7 @@ import Testing
         #expect(picked == [0, 1, 2, 0, 1, 2, 0])
     }
 
-    @Test func `next is fair to loops when many threads ask`() throws {
+    @Test func `next returns each loop equally often when many threads call it`() throws {
         let group = try RunLoopThreadGroup(count: 3)
         defer { group.shutdown() }
         let counts = Box([0, 0, 0])
@@ -55,7 +56,7 @@ import Testing
         #expect(trace.take() == "teardown true teardown true teardown true")
     }
 
-    @Test func `what a setup throws comes out of init, and no thread is left`() throws {
+    @Test func `init throws the error of a setup and leaves no thread behind`() throws {
         struct Refused: Error {}
         let loops = Box<[RunLoop]>([])
         #expect(throws: Refused.self) {
@@ -81,7 +82,7 @@ import Testing
         #expect(group.shutdown(timeout: .zero).isEmpty)
     }
 
-    @Test func `shutdown performs what was accepted before`() throws {
+    @Test func `shutdown runs the performs that were accepted before it`() throws {
         let group = try RunLoopThreadGroup(count: 2)
         let performed = Box(0)
         for _ in 0..<100 { group.next().perform { performed.increment() } }
@@ -89,7 +90,7 @@ import Testing
         #expect(performed.value == 100)
     }
 
-    @Test func `shutdown with a timeout names the threads that are stuck, and has ended the others`() throws {
+    @Test func `shutdown with a timeout names the threads that are stuck, and ends the others`() throws {
         let (entered, gate) = (Gate(), Gate())
         let group = try RunLoopThreadGroup(count: 3)
         let stuck = group.runLoops[1]
@@ -99,7 +100,7 @@ import Testing
         }
         entered.wait()
         var remaining = group.shutdown(timeout: .milliseconds(100))
-        // The others may take longer on a busy machine.
+        // On a busy machine, the other threads may need longer to end.
         try waitUntil("only the stuck thread is left") {
             if remaining.count > 1 { remaining = group.shutdown(timeout: .milliseconds(100)) }
             return remaining.count <= 1
@@ -111,7 +112,7 @@ import Testing
         #expect(group.shutdown(timeout: .zero).isEmpty)
     }
 
-    @Test func `shutdown tells which thread is stuck, again and again, until its handler returns`() throws {
+    @Test func `each shutdown names the stuck thread until its handler returns`() throws {
         let (entered, gate) = (Gate(), Gate())
         let group = try RunLoopThreadGroup(count: 3, name: "stuck")
         group.runLoops[1].perform {
@@ -122,19 +123,19 @@ import Testing
         let message = "run loop thread \"stuck-1\" was told to stop and is still in a handler\n"
         let told = Box(0)
         group.shutdown(reportingEvery: .milliseconds(1)) { text in
-            // Others may take a moment to end, too.
+            // The other threads may need a moment to end, too.
             if text == message && told.increment() == 3 { gate.open() }
         }
         #expect(told.value >= 3)
         #expect(group.runLoops.allSatisfy { !$0.isValid })
     }
 
-    @Test func `shutdown with a timeout is done as soon as all have ended`() throws {
+    @Test func `shutdown with a timeout returns as soon as all threads have ended`() throws {
         let group = try RunLoopThreadGroup(count: 2)
         #expect(group.shutdown(timeout: .seconds(3600)).isEmpty)
     }
 
-    @Test func `shutdown from a member thread traps with a sentence`() async throws {
+    @Test func `shutdown from a member thread traps with a message`() async throws {
         let blocking = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onMemberThread { $0.shutdown() }
         }
@@ -146,7 +147,7 @@ import Testing
     }
 }
 
-/// Calls `body` with a new group on a thread of that group.
+/// Calls `body` with a new group, on a thread of that group.
 private func onMemberThread(_ body: @escaping @Sendable (RunLoopThreadGroup) -> Void) throws {
     let group = try RunLoopThreadGroup(count: 2)
     try group.next().performAndWait { body(group) }

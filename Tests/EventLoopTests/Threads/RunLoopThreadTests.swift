@@ -1,9 +1,10 @@
 // RunLoopThread (API; semantics 9.16 to 9.22):
-//  - `setup` runs on the thread first; what it throws comes out of init, and the thread is gone. `teardown` runs on it last, when its
-//    run has ended and before its loop does.
-//  - stop is never lost, however early; runLoop.stop() ends a run only, and the thread runs again.
-//  - What was accepted before stop is performed in one last batch before teardown; later it is refused (false, RunLoopEnded).
-//  - join blocks until the thread has ended; false when its timeout passed first; from the thread itself it is a precondition failure.
+//  - `setup` runs first on the thread; if it throws, init throws its error and the thread has ended. `teardown` runs last on the thread,
+//    after its run has ended and before its loop ends.
+//  - stop is never lost, however early it comes; runLoop.stop() ends only a run, and the thread runs its loop again.
+//  - Work accepted before stop is performed in one last batch before teardown; later work is refused (false, RunLoopEnded).
+//  - join blocks until the thread has ended, and returns false if its timeout passes first; on the thread itself it is a precondition
+//    failure.
 //  - A dropped RunLoopThread keeps running.
 
 import CLibevent
@@ -20,9 +21,9 @@ import Darwin
 @Suite(.bounded) struct RunLoopThreadTests {
     private struct Refused: Error, Equatable { let reason: Int }
 
-    // MARK: Life
+    // MARK: Lifetime
 
-    @Test func `setup runs first and teardown last, on the thread, beside its own loop`() throws {
+    @Test func `setup runs first and teardown runs last, on the thread and with its loop`() throws {
         let trace = Trace()
         let thread = try RunLoopThread(
             name: "life",
@@ -39,7 +40,7 @@ import Darwin
             ])
     }
 
-    @Test func `what setup throws comes out of init, and the thread is gone`() throws {
+    @Test func `init throws the error of setup after the thread has ended`() throws {
         let trace = Trace()
         let loop = Box<RunLoop?>(nil)
         #expect(throws: Refused(reason: 7)) {
@@ -55,7 +56,7 @@ import Darwin
         #expect(trace.description == "released")
     }
 
-    @Test func `the name is the thread's, as far as the platform goes`() throws {
+    @Test func `the system shows the thread's name where the platform supports it`() throws {
         let thread = try RunLoopThread(name: "fourteen-bytes")
         defer {
             thread.stop()
@@ -66,7 +67,7 @@ import Darwin
         #expect(native == "fourteen-bytes")
     }
 
-    @Test func `a name longer than the platform's is kept, and cut for the platform`() throws {
+    @Test func `a name longer than the platform's limit is kept, and truncated for the platform`() throws {
         let thread = try RunLoopThread(name: "a name much longer than fifteen bytes")
         defer {
             thread.stop()
@@ -78,7 +79,7 @@ import Darwin
     }
 
     #if os(Linux)
-    @Test func `the stack is as large as asked for`() throws {
+    @Test func `the stack has the requested size`() throws {
         let megabytes = 16
         let thread = try RunLoopThread(name: "stack", stackSize: megabytes << 20)
         defer {
@@ -90,7 +91,7 @@ import Darwin
     }
     #endif
 
-    @Test func `the loop is the thread's own, and runs though it holds nothing`() throws {
+    @Test func `the loop belongs to the thread, and runs although it has no items`() throws {
         let thread = try RunLoopThread(name: "empty")
         defer {
             thread.stop()
@@ -103,7 +104,7 @@ import Darwin
     }
 
     @Test func `a dropped RunLoopThread keeps running`() async {
-        // In a process of its own: nobody can stop that thread any more.
+        // In a process of its own, because no code can stop that thread any more.
         await #expect(processExitsWith: .success) {
             func start() throws -> RunLoop { try RunLoopThread(name: "dropped").runLoop }
             let loop = try start()
@@ -117,7 +118,7 @@ import Darwin
 
     // MARK: stop
 
-    @Test func `a stop right after init is not lost`() throws {
+    @Test func `a stop immediately after init is not lost`() throws {
         for round in 0..<500 {
             let thread = try RunLoopThread(name: "early")
             thread.stop()
@@ -137,7 +138,7 @@ import Darwin
         #expect(trace.description == "stopped teardown")
     }
 
-    @Test func `stopping twice, and after the end, is harmless`() throws {
+    @Test func `stopping a thread twice or after its end does nothing`() throws {
         let thread = try RunLoopThread(name: "twice")
         thread.stop()
         thread.stop()
@@ -163,7 +164,7 @@ import Darwin
         #expect(trace.description == "nested stopped")
     }
 
-    @Test func `runLoop stop ends a run only: the thread runs again`() throws {
+    @Test func `runLoop stop ends only a run, and the thread runs its loop again`() throws {
         let trace = Trace()
         let thread = try RunLoopThread(name: "again", setup: { loop in trace.observe(loop) })
         for _ in 0..<3 {
@@ -177,7 +178,7 @@ import Darwin
         #expect(!thread.runLoop.isValid)
     }
 
-    @Test func `runLoop stop in a callout gives a new entry, not an end`() throws {
+    @Test func `runLoop stop in a callout starts a new run and does not end the thread`() throws {
         let trace = Trace()
         let thread = try RunLoopThread(
             name: "entry",
@@ -193,7 +194,7 @@ import Darwin
 
     // MARK: The last batch
 
-    @Test func `what was accepted before stop is performed before teardown, what comes later is refused`() throws {
+    @Test func `work accepted before stop is performed before teardown, and later work is refused`() throws {
         let trace = Trace()
         let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "batch", teardown: { _ in trace.add("teardown") })
@@ -239,7 +240,7 @@ import Darwin
         #expect(trace.description == "0 1 2 3 4")
     }
 
-    @Test func `what the last batch asks for is refused: there is one`() throws {
+    @Test func `a perform that the last batch requests is refused`() throws {
         let trace = Trace()
         let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "one batch", teardown: { _ in trace.add("teardown") })
@@ -256,7 +257,7 @@ import Darwin
         #expect(trace.description == "more false teardown")
     }
 
-    @Test func `waiters that come at the time of the stop get their value or RunLoopEnded, never silence`() throws {
+    @Test func `every performAndWait during the stop returns its value or throws RunLoopEnded`() throws {
         for round in 0..<50 {
             let thread = try RunLoopThread(name: "waiters")
             let started = Box(0)
@@ -277,7 +278,7 @@ import Darwin
         }
     }
 
-    @Test func `an ended loop refuses everything and is harmless to call`() throws {
+    @Test func `an ended loop refuses all work, and calls to it are safe`() throws {
         let thread = try RunLoopThread(name: "ended")
         let loop = thread.runLoop
         thread.stop()
@@ -301,7 +302,7 @@ import Darwin
 
     // MARK: join
 
-    @Test func `join with a timeout says whether the thread has ended, in real time`() throws {
+    @Test func `join with a timeout reports in real time whether the thread has ended`() throws {
         let (entered, gate) = (Gate(), Gate())
         let thread = try RunLoopThread(name: "busy", setup: { loop in loop.use(RunLoop.ManualClock()) })
         thread.runLoop.perform {
@@ -317,14 +318,14 @@ import Darwin
         #expect(thread.join(timeout: patience))
     }
 
-    @Test func `several may join`() throws {
+    @Test func `several threads may join`() throws {
         let thread = try RunLoopThread(name: "joined")
         let waiters = (0..<3).map { _ in plainThread { thread.join(timeout: patience) } }
         thread.stop()
         #expect(try waiters.map { try $0.join() } == [true, true, true])
     }
 
-    @Test func `join returns when teardown has run and the loop has ended`() throws {
+    @Test func `join returns after teardown has run and the loop has ended`() throws {
         for _ in 0..<50 {
             let done = Box(false)
             let thread = try RunLoopThread(
@@ -339,7 +340,7 @@ import Darwin
         }
     }
 
-    @Test func `join from the thread itself traps with a sentence`() async throws {
+    @Test func `join from the thread itself traps with a message`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             let thread = try RunLoopThread(name: "itself")
             thread.runLoop.perform { thread.join() }
@@ -350,7 +351,7 @@ import Darwin
     }
 }
 
-// glibc's header keeps these two behind _GNU_SOURCE, so Swift does not see them.
+// glibc's header declares these two functions only with _GNU_SOURCE, so Swift does not see them.
 @_silgen_name("pthread_getname_np")
 private func threadName(_ thread: pthread_t, _ name: UnsafeMutablePointer<CChar>, _ size: Int) -> Int32
 @_silgen_name("pthread_getattr_np")

@@ -1,7 +1,7 @@
-// stop and wakeUp from a signal handler (semantics 1.9.5, 1.20): they touch atomics and write to a descriptor, and nothing else; both keep
-// errno. A signal that does neither does not end a wait.
+// stop and wakeUp from a signal handler (semantics 1.9.5, 1.20): they only access atomics and write to a descriptor, and both preserve
+// errno. A signal whose handler calls neither does not end a wait.
 //
-// A signal's action belongs to the process: each test has a process of its own.
+// A signal's action belongs to the process, so each test runs in a process of its own.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,9 +13,9 @@ import Glibc
 import Darwin
 #endif
 
-// SAFETY: written before the signal can come; the handler only reads it.
+// SAFETY: the test writes it before the signal can arrive; the handler only reads it.
 private nonisolated(unsafe) var signalledLoop: RunLoop?
-// SAFETY: written by the handler, on whatever thread; read when the thread it ran on has been joined or has said so.
+// SAFETY: the handler writes it, on any thread; the test reads it after that thread has been joined or has announced the write.
 private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
 @Suite(.bounded, .serialized) struct SignalHandlerTests {
@@ -39,7 +39,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `stop in a handler that interrupts a callout ends the run after the pass`() async {
+    @Test func `stop in a handler that interrupts a callout ends the run after the current pass`() async {
         await #expect(processExitsWith: .success) {
             let trace = try inManualTime { loop, _, trace in
                 trace.observe(loop)
@@ -57,7 +57,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `a sticky stop in a handler before the run ends it at once`() async {
+    @Test func `a sticky stop in a handler before the run ends the run immediately`() async {
         await #expect(processExitsWith: .success) {
             let trace = try inManualTime { loop, _, trace in
                 trace.observe(loop)
@@ -73,7 +73,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `wakeUp in a handler restarts the pass, on whichever thread it runs`() async {
+    @Test func `wakeUp in a handler starts another pass, on whichever thread the handler runs`() async {
         await #expect(processExitsWith: .success) {
             let traces = try [true, false].map { onOwnThread in
                 try onFreshThread { loop in
@@ -94,7 +94,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `a signal that does nothing to the loop does not end its wait`() async {
+    @Test func `a signal whose handler does not use the loop does not end its wait`() async {
         await #expect(processExitsWith: .success) {
             let (result, early) = try onFreshThread { loop in
                 install(on: loop) { _ in }
@@ -119,7 +119,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `a storm of signals into a busy loop's thread neither blocks it nor breaks it`() async {
+    @Test func `a storm of signals to a busy loop's thread neither blocks nor breaks the loop`() async {
         await #expect(processExitsWith: .success) {
             let (performed, signals) = try onFreshThread { loop in
                 install(on: loop) { _ in
@@ -129,7 +129,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
                 let thread = currentThreadID()
                 let isOver = Box(false)
                 let storm = plainThread {
-                    // Interrupts the loop in all it does, with its lock held or not.
+                    // Interrupts the loop at any point, whether or not it holds its lock.
                     while !isOver.value { pthread_kill(pthread_t(thread), SIGUSR1) }
                 }
                 let performed = Box(0)
@@ -152,7 +152,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
         }
     }
 
-    @Test func `a storm of stops from a handler loses none that counts`() async {
+    @Test func `each of many runs ends with the stop from a handler`() async {
         await #expect(processExitsWith: .success) {
             let results = try onFreshThread { loop in
                 install(on: loop) { _ in signalledLoop?.stop() }
@@ -163,7 +163,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
     }
 
     #if os(Linux)
-    @Test func `wakeUp keeps errno even when it cannot write`() async {
+    @Test func `wakeUp preserves errno even if it cannot write`() async {
         await #expect(processExitsWith: .success) {
             let before = Set(openDescriptors())
             let thread = try RunLoopThread(name: "errno")
@@ -179,7 +179,7 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
     }
     #endif
 
-    @Test func `stop and wakeUp keep errno`() throws {
+    @Test func `stop and wakeUp preserve errno`() throws {
         let thread = try RunLoopThread(name: "errno")
         defer {
             thread.stop()
@@ -200,8 +200,8 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
     }
 }
 
-/// Makes `handler` the action of SIGUSR1, and lets the signal through to this thread and those it makes: the threads that run tests
-/// block signals.
+/// Installs `handler` as the action of SIGUSR1, and unblocks the signal on this thread and the threads that it makes: the threads that run
+/// tests block signals.
 private func install(on loop: RunLoop, _ handler: @escaping @convention(c) (Int32) -> Void) {
     signalledLoop = loop
     var signals = sigset_t()
@@ -217,7 +217,7 @@ private func install(on loop: RunLoop, _ handler: @escaping @convention(c) (Int3
     precondition(sigaction(SIGUSR1, &action, nil) == 0)
 }
 
-/// Runs `loop`, on its thread, and lets another thread act once it sleeps.
+/// Runs `loop` on its thread. Another thread acts as soon as the loop sleeps.
 private func whileAsleep(_ loop: RunLoop, _ act: @escaping @Sendable (pthread_t) -> Void) throws -> RunLoop.RunResult {
     let alive = loop.keepAlive()
     defer { alive.cancel() }

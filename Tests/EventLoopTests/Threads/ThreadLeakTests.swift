@@ -1,8 +1,9 @@
 // Rules proved here:
-// - Threads that have ended leave descriptors, threads and memory as they were, jobs and timers on them included.
-// - A thread's name is what `top -H` shows, cut to whole characters; a stack size is honoured, and refused with its number.
+// - Ended threads leak no descriptor, thread or memory, even if they had jobs and timers.
+// - `top -H` shows a thread's name, truncated to whole characters. A thread has the requested stack size; the error for an impossible size
+//   names that size.
 //
-// What belongs to the process is counted in a process of its own.
+// Resources that belong to the process are counted in a process of its own.
 
 #if os(Linux)
 
@@ -12,7 +13,7 @@ import Glibc
 import Testing
 
 @Suite(.bounded, .serialized) struct ThreadLeakTests {
-    @Test func `ten thousand threads leave descriptors, threads and memory as they were`() async {
+    @Test func `ten thousand ended threads leak no descriptor, thread or memory`() async {
         await #expect(processExitsWith: .success) {
             @Sendable func useThread(_ number: Int) throws {
                 let thread = try RunLoopThread(name: "short")
@@ -28,15 +29,15 @@ import Testing
             let before = (openDescriptors(), threadCount(settlingAt: 0), residentPages())
             for number in 0..<10_000 { try useThread(number) }
             #expect(openDescriptors().count < before.0.count + 10, "\(before.0) \(openDescriptors())")
-            // A detached thread is gone a moment after the join that it opened.
+            // A detached thread disappears a moment after it has let `join` return.
             #expect(threadCount(settlingAt: before.1 + 4) <= before.1 + 4)
-            // 16 MiB: less than two kilobytes for each thread; a sanitizer's own books grow by more.
+            // 16 MiB: less than two kilobytes for each thread. A sanitizer's own data grows by more.
             let isSanitized = dlsym(nil, "__tsan_init") != nil || dlsym(nil, "__asan_init") != nil
             #expect(isSanitized || residentPages() < before.2 + 4096, "\(before.2) pages before, \(residentPages()) after")
         }
     }
 
-    @Test func `top shows the name, cut between characters`() throws {
+    @Test func `top shows the name, truncated between characters`() throws {
         for (name, shown) in [
             ("worker-7", "worker-7"), ("exactly-15-byte", "exactly-15-byte"), ("zwölf Kannen für", "zwölf Kannen f"), ("", ""),
         ] {
@@ -48,7 +49,7 @@ import Testing
         }
     }
 
-    @Test func `a stack size that is no whole number of pages is rounded up, and one that cannot be is refused`() throws {
+    @Test func `a stack size is rounded up to whole pages, and an impossible size is refused`() throws {
         let page = sysconf(Int32(_SC_PAGESIZE))
         let thread = try RunLoopThread(name: "odd", stackSize: (1 << 20) + 1)
         defer { thread.stop() }
@@ -70,7 +71,7 @@ import Testing
     }
 }
 
-/// How many threads the process has, when it has come down to `settled` or a while has passed.
+/// The number of threads of the process, once it has fallen to `settled` or some time has passed.
 private func threadCount(settlingAt settled: Int) -> Int {
     var count = 0
     try? waitUntil("threads end") {

@@ -1,12 +1,12 @@
 // The files of the checkout, for tests that read them. Each file is read once, for all tests.
 //
-// Bytes and not regular expressions: a debug build takes most of a minute to match one against every line.
+// The code works on bytes instead of regular expressions: a debug build takes most of a minute to match one against every line.
 
 import Foundation
 
 enum Checkout {
     struct File: Sendable {
-        /// From the root of the checkout: `docs/semantics.md`.
+        /// The path relative to the root of the checkout: `docs/semantics.md`.
         let path: String
         let lines: [Line]
 
@@ -15,20 +15,20 @@ enum Checkout {
     }
 
     struct Line: Sendable {
-        /// From one.
+        /// The first line has the number one.
         let number: Int
         let text: Substring
-        /// What is written for people: all of a page, the comment of a line of code.
+        /// The text for human readers: the whole line of a page, or the comment of a line of code.
         let prose: Substring
     }
 
     static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../../..").standardizedFileURL
 
-    /// Every file and folder, but for what is built and what git keeps.
+    /// Every file and folder except build folders and `.git`.
     static let paths: Set<String> = {
         var found: Set<String> = []
         var folders = [""]
-        while let folder = folders.popLast() {  // ends: folders have an end, and a link that leads back is followed a few times only
+        while let folder = folders.popLast() {  // ends: folders are finite, and a cyclic link is followed only a few times
             let entries = (try? FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent(folder).path)) ?? []
             for name in entries where name != ".git" && !name.hasPrefix(".build") {
                 let path = folder.isEmpty ? name : "\(folder)/\(name)"
@@ -42,7 +42,7 @@ enum Checkout {
         return found
     }()
 
-    /// Pages, and code in Swift and C.
+    /// All pages, and all code in Swift and C.
     static let files: [File] = paths.filter { $0.hasSuffix(".md") || $0.hasSuffix(".swift") || $0.hasSuffix(".c") || $0.hasSuffix(".h") }
         .sorted().compactMap { path in
             (try? String(contentsOf: root.appendingPathComponent(path), encoding: .utf8)).map { file(path, $0) }
@@ -60,7 +60,7 @@ enum Checkout {
             })
     }
 
-    /// From the first `//` or `/*` on that is in no string, or all of a line that a comment of several lines has in its middle.
+    /// Returns the line from its first `//` or `/*` outside a string, or the whole line if it is inside a multi-line comment.
     private static func comment(of line: Substring.UTF8View) -> Substring.UTF8View {
         let (slash, star, quote, escape) = (UInt8(ascii: "/"), UInt8(ascii: "*"), UInt8(ascii: "\""), UInt8(ascii: "\\"))
         if line.first(where: { $0 != UInt8(ascii: " ") }) == star { return line }
@@ -87,7 +87,7 @@ extension Checkout.File {
         }
     }
 
-    /// The rows of every table that has a column of this name, with that column's cell.
+    /// The rows of every table that has a column of this name, each with its cell in that column.
     func cells(under column: String) -> [(line: Checkout.Line, first: Substring, cell: Substring)] {
         var place: Int?
         var isHead = true
@@ -111,12 +111,12 @@ extension Checkout.File {
 
 func trimmed(_ text: Substring) -> Substring {
     var text = text
-    while text.utf8.first == UInt8(ascii: " ") { text = text.dropFirst() }  // ends: a space goes a turn
+    while text.utf8.first == UInt8(ascii: " ") { text = text.dropFirst() }  // ends: each turn removes a space
     while text.utf8.last == UInt8(ascii: " ") { text = text.dropLast() }  // ends: likewise
     return text
 }
 
-/// What stands between back quotes.
+/// The parts of the text that are between back quotes.
 func quoted(_ text: Substring) -> [Substring] {
     let parts = text.split(separator: "`", omittingEmptySubsequences: false)
     return parts.indices.filter { $0 % 2 == 1 && $0 + 1 < parts.count }.map { parts[$0] }

@@ -1,5 +1,5 @@
 // Rules proved here, for the pages on how the package is built:
-// - A name in back quotes is a name of the code, of a file, or one of those that belong to others.
+// - A name in back quotes is a name in the code, the name of a file, or a listed name of another library or program.
 
 import Testing
 
@@ -12,7 +12,7 @@ import Testing
         "vfork",
     ]
 
-    /// The identifiers of code, from four characters on: shorter ones are words of English too often.
+    /// The identifiers in the text that have at least four characters: shorter ones are often English words.
     private static func names(in text: Substring) -> [Substring] {
         text.split { !($0.isLetter || $0.isNumber || $0 == "_") }.filter { $0.utf8.count > 3 && !($0.first?.isNumber ?? true) }
     }
@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    @Test func `names on the pages about the code are names of the code`() {
+    @Test func `names on the pages about the code exist in the code`() {
         #expect(Self.known.count > 2000)
         let pages = Checkout.files.filter { Self.pages.contains($0.path) || $0.folder == "docs/decisions" }
         #expect(pages.count > 25)
@@ -45,12 +45,12 @@ import Testing
     }
 
     @Test(arguments: ["`gone`", "call `gone()`", "`here`, `Poller.gone`", "`gone.swift`"])
-    func `a name that is not in the code is found`(text: String) {
+    func `the check reports a name that is not in the code`(text: String) {
         #expect(Self.unknownNames(in: Checkout.file("docs/a.md", text), known: ["here", "Poller", "swift"]).count == 1)
     }
 
     @Test(arguments: ["`here`", "gone", "`Poller.here(to:)`", "`1.x`", "```\n`gone`\n```", "`+Run`"])
-    func `a name that is in the code, and what is no name, is passed over`(text: String) {
+    func `the check ignores a name that is in the code, and text that is not a name`(text: String) {
         #expect(Self.unknownNames(in: Checkout.file("docs/a.md", text), known: ["here", "Poller"]).isEmpty)
     }
 }

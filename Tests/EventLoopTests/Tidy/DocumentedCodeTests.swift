@@ -1,4 +1,4 @@
-// Every block of Swift in the pages named here stands in a file that is compiled, line by line (goals: examples compile).
+// A compiled file contains every block of Swift in the pages named here, line by line (goals: examples compile).
 
 import Foundation
 import Testing
@@ -15,7 +15,7 @@ import Testing
     ]
 
     @Test(arguments: sources.keys.sorted())
-    func `the page's code is compiled`(page: String) throws {
+    func `a compiled file contains the page's code`(page: String) throws {
         let blocks = try swiftBlocks(of: page)
         #expect(!blocks.isEmpty)
         let compiled = try Self.sources[page]!.map { try lines(of: "Tests/\($0)") }
@@ -24,19 +24,19 @@ import Testing
         }
     }
 
-    @Test func `the README's code on concurrency is compiled`() throws {
+    @Test func `a compiled file contains the README's code on concurrency`() throws {
         let blocks = try swiftBlocks(of: "README.md").filter { $0.contains { $0.contains("unownedExecutor") } }
         #expect(!blocks.isEmpty)
         let compiled = try lines(of: "Tests/EventLoopTests/Concurrency/DocumentedConcurrency.swift")
         for block in blocks {
-            // The README shows pieces of the file one after another.
+            // The README shows parts of the file one after another.
             for piece in block.split(separator: "", omittingEmptySubsequences: true) {
                 #expect(stands(Array(piece), in: compiled), "\(piece)")
             }
         }
     }
 
-    @Test func `a block that differs in one line is found out`() {
+    @Test func `the check reports a block that differs in one line`() {
         let file = ["    a {", "        b", "    }"]
         #expect(stands(["a {", "    b", "}"], in: file))
         #expect(!stands(["a {", "    c", "}"], in: file))
@@ -66,7 +66,7 @@ private func swiftBlocks(of page: String) throws -> [[String]] {
     return blocks
 }
 
-/// Whether the lines stand in the file one after another, all indented by the same number of spaces more.
+/// Whether the file contains the lines one after another, all with the same additional indentation.
 private func stands(_ block: [String], in file: [String]) -> Bool {
     guard let first = block.first, file.count >= block.count else { return false }
     return file.indices.dropLast(block.count - 1).contains { start in

@@ -1,19 +1,19 @@
 // Rules proved here, for pages and comments:
-// - A file or a folder that is named is there: `docs/ports.md`, `Ports/PortSendTests`, `Poller.swift`, a suite of tests.
-// - Every cell of the column *Tests* in docs/semantics.md names tests that are there, by the abbreviations that the page explains.
-// - The rules that no test proves do not become more.
+// - Every file, folder or test suite that they name exists: `docs/ports.md`, `Ports/PortSendTests`, `Poller.swift`.
+// - Every cell of the column *Tests* in docs/semantics.md names existing tests, with the abbreviations that the page explains.
+// - The number of rules without a test does not grow.
 
 import Foundation
 import Testing
 
-/// What can be named.
+/// The files, folders and types that a page or a comment can name.
 private struct Places {
     let paths: Set<String>
-    /// Names without folders.
+    /// The names of files without their folders.
     let names: Set<String>
-    /// Suites and other types, by which a comment may name a file of tests.
+    /// Suites and other types. A comment may name a test file by its type.
     let types: Set<String>
-    /// Folders whose files are named without what is above them: `Timers/TimerFiringTests`.
+    /// Folders whose files are named without the folders above: `Timers/TimerFiringTests`.
     let shortFolders: Set<String>
 
     init(_ paths: Set<String>, types: Set<String> = []) {
@@ -28,19 +28,19 @@ private struct Places {
     }
 
     private static let shortRoots = ["Tests/EventLoopTests", "Sources/EventLoop", "Sources/EventLoop/Loop"]
-    /// Stand for any file in a rule, or for one that is the reader's.
+    /// Names that stand for any file in a rule, or for a file of the reader's own package.
     private static let anyFile: Set<String> = ["main.swift", "Type+Facet.swift", "Package.swift"]
-    /// Named before they are there. A name leaves this list when its file comes.
+    /// Files that are named but do not exist yet. Remove a name from this list when its file is added.
     private static let announced: Set<String> = ["Tests/Models/signal.pml"]
 
-    /// Whether a file is there under its full or its short path, with or without `.swift`.
+    /// Whether a file exists at this full or short path, with or without `.swift`.
     func has(_ path: String) -> Bool {
         if paths.contains(path) || paths.contains(path + ".swift") { return true }
         if path.hasPrefix("Diff/") { return has("Tests/DifferentialTests/" + path.dropFirst(5)) }
         return Self.shortRoots.contains { paths.contains("\($0)/\(path)") || paths.contains("\($0)/\(path).swift") }
     }
 
-    /// True for a word that names something that is not there.
+    /// True if the word names a file or suite that does not exist.
     func isDead(_ word: String) -> Bool {
         let parts = word.split(separator: "/")
         guard let last = parts.last, let first = parts.first, !word.hasPrefix("/"), !Self.announced.contains(word) else { return false }
@@ -63,7 +63,7 @@ private struct Places {
     }
 }
 
-/// The words of a line that could name a file: those with a slash or a dot in the middle, and those that end as a suite does.
+/// The words of a line that could name a file: words with a slash or a dot in the middle, and words that end like the name of a suite.
 private func words(_ prose: Substring) -> [String] {
     let (slash, dot, hyphen) = (UInt8(ascii: "/"), UInt8(ascii: "."), UInt8(ascii: "-"))
     return prose.utf8.split { byte in
@@ -75,7 +75,7 @@ private func words(_ prose: Substring) -> [String] {
         }
     }.compactMap { bytes in
         var bytes = bytes
-        while let last = bytes.last, last == dot || last == slash || last == hyphen { bytes = bytes.dropLast() }  // ends: one goes a turn
+        while let last = bytes.last, last == dot || last == slash || last == hyphen { bytes = bytes.dropLast() }  // ends: it shrinks
         guard bytes.contains(where: { $0 == slash || $0 == dot }) || bytes.last == UInt8(ascii: "s") else { return nil }
         return String(Substring(bytes))
     }
@@ -92,15 +92,15 @@ private let places: Places = {
 }()
 
 @Suite struct FileReferenceTests {
-    @Test func `files that pages and comments name are there`() {
+    @Test func `files that pages and comments name exist`() {
         #expect(Checkout.files.count > 200)
-        // The changelog also speaks of what is gone.
+        // The changelog also names files that no longer exist.
         for file in Checkout.files where file.path != "CHANGELOG.md" {
             for dead in places.deadReferences(in: file) { Issue.record("\(dead)") }
         }
     }
 
-    @Test func `tests that the rules name are there`() throws {
+    @Test func `tests that the rules name exist`() throws {
         let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
         let cells = semantics.cells(under: "Tests")
         #expect(cells.count > 150)
@@ -112,7 +112,7 @@ private let places: Places = {
     }
 
     /// Lower the number when a rule gets its test. Raise it only for a rule that no test can prove.
-    @Test func `the rules without a test do not become more`() throws {
+    @Test func `the number of rules without a test does not grow`() throws {
         let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
         let unproved = semantics.cells(under: "Tests").filter { quoted($0.cell).isEmpty }
         let list = unproved.map { "\n\($0.line.number): \($0.line.text.prefix(120))" }.joined()
@@ -124,7 +124,7 @@ private let places: Places = {
         "Turn.swift",
         "Tests/Models/turn.pml", "Diff/TurnTests", "(Scripts/turn)", "Gone/PortSendTests",
     ])
-    func `a file that is not there is found`(text: String) {
+    func `the check reports a file that does not exist`(text: String) {
         let places = Places([
             "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Deque.swift",
         ])
@@ -136,7 +136,7 @@ private let places: Places = {
         "a Deque",
         "sys/socket.h", "and/or", "https://example.org/turn.md", "/etc/Turn.swift", "e.g. this", "Tests of turns", "`Base/`",
     ])
-    func `a file that is there, and what is no file, is passed over`(text: String) {
+    func `the check ignores a file that exists, and text that names no file`(text: String) {
         let places = Places([
             "docs", "docs/ports.md", "Tests/EventLoopTests/Ports/PortSendTests.swift", "Sources/EventLoop/Base/Deque.swift",
             "Tests/DifferentialTests/RunTests.swift",

@@ -1,11 +1,11 @@
 // Rule proved here (decision 24):
-// - What the process shares under a lock is held over every fork: each static lock is locked by a `holdOverFork` of its file, and LoopForks or
-//   PortForks calls it.
+// - The library holds every lock of process-wide state over every fork: a `holdOverFork` in the lock's file locks each static lock, and
+//   LoopForks or PortForks calls that function.
 
 import Testing
 
 @Suite struct ForkedStateTests {
-    @Test func `every lock of the whole process is held over a fork`() {
+    @Test func `the library holds every process-wide lock over a fork`() {
         let sources = Checkout.files.filter { $0.path.hasPrefix("Sources/EventLoop/") }
         let calls = sources.filter { $0.path.hasSuffix("Forks.swift") }.flatMap(\.lines).filter { $0.text.hasSuffix(".holdOverFork()") }
         var found = 0

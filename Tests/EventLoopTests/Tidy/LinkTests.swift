@@ -1,5 +1,5 @@
 // Rules proved here, for every page:
-// - A link without a host leads to a file of the checkout, and one with an anchor to a heading of that page.
+// - A link without a host leads to a file of the checkout, and its anchor, if it has one, to a heading of that page.
 
 import Foundation
 import Testing
@@ -7,7 +7,7 @@ import Testing
 private struct Page {
     let file: Checkout.File
 
-    /// What a link may name behind `#`: the headings as GitHub writes them, those that repeat with a number.
+    /// The anchors that a link may name after `#`: the headings in GitHub's form. A repeated heading has a number.
     var anchors: Set<String> {
         var counts: [String: Int] = [:]
         var found: Set<String> = []
@@ -26,7 +26,7 @@ private struct Page {
 
     private static func anchor(of heading: Substring) -> String {
         let text = trimmed(heading.drop { $0 == "#" })
-        // Of a link only its text counts.
+        // Only the text of a link counts, not its target.
         var visible = ""
         var isTarget = false
         for character in text {
@@ -41,7 +41,7 @@ private struct Page {
             })
     }
 
-    /// `[text](target)`, `[name]: target`, `src="target"`.
+    /// The targets of `[text](target)`, `[name]: target` and `src="target"`.
     var links: [(line: Int, target: String)] {
         file.linesOutsideBlocks.flatMap { line in
             var targets: [String] = []
@@ -71,7 +71,7 @@ private struct Page {
         }
     }
 
-    /// From the root of the checkout; nil if it lies outside.
+    /// The path relative to the root of the checkout; nil if it is outside the checkout.
     private func resolved(_ target: String) -> String? {
         var parts = file.folder.split(separator: "/").map(String.init)
         for part in target.split(separator: "/") where part != "." {
@@ -82,7 +82,7 @@ private struct Page {
 }
 
 @Suite struct LinkTests {
-    @Test func `links lead to files and headings that are there`() {
+    @Test func `links lead to existing files and headings`() {
         let pages = Checkout.files.filter(\.isPage).map(Page.init)
         #expect(pages.count > 10 && pages.map(\.links.count).reduce(0, +) > 50)
         for page in pages {
@@ -105,12 +105,12 @@ private struct Page {
         "[a](other.md#code)",
         "<img src=\"gone.png\">", "[a](other.md) [b](gone.md)",
     ])
-    func `a dead link is found`(text: String) { #expect(deadLinks(text).count == 1) }
+    func `the check reports a dead link`(text: String) { #expect(deadLinks(text).count == 1) }
 
     @Test(arguments: [
         "[a](other.md)", "[a](other.md#a-mode-and-more)", "[a](#top)", "[a](other.md#twice-1)", "[a](../README.md)",
         "[a](https://example.org/gone)",
         "[a](other.md#here)", "```\n[a](gone.md)\n```", "[a](./other.md \"title\")",
     ])
-    func `a live link is passed over`(text: String) { #expect(deadLinks(text).isEmpty) }
+    func `the check ignores a valid link`(text: String) { #expect(deadLinks(text).isEmpty) }
 }

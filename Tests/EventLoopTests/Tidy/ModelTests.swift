@@ -1,6 +1,6 @@
-// Rules proved here: the models of Tests/Models speak of the code as it is.
-// - Each step names a function as a file, a colon and the function, and that file has it.
-// - Each fault that a model names is in its text and in the list at its top (Scripts/check-models has the search find each).
+// Rules proved here: the models of Tests/Models match the current code.
+// - A step names a function as a file, a colon and the function, and that file has the function.
+// - Each fault of a model is in its text and in the list at its top (Scripts/check-models verifies that the search finds each fault).
 
 import Foundation
 import Testing
@@ -34,7 +34,7 @@ private func declares(_ function: String, _ file: String) -> Bool {
 }
 
 @Suite struct ModelTests {
-    @Test func `every function that a model names is where it says`() throws {
+    @Test func `every function that a model names is in the named file`() throws {
         let files = try libraryFiles()
         let models = try models()
         #expect(models.count >= 6)
@@ -48,7 +48,7 @@ private func declares(_ function: String, _ file: String) -> Bool {
         }
     }
 
-    @Test func `every fault of a model is explained at its top, and the other way round`() throws {
+    @Test func `every fault of a model is in the list at its top, and every listed fault is in the model`() throws {
         for (name, text) in try models() {
             let used = Set(text.matches(of: /#ifn?def (FAULT_[A-Z_]+)/).map { String($0.1) })
             let explained = Set(text.matches(of: #/ \*   (FAULT_[A-Z_]+) /#).map { String($0.1) })
@@ -56,7 +56,7 @@ private func declares(_ function: String, _ file: String) -> Bool {
         }
     }
 
-    @Test func `a function that is not there is found out`() {
+    @Test func `the check reports a function that does not exist`() {
         #expect(steps(of: "x = 1;  /* Gone.swift: gone */").map(\.function) == ["gone"])
         #expect(declares("claim", "borrowing func claim() -> Claim? {"))
         #expect(!declares("claim", "func claimServing() {}"))

@@ -1,18 +1,18 @@
 // Rules proved here:
-// - Every rule of docs/semantics.md has a number in bold, which begins with the number of the section it stands in.
-// - A rule that a comment cites by its number is one of docs/semantics.md: one that stands there in bold, or a section.
-// - A rule that says "CF, not" has a row in docs/cfrunloop.md, and each row there is one of these rules.
-// - A decision that is cited has a page in docs/decisions, which is in the index and has the parts of a decision.
-// - Nobody refers to notes that are not in the checkout.
+// - Every rule of docs/semantics.md has a number in bold, which begins with the number of its section.
+// - Every rule number that a comment cites exists in docs/semantics.md, in bold or as a section.
+// - A rule that says "CF, not" has a row in docs/cfrunloop.md, and each row there belongs to one of these rules.
+// - Every cited decision has a page in docs/decisions, which is in the index and has the parts of a decision.
+// - No file refers to notes that are not in the checkout.
 
 import Testing
 
-/// The numbers that a page defines, and who cites others.
+/// The rule numbers that a page defines. Finds citations of other numbers.
 private struct Rules {
-    /// As they are written: "1.9.5".
+    /// The numbers as the page writes them: "1.9.5".
     private(set) var numbers: Set<String> = []
     private(set) var sections: Set<String> = []
-    /// Rules without a number, and those whose number is another section's.
+    /// Rules without a number, and rules with a number of another section.
     private(set) var misnumbered: [String] = []
 
     init(_ semantics: Checkout.File) {
@@ -30,7 +30,7 @@ private struct Rules {
         }
     }
 
-    /// Whether the number is a rule's, the beginning of several (1.9 of 1.9.5), or a section's.
+    /// Whether the number is that of a rule or a section, or a prefix of several rules (1.9 of 1.9.5).
     func has(_ number: String) -> Bool {
         numbers.contains(number) || sections.contains(number)
             || number.contains(".") && numbers.contains { $0.hasPrefix(number + ".") }
@@ -42,12 +42,12 @@ private struct Rules {
     }
 }
 
-/// Rules that a file cites, in these forms:
+/// The rules that a file cites, in these forms:
 ///
-///     // … (semantics 1.5, 3.4 to 3.9; …):      the number of a section too
+///     // … (semantics 1.5, 3.4 to 3.9; …):      may also be the number of a section
 ///     // … the reason (1.9, 3.4).
-///     // 4.1  What the rule says                 also the number alone, of the section that the first line names: "semantics 5"
-///     // MARK: 4.1 and 1.5                       likewise
+///     // 4.1  What the rule says                 or only the part after the dot, if the first line names one section: "semantics 5"
+///     // MARK: 4.1 and 1.5                       also in the short form
 ///     because: "1.6"
 ///     rule 1.6, on a page
 private func citations(in file: Checkout.File) -> [(line: Int, number: String)] {
@@ -64,7 +64,7 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
         let behindName = numbers(behind: "semantics", in: line.prose)
         add(line, behindName)
         if file.isPage {
-            // A number in parentheses is a measurement there.
+            // On pages other than docs/semantics.md, a number in parentheses is a measurement.
             add(line, ["rule", "rules", "Rule"].flatMap { numbers(behind: $0, in: line.prose) })
             if file.path != "docs/semantics.md" { continue }
         }
@@ -88,7 +88,7 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
     return found
 }
 
-/// The numbers that follow a word, up to whatever else stands there; "3.4 to 3.6" is three.
+/// The numbers that directly follow a word; "3.4 to 3.6" yields three numbers.
 private func numbers(behind word: String, in text: Substring) -> [String] {
     var found: [String] = []
     for part in text.components(between: word, all: true) {
@@ -104,7 +104,7 @@ private func numbers(behind word: String, in text: Substring) -> [String] {
     return found
 }
 
-/// What lies between two numbers of one section.
+/// The rule numbers between two numbers of one section.
 private func range(_ first: String, _ last: String) -> [String]? {
     let (first, last) = (first.split(separator: "."), last.split(separator: "."))
     guard first.count == 2, last.count == 2, first[0] == last[0], let low = Int(first[1]), let high = Int(last[1]), low < high else {
@@ -113,13 +113,13 @@ private func range(_ first: String, _ last: String) -> [String]? {
     return (low + 1..<high).map { "\(first[0]).\($0)" }
 }
 
-/// The numbers of a text that begins with one: "1.5, 1.7 and 9 to 11, for". A word beside "and", "or" and "to" ends them.
+/// The numbers at the beginning of a text: "1.5, 1.7 and 9 to 11, for". Any word except "and", "or" and "to" ends the list.
 private func parse(_ text: Substring) -> [(text: String, isRange: Bool)] {
     var found: [(text: String, isRange: Bool)] = []
     for word in text.split(separator: " ") {
         if word.utf8.first.map(isDigit) ?? false {
             var number = word.prefix { $0.isNumber || $0 == "." }
-            while number.last == "." { number = number.dropLast() }  // ends: a dot goes a turn
+            while number.last == "." { number = number.dropLast() }  // ends: each turn removes a dot
             found.append((String(number), false))
         } else if word == "to", !found.isEmpty {
             found[found.count - 1].isRange = true
@@ -130,7 +130,7 @@ private func parse(_ text: Substring) -> [(text: String, isRange: Bool)] {
     return found
 }
 
-/// "6" for docs/decisions/0006-one-libevent-level.md.
+/// Returns "6" for docs/decisions/0006-one-libevent-level.md.
 private func decisionNumber(_ file: Checkout.File) -> String? {
     guard file.folder == "docs/decisions", let name = file.path.split(separator: "/").last, let number = Int(name.prefix(4)) else {
         return nil
@@ -141,7 +141,7 @@ private func decisionNumber(_ file: Checkout.File) -> String? {
 private func isDigit(_ byte: UInt8) -> Bool { byte >= UInt8(ascii: "0") && byte <= UInt8(ascii: "9") }
 
 extension Substring {
-    /// The pieces behind every other separator: what stands in bold between two `**`. With `all`, behind each.
+    /// The pieces after every other separator, such as the bold text between two `**`. With `all`, the pieces after each separator.
     fileprivate func components(between separator: String, all: Bool = false) -> [Substring] {
         guard let first = separator.utf8.first, utf8.contains(first) else { return [] }
         let parts = split(separator: separator, omittingEmptySubsequences: false)
@@ -150,7 +150,7 @@ extension Substring {
 }
 
 @Suite struct RuleNumberTests {
-    @Test func `rules that are cited are there`() throws {
+    @Test func `cited rules exist`() throws {
         let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
         #expect(rules.numbers.count > 100 && rules.sections.count >= 18)
         var count = 0
@@ -161,18 +161,18 @@ extension Substring {
         #expect(count > 200)
     }
 
-    @Test func `a rule that a page cites is looked up`() {
+    @Test func `the check reads the rules that a page cites`() {
         let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
         let page = Checkout.file("docs/a.md", "See rule 1.5, rules 5.1 and 5.2 (rule 5.15).\nRule 1.6 says so (rules 5.1 and 5.9).")
         #expect(rules.deadCitations(in: page).count == 2)
     }
 
-    @Test func `each rule has a number of its section`() throws {
+    @Test func `the number of each rule begins with the number of its section`() throws {
         let rules = Rules(try #require(Checkout.file(at: "docs/semantics.md")))
         for rule in rules.misnumbered { Issue.record("docs/semantics.md, \(rule)") }
     }
 
-    @Test func `each difference from CFRunLoop is on its page`() throws {
+    @Test func `each difference from CFRunLoop is on the page of differences`() throws {
         let semantics = try #require(Checkout.file(at: "docs/semantics.md"))
         let differing = semantics.cells(under: "Evidence").filter { $0.cell.components(between: "CF, not", all: true).isEmpty == false }
         let numbers = differing.flatMap { parse($0.first.dropFirst(2)).prefix(1).map(\.text) }
@@ -183,12 +183,12 @@ extension Substring {
     }
 
     @Test(arguments: ["| **1.5** A |", "| A |", "Text (**12.1**).", "## 21. Else\n| **2.1** A |"])
-    func `a rule without a number of its section is found`(row: String) {
+    func `the check reports a rule without a number of its section`(row: String) {
         let page = "## 2. Runs\n| Rule | Tests |\n|---|---|\n| **2.1, 2.2** A |\n| **2.3.1** A |\n\(row)\n\n| Other |\n|---|\n| A |"
         #expect(Rules(Checkout.file("docs/semantics.md", page)).misnumbered.count == 1)
     }
 
-    @Test func `decisions that are cited are there`() {
+    @Test func `cited decisions exist`() {
         let decisions = Checkout.files.compactMap(decisionNumber)
         #expect(decisions.count >= 26 && Set(decisions).count == decisions.count)
         var count = 0
@@ -203,7 +203,7 @@ extension Substring {
         #expect(count > 20)
     }
 
-    @Test func `a decision has its parts, and is in the index`() throws {
+    @Test func `every decision has the required parts, and is in the index`() throws {
         let index = try #require(Checkout.file(at: "docs/decisions/README.md"))
         for page in Checkout.files {
             guard let number = decisionNumber(page) else { continue }
@@ -217,7 +217,7 @@ extension Substring {
         }
     }
 
-    @Test func `notes that are not in the checkout are not referred to`() {
+    @Test func `no file refers to notes that are not in the checkout`() {
         for file in Checkout.files {
             for line in file.lines where line.prose.contains("design notes") { Issue.record("\(file.path):\(line.number)") }
         }
@@ -233,7 +233,7 @@ extension Substring {
         "x(because: \"5.4\")",
         "/// As semantics 5.1 to 5.4 say.", "// Sections (semantics 2):", "// Ports (semantics 11.2):",
     ])
-    func `a rule that is not there is found`(text: String) {
+    func `the check reports a rule that does not exist`(text: String) {
         let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
         #expect(rules.deadCitations(in: Checkout.file("Tests/A.swift", text)).count == 1)
     }
@@ -246,7 +246,7 @@ extension Substring {
         "/// As semantics 5.1 to 5.3 say.", "// Sections (semantics 1 and 5):", "// It takes 0.1 ms.", "let ratio = (1.29)",
         "//  0  1  mark",
     ])
-    func `a rule that is there, and what is no rule, is passed over`(text: String) {
+    func `the check ignores a rule that exists, and numbers that are not rules`(text: String) {
         let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
         #expect(rules.deadCitations(in: Checkout.file("Tests/A.swift", text)).isEmpty)
     }

@@ -4,12 +4,12 @@
 struct ScannedSource: Sendable {
     struct Declaration: Sendable {
         let name: String
-        /// The types around it, the innermost last, by their last names.
+        /// The last name components of the enclosing types, innermost last.
         let enclosing: [String]
         let isPrivate: Bool
         var isType = false
         var isExtension = false
-        /// The types that it inherits from or conforms to.
+        /// The types that the declaration inherits from or conforms to.
         var parents: [String] = []
     }
 
@@ -27,7 +27,7 @@ struct ScannedSource: Sendable {
 
     private(set) var declarations: [Declaration] = []
     private(set) var uses: [Use] = []
-    /// Parameters and variables of functions.
+    /// The parameters and local variables of functions.
     private(set) var locals: Set<String> = []
     private(set) var privateNames: Set<String> = []
 
@@ -52,7 +52,7 @@ struct ScannedSource: Sendable {
     private var scopes: [Scope] = []
     /// The types among `scopes`.
     private var enclosing: [String] = []
-    /// How many of `enclosing` are private: their members are too.
+    /// The number of private types in `enclosing`. Their members are private too.
     private var privateDepth = 0
     /// The type whose body begins at the next brace.
     private var opening: (name: String, isPrivate: Bool)?
@@ -70,7 +70,7 @@ struct ScannedSource: Sendable {
     private func text(_ position: Int) -> String { position >= 0 && position < tokens.count ? tokens[position].text : "" }
     private func isName(_ position: Int) -> Bool { position >= 0 && position < tokens.count && tokens[position].isName }
 
-    /// Takes the token at the position, and returns the next position.
+    /// Scans the token at the position, and returns the next position.
     private mutating func scan(_ position: Int) -> Int {
         let token = tokens[position]
         guard token.isName else {
@@ -90,7 +90,7 @@ struct ScannedSource: Sendable {
         case "typealias", "associatedtype":
             declareType(text(position + 1), at: position, parents: [], isExtension: false)
             return position + 2
-        // Not `class func`, nor `case class`.
+        // Excludes `class func` and `case class`.
         case let keyword where Self.typeKeywords.contains(keyword) && isName(position + 1) && !Self.keywords.contains(text(position + 1)):
             return openType(position)
         default: return position + 1
@@ -145,7 +145,7 @@ struct ScannedSource: Sendable {
         return false
     }
 
-    /// `let a = …`, `var a: A, b: B`, `let (a, b) = …`.
+    /// Scans `let a = …`, `var a: A, b: B`, `let (a, b) = …`.
     private mutating func declareVariables(_ keyword: Int) -> Int {
         var position = keyword + 1
         if text(position) == "(" {
@@ -158,7 +158,7 @@ struct ScannedSource: Sendable {
         guard isName(position) else { return position }
         declare(text(position), at: keyword)
         position += 1
-        // The types of a list are taken for uses when the scan comes to them.
+        // The scan records the types of the list as uses when it reaches them.
         var next = position
         while next < tokens.count, !tokens[next].startsLine, !["=", "{", ";"].contains(text(next)) {  // ends: the position increases
             if text(next) == ",", isName(next + 1), text(next + 2) == ":" { declare(text(next + 1), at: keyword) }
@@ -211,7 +211,7 @@ struct ScannedSource: Sendable {
             if text(next) == "where" { isAfterWhere = true }
             if isName(next), !Self.keywords.contains(text(next)) {
                 recordUse(next)
-                // Of `RunLoop.Source` the last name.
+                // Takes the last name of `RunLoop.Source`.
                 if !isAfterWhere && text(next + 1) != "." { parents.append(text(next)) }
             }
             next += 1
@@ -238,7 +238,7 @@ struct ScannedSource: Sendable {
                 receiver = .other
             }
         } else if !isType {
-            // A label or a parameter, not the second half of a ternary.
+            // The name is a label or a parameter, not the second branch of a ternary.
             if text(position + 1) == ":" && text(position - 1) != "?" {
                 locals.insert(name)
                 return
@@ -248,7 +248,7 @@ struct ScannedSource: Sendable {
         uses.append(Use(name: name, line: tokens[position].line, enclosing: enclosing, isType: isType, receiver: receiver))
     }
 
-    /// `{ a, b in`, `{ (a: A) -> B in`.
+    /// Scans `{ a, b in`, `{ (a: A) -> B in`.
     private mutating func collectClosureParameters(after brace: Int) {
         var (position, found) = (brace + 1, Set<String>())
         while position < tokens.count, !tokens[position].startsLine {  // ends: the position increases

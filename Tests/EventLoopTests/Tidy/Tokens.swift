@@ -2,14 +2,14 @@
 
 struct Token: Sendable {
     let text: String
-    /// Its first byte.
+    /// The token's first byte.
     let first: UInt8
     let line: Int
     let isName: Bool
     let isCapitalized: Bool
-    /// It is the first token of its line.
+    /// Whether the token is the first one of its line.
     let startsLine: Bool
-    /// There is no space between it and the previous token.
+    /// Whether there is no space between the token and the previous one.
     let followsClosely: Bool
 }
 
@@ -22,7 +22,7 @@ struct Lexer {
     private var startsLine = true
     private var followsClosely = false
 
-    /// The names and the punctuation of a text, without comments. Of string literals, only the interpolated code.
+    /// The names and the punctuation of a text, without comments. String literals contribute only their interpolated code.
     static func tokens(of text: String) -> [Token] {
         var lexer = Lexer(bytes: Array(text.utf8))
         lexer.readCode(untilParenthesis: false)
@@ -53,7 +53,7 @@ struct Lexer {
             case UInt8(ascii: "\""):
                 readLiteral()
             case UInt8(ascii: "0")...UInt8(ascii: "9"):
-                // A number with its letters (0xFF); a name may have digits, too.
+                // A number with its letters (0xFF), or a name, which may contain digits.
                 readName(isNumber: true)
             case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "_"), UInt8(ascii: "$"), 128...:
                 readName(isNumber: false)

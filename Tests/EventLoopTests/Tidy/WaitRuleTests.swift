@@ -1,7 +1,7 @@
-// Rules proved here, which no compiler states, of how tests wait (docs/developing.md):
-// - No test polls in a tight loop: it takes the processor from the thread that it waits for, and may never end.
-// - No child of a test ends by time.
-// - A suite whose tests await has a limit.
+// Rules proved here for how tests wait, which the compiler does not check (docs/developing.md):
+// - No test polls in a tight loop: such a loop takes the processor from the thread that it waits for, and may never end.
+// - No child process of a test ends after a fixed time.
+// - A suite whose tests await has a time limit.
 
 import EventLoopTestSupport
 import Foundation
@@ -29,7 +29,7 @@ private func testFiles() throws -> [TestFile] {
         #expect(files.count > 100)
         for file in files {
             for (index, line) in file.lines.enumerated() where line.contains("while ") && !line.contains("// load") {
-                // The body of the loop, if it is all in the next line.
+                // The body of the loop, if the next line contains all of it.
                 let body = String(line) + (index + 1 < file.lines.count && line.hasSuffix("{") ? file.lines[index + 1] : "")
                 let yields = ["Task.yield()", "sched_yield()", "breathe()", "usleep("].filter { body.contains($0) }
                 #expect(yields.isEmpty, "\(file.name): use waitUntil or suspendUntil instead of \(line)")
@@ -37,20 +37,20 @@ private func testFiles() throws -> [TestFile] {
         }
     }
 
-    @Test func `no child of a test ends by time`() throws {
+    @Test func `no child process of a test ends after a fixed time`() throws {
         for file in try testFiles() {
             let sleepers = file.lines.filter { $0.contains("/bin/sleep") || $0.contains("(\"sleep ") }
             #expect(sleepers.isEmpty, "\(file.name): use Child.untilKilled() instead of \(sleepers)")
         }
     }
 
-    @Test func `a suite whose tests await has a limit`() throws {
-        // The tests of the trait have loops of their own, and its own test of limits.
+    @Test func `a suite whose tests await has a time limit`() throws {
+        // The tests of the trait use loops of their own, and test time limits themselves.
         for file in try testFiles() where !file.name.hasPrefix("EventLoopTestingTests") {
             var suite: Substring?
             for line in file.lines {
                 if line.hasPrefix("@Suite") { suite = line }
-                // A process that a test starts as its own has bounds inside; a limit does not reach it.
+                // A process that runs an exit test has bounds of its own; the suite's limit does not apply to it.
                 guard line.contains("await "), !line.contains("processExitsWith"), let current = suite else { continue }
                 #expect(current.contains(".bounded") || current.contains(".timeLimit"), "\(file.name): \(current) needs .bounded")
                 suite = nil

@@ -1,7 +1,7 @@
-// Rules proved here, of the tools by which tests wait (Waiting.swift, FreshThread.swift, Child.swift):
-// - A wait ends at its bound, and says what it waited for and where.
-// - A wait leaves the processor to others.
-// - A child of a test lives until the test kills it, and is killed and reaped with the object that holds it.
+// Rules proved here for the tools with which tests wait (Waiting.swift, FreshThread.swift, Child.swift):
+// - A wait ends at its bound, and its error says what it waited for and where.
+// - A wait leaves the processor to other threads.
+// - A child of a test lives until the test kills it. Releasing the object that holds the child kills and reaps the child.
 
 import EventLoop
 import EventLoopTestSupport
@@ -14,14 +14,14 @@ import Darwin
 #endif
 
 @Suite(.bounded) struct WaitingTests {
-    @Test func `a thread's wait that cannot end fails at its bound, and says what it waited for and where`() {
+    @Test func `a thread's wait that cannot end fails at its bound; its error says what it waited for and where`() {
         let error = #expect(throws: WaitedTooLong.self) {
             try waitUntil("the cows come home", within: .milliseconds(5)) { false }
         }
         #expect(error?.description.contains("the cows come home (EventLoopTests/WaitingTests.swift:") == true, "\(error as Any)")
     }
 
-    @Test func `a task's wait that cannot end fails at its bound, and a cancelled one at once`() async throws {
+    @Test func `a task's wait that cannot end fails at its bound, and a cancelled wait fails immediately`() async throws {
         let error = await #expect(throws: WaitedTooLong.self) {
             try await suspendUntil("the cows come home", within: .milliseconds(5)) { false }
         }
@@ -31,7 +31,7 @@ import Darwin
         await #expect(throws: CancellationError.self) { try await task.value }
     }
 
-    @Test func `joining a thread that does not end fails and says which thread; it can be joined when it has ended`() throws {
+    @Test func `joining a thread that does not end fails and names the thread, which can be joined after it has ended`() throws {
         let gate = Gate()
         let thread = plainThread { gate.wait() }
         let error = #expect(throws: WaitedTooLong.self) { try thread.join(within: .zero) }
@@ -61,7 +61,7 @@ import Darwin
         #expect(waitForEnd(of: child.pid) == nil)
     }
 
-    @Test func `a child is killed and reaped when it is released`() {
+    @Test func `releasing a child kills and reaps it`() {
         let pid = { Child.untilKilled().pid }()
         #expect(kill(pid, 0) == -1 && errno == ESRCH)
     }
@@ -72,7 +72,7 @@ private func hasEnded(_ pid: Int32) -> Bool {
     return waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_signo == SIGCHLD
 }
 
-/// Of the calling thread.
+/// The processor time of the calling thread.
 private func processorTime() -> Duration {
     var time = timespec()
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)

@@ -1,11 +1,11 @@
 // Timers, one at a time (semantics 5):
-//  1  A timer fires once its date is reached, never early. A one-shot is valid during its callout, invalid after it, then in
-//     no mode, and its date is distantFuture. A negative interval counts as none.
-//     (1.4) A one-shot that is being fired keeps its mode from being empty until its callout has returned.
-//  7  A date in the past: nextFire reports it, and the first pass fires it; the grid is the original one.
+//  1  A timer fires as soon as its date is reached, never early. A one-shot is valid during its callout; after the callout it is invalid
+//     and in no mode, and its date is distantFuture. A negative interval means that the timer does not repeat.
+//     (1.4) A one-shot that is firing keeps its mode from being empty until its callout has returned.
+//  7  A date in the past: nextFire reports it, the first pass fires the timer, and the timer keeps its original grid.
 // 12  A loop that is not running fires nothing.
-// 17  fireAt:interval: with zero or less fires once; every: with zero or less counts as 0.1 ms, and nothing shorter is taken literally.
-// 19  Made without being scheduled, a timer's first date is now + interval.
+// 17  fireAt:interval: with zero or less fires once; every: treats zero or less, and every shorter interval, as 0.1 ms.
+// 19  The first date of a timer that is made but not scheduled is now + interval.
 // 21  Any representable instant is a date.
 
 import EventLoop
@@ -15,7 +15,7 @@ import Testing
 @Suite struct TimerFiringTests {
     // MARK: 1
 
-    @Test func `a one-shot timer fires once, when its date is reached`() throws {
+    @Test func `a one-shot timer fires once, at its date`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let alive = loop.keepAlive()
@@ -27,7 +27,7 @@ import Testing
         #expect(trace == "E T S W A fire@10 T S W A X -> timedOut @50")
     }
 
-    @Test func `a mode that held only a one-shot is finished in the pass that fired it`() throws {
+    @Test func `a run whose mode held only a one-shot finishes in the pass that fires it`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire@\(clock.ms)") })
@@ -37,7 +37,7 @@ import Testing
         #expect(trace == "E T S W A fire@10 X -> finished @10")
     }
 
-    @Test func `a timer is not early by a nanosecond`() throws {
+    @Test func `a timer does not fire even a nanosecond early`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -53,7 +53,7 @@ import Testing
         #expect(trace == "E T S X -> timedOut E T S fire X -> timedOut")
     }
 
-    @Test func `a timer that is due already goes through the wait, which does not wait`() throws {
+    @Test func `for a timer that is already due, the run makes a wait that returns immediately`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(0)) { _ in trace.add("fire@\(clock.ms)") })
@@ -63,7 +63,7 @@ import Testing
         #expect(trace == "E T S W A fire@0 X -> finished")
     }
 
-    @Test func `a one-shot is valid during its callout, and afterwards invalid, in no mode and without a date`() throws {
+    @Test func `a one-shot is valid during its callout; afterwards it is invalid, in no mode and without a date`() throws {
         let states = try inManualTime { loop, _, trace in
             let describe: @Sendable (RunLoop.Timer) -> Void = { timer in
                 let modes = [RunLoop.Mode.default, "other"].filter { loop.contains(timer, forMode: $0) }
@@ -93,7 +93,7 @@ import Testing
         #expect(trace == "fire@10 -> timedOut valid false")
     }
 
-    @Test func `a one-shot that is being fired keeps its mode from being empty`() throws {
+    @Test func `a one-shot that is firing keeps its mode from being empty`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10)) { _ in
@@ -107,7 +107,7 @@ import Testing
 
     // MARK: 7
 
-    @Test func `a date in the past is reported as it is, fires in the first pass, and keeps its own grid`() throws {
+    @Test func `a timer with a date in the past reports that date, fires in the first pass, and keeps its grid`() throws {
         let trace = try inManualTime { loop, clock, trace in
             clock.advance(by: .milliseconds(100))
             let timer = RunLoop.Timer(fireAt: .ms(7), interval: .milliseconds(10)) { _ in trace.add("fire@\(clock.ms)") }
@@ -139,7 +139,7 @@ import Testing
     // MARK: 17
 
     @Test(arguments: [Duration.zero, .milliseconds(-3), .nanoseconds(1), .microseconds(99)])
-    func `every less than a tenth of a millisecond counts as a tenth of a millisecond`(interval: Duration) throws {
+    func `an every interval below a tenth of a millisecond counts as a tenth of a millisecond`(interval: Duration) throws {
         let (read, gaps) = try inManualTime { loop, clock, _ in
             let times = Box<[Int64]>([])
             let timer = RunLoop.Timer.scheduled(every: interval) { timer in
@@ -157,7 +157,7 @@ import Testing
         #expect(gaps == [100_000, 100_000, 100_000])
     }
 
-    @Test func `a tiny positive interval of fireAt is not taken literally either`() throws {
+    @Test func `a tiny positive interval of fireAt counts as a tenth of a millisecond too`() throws {
         let count = try inManualTime { loop, _, _ in
             let count = Box(0)
             loop.add(RunLoop.Timer(fireAt: .ms(0), interval: .nanoseconds(1)) { _ in count.increment() })
@@ -169,7 +169,7 @@ import Testing
 
     // MARK: 19
 
-    @Test func `a timer that is not scheduled yet has its first date one interval from now`() throws {
+    @Test func `the first date of a timer that is not yet scheduled is one interval from now`() throws {
         let offsets = try onFreshThread { _ in
             let before = RunLoop.Instant.now
             let timers = [
@@ -182,7 +182,7 @@ import Testing
         #expect(offsets == [true, true])
     }
 
-    @Test func `a scheduled timer counts from its loop's time and stands in the default mode`() throws {
+    @Test func `a scheduled timer counts from its loop's time and is in the default mode`() throws {
         let trace = try inManualTime { loop, clock, trace in
             clock.advance(by: .milliseconds(100))
             let once = RunLoop.Timer.scheduled(after: .milliseconds(15)) { _ in trace.add("once@\(clock.ms)") }
@@ -207,7 +207,7 @@ import Testing
 
     // MARK: 21
 
-    @Test func `a timer centuries ahead fires then, not after sixteen years`() throws {
+    @Test func `a timer centuries ahead fires at its date, not after sixteen years`() throws {
         let century: Int64 = 100 * 365 * 86_400
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
@@ -220,7 +220,7 @@ import Testing
         #expect(trace == "fire@3153600000 -> finished")
     }
 
-    @Test func `the last representable instants are dates like others`() throws {
+    @Test func `the last representable instants are valid dates`() throws {
         let last = RunLoop.Instant(nanoseconds: .max - 1)
         let (read, trace) = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: last, interval: .seconds(1)) { _ in trace.add("fire") }
@@ -232,7 +232,7 @@ import Testing
         #expect(trace == "-> timedOut")
     }
 
-    @Test func `a timer of the distant future keeps its mode alive and never fires`() throws {
+    @Test func `a timer in the distant future keeps its mode from being empty and never fires`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .distantFuture, interval: .milliseconds(1)) { _ in trace.add("fire") })
@@ -242,7 +242,7 @@ import Testing
         #expect(trace == "E T S W A X -> timedOut")
     }
 
-    @Test func `a repeating timer of the distant past fires once at once, then within an interval`() throws {
+    @Test func `a repeating timer in the distant past fires once immediately, then within an interval`() throws {
         let (first, next) = try inManualTime { loop, clock, _ in
             let fired = Box<[Int64]>([])
             let timer = RunLoop.Timer(fireAt: .distantPast, interval: .milliseconds(10)) { _ in

@@ -1,10 +1,10 @@
-// Firing by hand, on-demand timers, what a timer keeps alive (semantics 5):
-// 18  fire() calls the handler at once and does not move the schedule of a repeating timer; it invalidates a one-shot; on an
+// Firing by hand, on-demand timers, and the objects that a timer keeps alive (semantics 5):
+// 18  fire() calls the handler immediately and does not change the schedule of a repeating timer; it invalidates a one-shot; on an
 //     invalid timer it does nothing.
-// 20  invalidate frees the handler.
-// 16  When the last timer of a mode goes, its wake-up goes too: no stray pass at the old date.
-// 22  An on-demand timer keeps its mode from being empty even without a date; nextTimerFire does not count it then. It
-//     fires once for each setting of nextFire, and stays valid.
+// 20  invalidate releases the handler.
+// 16  When the last timer of a mode is removed, its wake-up is cancelled too: the loop makes no pass at the old date.
+// 22  An on-demand timer keeps its mode from being empty even without a date; without a date, nextTimerFire ignores it. It
+//     fires once each time nextFire is set, and stays valid.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,7 +13,7 @@ import Testing
 @Suite struct TimerLifetimeTests {
     // MARK: 18
 
-    @Test func `fire calls a repeating timer's handler at once and leaves its schedule alone`() throws {
+    @Test func `fire calls a repeating timer's handler immediately and does not change its schedule`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             loop.add(timer)
@@ -38,7 +38,7 @@ import Testing
         #expect(trace == "0 valid true; valid false, in the mode false -> finished")
     }
 
-    @Test func `fire works on a timer that is in no loop, and does nothing on an invalid one`() throws {
+    @Test func `fire works on a timer that is in no loop, and does nothing on an invalid timer`() throws {
         let trace = try onFreshThread { _ in
             let trace = Trace()
             let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in trace.add("fire") }
@@ -70,7 +70,7 @@ import Testing
 
     // MARK: 20
 
-    @Test func `invalidating a timer frees its handler, though somebody holds the timer`() throws {
+    @Test func `invalidating a timer releases its handler although the timer is still retained`() throws {
         let trace = try inManualTime { loop, _, trace in
             func timer(_ name: String, interval: Duration?) -> RunLoop.Timer {
                 let canary = Canary { trace.add("\(name) freed") }
@@ -90,7 +90,7 @@ import Testing
         #expect(trace == "never added freed repeating freed run one-shot freed")
     }
 
-    @Test func `invalidated in its own callout, a timer frees its handler when the callout has returned`() throws {
+    @Test func `a timer invalidated in its own callout releases its handler after the callout has returned`() throws {
         let trace = try inManualTime { loop, _, trace in
             func makeTimer() -> RunLoop.Timer {
                 let canary = Canary { trace.add("freed") }
@@ -107,7 +107,7 @@ import Testing
         #expect(trace == "callout freed -> finished")
     }
 
-    @Test func `a loop that ends lets go of its timers, which stay valid`() throws {
+    @Test func `a loop that ends releases its timers, which stay valid`() throws {
         let trace = Trace()
         let kept = RunLoop.Timer(fireAt: .distantFuture) { _ in }
         try onFreshThread { loop in
@@ -123,7 +123,7 @@ import Testing
 
     // MARK: 16
 
-    @Test func `nothing wakes at the date of a timer that has gone, on simulated time`() throws {
+    @Test func `the loop does not wake at the date of a removed timer, in manual time`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let alive = loop.keepAlive()
@@ -138,9 +138,9 @@ import Testing
         #expect(trace == "E T S W A X E T S W A X -> timedOut @100")
     }
 
-    @Test func `nothing wakes at the date of a timer that has gone, on the real clock`() throws {
-        // The timer is armed in the kernel, then a descriptor's handler takes it away. If this machine was so slow that the timer
-        // came first, the attempt proves nothing and is made again.
+    @Test func `the loop does not wake at the date of a removed timer, in real time`() throws {
+        // The timer is armed in the kernel, then a descriptor's handler removes it. If the machine is so slow that the timer fires
+        // first, the attempt proves nothing and the test repeats it.
         for _ in 0..<20 {
             let trace = try onFreshThread { loop in
                 let trace = Trace()
@@ -171,7 +171,7 @@ import Testing
 
     // MARK: 22
 
-    @Test func `an on-demand timer fires once for each setting of its date, and stays valid`() throws {
+    @Test func `an on-demand timer fires once each time its date is set, and stays valid`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("fire@\(clock.ms)") }
@@ -189,7 +189,7 @@ import Testing
                 """)
     }
 
-    @Test func `an on-demand timer without a date keeps its mode alive, and is not a next fire`() throws {
+    @Test func `an on-demand timer without a date keeps its mode from being empty, and the next fire ignores it`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("fire") }
@@ -207,7 +207,7 @@ import Testing
         #expect(trace == "none E T S W A X -> timedOut next 70 E T S W A X none")
     }
 
-    @Test func `an on-demand timer that sets its date in its callout fires again then`() throws {
+    @Test func `an on-demand timer that sets its date in its callout fires again at that date`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer.onDemand { timer in
                 trace.add("\(clock.ms)")
@@ -221,7 +221,7 @@ import Testing
         #expect(trace == "10 20 30 -> timedOut")
     }
 
-    @Test func `an on-demand timer's date can be taken back`() throws {
+    @Test func `an on-demand timer's date can be cancelled`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let timer = RunLoop.Timer.onDemand { _ in trace.add("timeout") }

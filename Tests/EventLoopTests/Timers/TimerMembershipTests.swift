@@ -1,10 +1,10 @@
 // Timers, modes, loops and nested runs (semantics 5):
-//  8  Adding: an invalid timer is refused; the same mode twice is once; several modes still make one fire per slot; membership
-//     goes by mode; leaving the last mode frees the timer for another loop and keeps it valid.
-// 10  Nested runs: a timer that is firing is skipped in every mode until its callout returns, others fire. A nested run in
-//     another mode holds the outer mode's timers.
-//  9  Adding and re-dating from another thread reach a sleeping loop without wakeUp; so does invalidating the last timer.
-//  6  nextFire set from another thread wakes and re-arms.
+//  8  Adding: a loop refuses an invalid timer; adding a timer twice to a mode equals adding it once; a timer in several modes
+//     fires once per slot; each mode has its own membership; a timer that leaves its last mode stays valid and may join another loop.
+// 10  Nested runs: every mode skips a timer that is firing until its callout returns; other timers fire. A nested run in
+//     another mode defers the outer mode's timers.
+//  9  A timer that another thread adds or moves reaches a sleeping loop without wakeUp; so does the last timer's invalidation.
+//  6  Setting nextFire on another thread wakes the loop and re-arms its wait.
 
 import EventLoop
 import EventLoopTestSupport
@@ -13,7 +13,7 @@ import Testing
 @Suite struct TimerMembershipTests {
     // MARK: 8
 
-    @Test func `an invalid timer is refused`() throws {
+    @Test func `a loop refuses an invalid timer`() throws {
         let outcome = try inManualTime { loop, _, _ in
             let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in }
             timer.invalidate()
@@ -22,7 +22,7 @@ import Testing
         #expect(outcome == "added false, in the mode false, finished")
     }
 
-    @Test func `a timer added twice to a mode fires once a slot, and one removal takes it out`() throws {
+    @Test func `a timer added twice to a mode fires once per slot, and one removal removes it`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             trace.add("\(loop.add(timer)) \(loop.add(timer));")
@@ -34,14 +34,14 @@ import Testing
         #expect(trace == "true true; 10 20 -> timedOut; false -> finished")
     }
 
-    @Test func `a timer in several modes fires once a slot`() throws {
+    @Test func `a timer in several modes fires once per slot`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
                 trace.add("\(loop.currentMode!)@\(clock.ms)")
             }
             loop.add(timer, forMode: "a")
             loop.add(timer, forMode: "b")
-            // Each mode runs from before a slot until after it, and again right away in the other mode.
+            // One mode runs from before a slot until after it, then the other mode runs immediately.
             _ = loop.run(mode: "a", until: .ms(12))
             _ = loop.run(mode: "b", until: .ms(18))
             _ = loop.run(mode: "b", until: .ms(22))
@@ -51,7 +51,7 @@ import Testing
         #expect(trace == "a@10 b@20 a@30")
     }
 
-    @Test func `membership goes by mode`() throws {
+    @Test func `a timer's membership is separate for each mode`() throws {
         let outcome = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(loop.currentMode!)@\(clock.ms)") }
             func note() {
@@ -74,7 +74,7 @@ import Testing
         #expect(outcome == "[]; [a, b]; [b]; a finished; b@10 b timedOut; [];")
     }
 
-    @Test func `a timer belongs to one loop until it has left its last mode there`() throws {
+    @Test func `a timer belongs to one loop until it leaves its last mode there`() throws {
         let outcome = try onFreshThread { loop in
             let other = try RunLoopThread(name: "other")
             defer {
@@ -122,7 +122,7 @@ import Testing
 
     // MARK: 10
 
-    @Test func `a firing timer is skipped by nested runs in every mode, and others fire`() throws {
+    @Test func `nested runs in every mode skip a firing timer and fire other timers`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let nested = Box(false)
             let outer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
@@ -142,7 +142,7 @@ import Testing
         #expect(trace == "outer@10 inner@22 inner@32 inner@42 [ timedOut timedOut ] outer@50 inner@52")
     }
 
-    @Test func `a nested run in another mode holds the timers of the outer mode`() throws {
+    @Test func `a nested run in another mode defers the timers of the outer mode`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10)) { _ in
@@ -158,7 +158,7 @@ import Testing
         #expect(trace == "begin@10 other@20 other@35 end@40 held@40 held@45")
     }
 
-    @Test func `a timer whose callout ran nested goes on with its grid after the callout's end`() throws {
+    @Test func `a timer whose callout runs the loop continues on its grid after the callout returns`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
@@ -191,7 +191,7 @@ import Testing
         #expect(result == "true stopped")
     }
 
-    @Test func `a date brought forward by another thread reaches a sleeping loop`() throws {
+    @Test func `an earlier date set by another thread reaches a sleeping loop`() throws {
         let result = try onFreshThread { loop in
             let timer = RunLoop.Timer(fireAt: .now + .seconds(600)) { _ in loop.stop() }
             loop.add(timer)
@@ -206,7 +206,7 @@ import Testing
         #expect(result == .stopped)
     }
 
-    @Test func `a timer put off by another thread does not fire at its old date`() throws {
+    @Test func `a timer postponed by another thread does not fire at its old date`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let clock = RunLoop.ManualClock()
@@ -230,7 +230,7 @@ import Testing
         #expect(trace == "asked@20 fire@30 -> finished")
     }
 
-    @Test func `the last timer invalidated by another thread ends the run of a sleeping loop`() throws {
+    @Test func `invalidating the last timer from another thread ends the run of a sleeping loop`() throws {
         let result = try onFreshThread { loop in
             let timer = RunLoop.Timer(fireAt: .now + .seconds(600)) { _ in }
             loop.add(timer)

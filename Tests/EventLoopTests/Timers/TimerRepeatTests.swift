@@ -1,9 +1,9 @@
 // Repeating timers (semantics 5):
-//  2  The next date is the first slot of the grid (date + k · interval) later than the time the callout ended: no drift
-//     whatever the lateness. During the callout nextFire still shows the slot that is being fired.
-//  3  Missed slots: a callout that took too long drops those that passed; a loop that was busy elsewhere or did not run
-//     fires once, late, at the first chance, then goes on with the grid.
-// 12  Due while the loop ran another mode: fires once when its own mode runs.
+//  2  The next date is the first slot of the grid (date + k · interval) after the end of the callout, so a timer does not drift
+//     however late it fires. During the callout, nextFire still returns the slot that is firing.
+//  3  Missed slots: a callout that takes too long drops the slots that pass meanwhile; a loop that was busy elsewhere or did not run
+//     fires once, late, as soon as it can, then continues on the grid.
+// 12  A timer that becomes due while the loop runs another mode fires once when its own mode runs.
 
 import EventLoop
 import EventLoopTestSupport
@@ -12,7 +12,7 @@ import Testing
 @Suite struct TimerRepeatTests {
     // MARK: 2
 
-    @Test func `a repeating timer fires on its grid, once a pass`() throws {
+    @Test func `a repeating timer fires on its grid, once per pass`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
@@ -22,7 +22,7 @@ import Testing
         #expect(trace == "E T S W A tick@10 T S W A tick@20 T S W A tick@30 T S W A X -> timedOut")
     }
 
-    @Test func `the first date and the grid need not be an interval apart from the start`() throws {
+    @Test func `a repeating timer's first date need not be one interval after the start`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(3), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
             trace.add("-> \(loop.run(until: .ms(35)))")
@@ -31,7 +31,7 @@ import Testing
         #expect(trace == "tick@3 tick@13 tick@23 tick@33 -> timedOut")
     }
 
-    @Test func `callouts that take time make no drift`() throws {
+    @Test func `long callouts cause no drift`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
@@ -44,7 +44,7 @@ import Testing
         #expect(trace == "tick@10 tick@20 tick@30 tick@40 -> timedOut")
     }
 
-    @Test func `a late fire makes no drift`() throws {
+    @Test func `a late fire causes no drift`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -61,7 +61,7 @@ import Testing
         #expect(trace == "tick@13 next 20 tick@20")
     }
 
-    @Test func `during the callout nextFire shows the slot that is being fired, not the time nor the next slot`() throws {
+    @Test func `during the callout nextFire returns the slot that is firing, not the current time or the next slot`() throws {
         let trace = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()
             loop.use(clock)
@@ -79,7 +79,7 @@ import Testing
 
     // MARK: 3
 
-    @Test func `a callout that takes too long drops the slots that passed`() throws {
+    @Test func `a callout that takes too long drops the slots that pass meanwhile`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
@@ -93,7 +93,7 @@ import Testing
         #expect(trace == "tick@10 tick@40 tick@50 -> timedOut")
     }
 
-    @Test func `a callout that ends on a slot drops that slot: the next is later than the end`() throws {
+    @Test func `a callout that ends exactly on a slot drops that slot`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in
@@ -106,7 +106,7 @@ import Testing
         #expect(trace == "tick@10 tick@30 tick@50 -> timedOut")
     }
 
-    @Test func `slots missed behind another item's callout make one late fire, then the grid`() throws {
+    @Test func `after slots missed during another item's callout, a timer fires once late, then on its grid`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let source = RunLoop.CustomSource(perform: {
                 trace.add("busy@\(clock.ms)")
@@ -121,7 +121,7 @@ import Testing
         #expect(trace == "busy@0 tick@35 tick@40 tick@50 -> timedOut")
     }
 
-    @Test func `slots missed while the loop did not run make one late fire, then the grid`() throws {
+    @Test func `after slots missed while the loop did not run, a timer fires once late, then on its grid`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("tick@\(clock.ms)") })
             clock.advance(by: .milliseconds(35))
@@ -133,7 +133,7 @@ import Testing
 
     // MARK: 12
 
-    @Test func `slots missed while another mode ran make one late fire, then the grid`() throws {
+    @Test func `after slots missed while another mode ran, a timer fires once late, then on its grid`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive(forMode: "other")
             defer { alive.cancel() }

@@ -1,12 +1,13 @@
-// Several timers, and changing them (semantics 5):
-//  4  All that are due fire in one pass, by date, ties by insertion; `order` plays no part. Before each it is looked at again:
-//     an earlier timer's invalidation, removal or postponement of a later one is respected, also its removal from the running
-//     mode while it stands in another.
-//  5  A timer added in the pass, even with a past date, fires in the next pass.
-//  6  Setting nextFire: in the own callout any later date counts, and one in the past means now; the grid restarts from the new
-//     date. A one-shot cannot be rescued in its callout. Before being added it is just stored. On an invalid timer nothing happens.
-// 11  Invalidated in its own callout: no further fires. Removed in it: no further fires, but valid.
-// 13  The next date of a mode is its earliest timer's; none without timers.
+// Several timers, and changes to them (semantics 5):
+//  4  All due timers fire in one pass, sorted by date, then by insertion; `order` has no effect. The loop checks each timer again
+//     before it fires: if an earlier timer invalidates, removes or postpones a later one, the later one does not fire. This also
+//     holds for a removal from the running mode alone.
+//  5  A timer added during a pass, even with a past date, fires in the next pass.
+//  6  Setting nextFire: in the timer's own callout, any later date takes effect, and a past date means now; the grid restarts from the
+//     new date. A one-shot cannot be rescheduled in its callout. Before the timer is added, the date is only stored. On an invalid
+//     timer, the setter does nothing.
+// 11  A timer invalidated in its own callout does not fire again. A timer removed in it does not fire again either, but stays valid.
+// 13  The next date of a mode is its earliest timer's date; a mode without timers has none.
 
 import EventLoop
 import EventLoopTestSupport
@@ -15,13 +16,13 @@ import Testing
 @Suite struct TimerSchedulingTests {
     // MARK: 4
 
-    @Test func `all timers that are due fire in one pass, by date, ties by insertion, whatever their order`() throws {
+    @Test func `all due timers fire in one pass, sorted by date and then by insertion, whatever their order`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             func timer(_ name: String, _ date: Int64, order: Int) -> RunLoop.Timer {
                 RunLoop.Timer(fireAt: .ms(date), order: order) { _ in trace.add(name) }
             }
-            // Made in another order than added, so that it shows which of the two counts.
+            // The timers are made and added in different orders, so that the trace shows which order counts.
             let (tie3, tie2, tie1) = (timer("tie3", 20, order: -9), timer("tie2", 20, order: 0), timer("tie1", 20, order: 9))
             loop.add(timer("last", 30, order: -100))
             loop.add(tie1)
@@ -35,7 +36,7 @@ import Testing
         #expect(trace == "E T S W A first tie1 tie2 tie3 last X -> finished")
     }
 
-    @Test func `timers of different dates that are not due together fire in passes of their own`() throws {
+    @Test func `timers that are not due at the same time fire in separate passes`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in trace.add("b@\(clock.ms)") })
@@ -46,7 +47,7 @@ import Testing
         #expect(trace == "E T S W A a@10 T S W A b@20 X -> finished")
     }
 
-    /// Two timers are due in one pass; the first does something to the second.
+    /// Two timers are due in one pass, and the first one changes the second.
     private func firstDue(does change: @escaping @Sendable (RunLoop, RunLoop.Timer) -> Void) throws -> String {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)
@@ -64,12 +65,12 @@ import Testing
         }
     }
 
-    @Test func `a timer invalidated by an earlier one of the pass does not fire`() throws {
+    @Test func `a timer invalidated by an earlier timer of the pass does not fire`() throws {
         let trace = try firstDue { _, second in second.invalidate() }
         #expect(trace == "E T S W A first@30 X -> finished invalid")
     }
 
-    @Test func `a timer removed from every mode by an earlier one of the pass does not fire`() throws {
+    @Test func `a timer removed from every mode by an earlier timer of the pass does not fire`() throws {
         let trace = try firstDue { loop, second in
             loop.remove(second)
             loop.remove(second, forMode: "other")
@@ -77,17 +78,17 @@ import Testing
         #expect(trace == "E T S W A first@30 X -> finished valid")
     }
 
-    @Test func `a timer removed from the running mode by an earlier one does not fire, though it stands in another mode`() throws {
+    @Test func `a timer removed from only the running mode by an earlier timer of the pass does not fire`() throws {
         let trace = try firstDue { loop, second in loop.remove(second) }
         #expect(trace == "E T S W A first@30 X -> finished valid")
     }
 
-    @Test func `a timer postponed by an earlier one of the pass fires at its new date only`() throws {
+    @Test func `a timer postponed by an earlier timer of the pass fires only at its new date`() throws {
         let trace = try firstDue { _, second in second.nextFire = .ms(50) }
         #expect(trace == "E T S W A first@30 T S W A second@50 X -> finished invalid")
     }
 
-    @Test func `what another thread does to a later timer while an earlier one fires is respected as well`() throws {
+    @Test func `another thread's change to a later timer takes effect while an earlier timer fires`() throws {
         let changes: [(name: String, change: @Sendable (RunLoop, RunLoop.Timer) -> Void)] = [
             ("invalidate", { _, second in second.invalidate() }),
             ("remove", { loop, second in loop.remove(second) }),
@@ -132,7 +133,7 @@ import Testing
         #expect(trace == "E T S W A a@10 T S W A b@10 X -> finished")
     }
 
-    @Test func `a timer that adds another each time does not hold the pass`() throws {
+    @Test func `a timer that adds another one each time does not prolong the pass`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             @Sendable func addAnother(_ number: Int) {
@@ -151,7 +152,7 @@ import Testing
 
     // MARK: 6
 
-    /// A timer every 10 ms sets its next date in its first callout, at 10.
+    /// A timer with an interval of 10 ms sets its next date in its first callout, at 10 ms.
     private func redated(in callout: @escaping @Sendable (RunLoop.Timer) -> Void, until limit: Int64) throws -> String {
         try inManualTime { loop, clock, trace in
             let calls = Box(0)
@@ -169,7 +170,7 @@ import Testing
         #expect(try redated(in: { $0.nextFire = .ms(35) }, until: 60) == "10 35 45 55")
     }
 
-    @Test func `a date sooner than the next slot, set in the callout, restarts the grid there`() throws {
+    @Test func `a date earlier than the next slot, set in the callout, restarts the grid there`() throws {
         #expect(try redated(in: { $0.nextFire = .ms(13) }, until: 40) == "10 13 23 33")
     }
 
@@ -188,7 +189,7 @@ import Testing
         #expect(trace == "E T S W A tick@10 T S W A tick@10 T S W A tick@20 T S W A X -> timedOut")
     }
 
-    @Test func `a past date set in the callout starts the grid at the present`() throws {
+    @Test func `a past date set in the callout restarts the grid at the current time`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let calls = Box(0)
             loop.add(
@@ -206,9 +207,9 @@ import Testing
         #expect(trace == "40 reads 20 48 105 165")
     }
 
-    /// Where the date is set: before the timer is in a loop, in its loop, and by another thread.
+    /// The places where the date is set: before the timer is in a loop, on its loop, and on another thread.
     @Test(arguments: ["before it is added", "in its loop", "in two modes", "by another thread"])
-    func `a past date set outside the callout starts the grid at the present too:`(_ place: String) throws {
+    func `a past date set outside the callout restarts the grid at the current time too:`(_ place: String) throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(500), interval: .milliseconds(60)) { _ in trace.add("\(clock.ms)") }
             clock.advance(by: .milliseconds(30))
@@ -228,7 +229,7 @@ import Testing
         #expect(trace == "reads 10 42 90 150")
     }
 
-    @Test func `of several dates set in one callout the last counts`() throws {
+    @Test func `the last of several dates set in one callout takes effect`() throws {
         let trace = try redated(
             in: { timer in
                 timer.nextFire = .ms(13)
@@ -238,7 +239,7 @@ import Testing
         #expect(trace == "10 17 27 37")
     }
 
-    @Test func `a one-shot cannot be rescued in its callout`() throws {
+    @Test func `a one-shot cannot be rescheduled in its callout`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -254,7 +255,7 @@ import Testing
         #expect(trace == "fire@10 -> timedOut valid false, in the mode false, date none true")
     }
 
-    @Test func `a date set before the timer is added is just stored`() throws {
+    @Test func `a date set before the timer is added is only stored`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { _ in trace.add("\(clock.ms)") }
             timer.nextFire = .ms(33)
@@ -266,11 +267,11 @@ import Testing
         #expect(trace == "next 33; 33 43 53")
     }
 
-    @Test func `a waiting timer moves sooner and later, its grid with it`() throws {
+    @Test func `a waiting timer and its grid move to an earlier or a later date`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let moved = RunLoop.Timer(fireAt: .ms(40), interval: .milliseconds(40)) { _ in trace.add("\(clock.ms)") }
             loop.add(moved)
-            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in moved.nextFire = .ms(13) })  // sooner: 13, then 53
+            loop.add(RunLoop.Timer(fireAt: .ms(5)) { _ in moved.nextFire = .ms(13) })  // earlier: 13, then 53
             loop.add(RunLoop.Timer(fireAt: .ms(20)) { _ in moved.nextFire = .ms(70) })  // later: 70, then 110
             _ = loop.run(until: .ms(120))
             return trace.description
@@ -278,7 +279,7 @@ import Testing
         #expect(trace == "13 70 110")
     }
 
-    @Test func `a timer moved later many times wakes nobody at the dates it gave up`() throws {
+    @Test func `a timer moved later many times does not wake the loop at its old dates`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             let idle = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("idle@\(clock.ms)") }
@@ -308,7 +309,7 @@ import Testing
 
     // MARK: 11
 
-    @Test func `a timer invalidated in its own callout fires no more`() throws {
+    @Test func `a timer invalidated in its own callout does not fire again`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("\(clock.ms)")
@@ -321,7 +322,7 @@ import Testing
         #expect(trace == "10 20 -> finished valid false")
     }
 
-    @Test func `a timer removed in its own callout fires no more but stays valid, and can be added again`() throws {
+    @Test func `a timer removed in its own callout does not fire again but stays valid, and can be added again`() throws {
         let trace = try inManualTime { loop, clock, trace in
             let timer = RunLoop.Timer(fireAt: .ms(10), interval: .milliseconds(10)) { timer in
                 trace.add("\(clock.ms)")
@@ -333,13 +334,13 @@ import Testing
             trace.add("-> \(loop.run(until: .ms(65)))")
             return trace.description
         }
-        // 20 was its last; at 45, when it is back, the slots it was away for make one late fire.
+        // The timer last fired at 20. It is added again at 45 and then fires once, late, for the slots that it missed.
         #expect(trace == "10 20 -> finished valid true, added true, 45 50 60 -> timedOut")
     }
 
     // MARK: 13
 
-    @Test func `the next fire of the common modes is that of the timers that were added for them`() throws {
+    @Test func `the next fire of the common modes is that of the timers added to them`() throws {
         try inManualTime { loop, _, _ in
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in })
             #expect(loop.nextTimerFire(forMode: .common) == nil)
@@ -349,7 +350,7 @@ import Testing
         }
     }
 
-    @Test func `the next fire of a mode is its earliest timer's, and none without timers`() throws {
+    @Test func `the next fire of a mode is its earliest timer's date, and nil without timers`() throws {
         let trace = try inManualTime { loop, _, trace in
             func note(_ mode: RunLoop.Mode) {
                 trace.add(loop.nextTimerFire(forMode: mode).map { "\($0.nanoseconds / 1_000_000)" } ?? "none")
@@ -377,7 +378,7 @@ import Testing
         #expect(trace == "none none 20 10 20 15 20 late 40 none")
     }
 
-    @Test func `asking for the next fire does not fire what is due`() throws {
+    @Test func `reading the next fire does not fire due timers`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fire") })
             clock.advance(by: .milliseconds(20))

@@ -1,13 +1,13 @@
-// Tolerance (semantics 5.14): kept, and honoured as min(tolerance, interval / 2), never below zero; a one-shot's is kept as it is.
-// A tolerant timer is never early and at most its tolerance late; the slots of its grid do not move. What it is for: a wake-up
-// that comes within the tolerance serves it as well.
+// Tolerance (semantics 5.14): a timer limits its tolerance to min(tolerance, interval / 2), never below zero; a one-shot keeps its value.
+// A tolerant timer is never early and at most its tolerance late; the slots of its grid do not move. Its purpose: a wake-up
+// within the tolerance fires the timer too.
 
 import EventLoop
 import EventLoopTestSupport
 import Testing
 
 @Suite struct TimerToleranceTests {
-    @Test func `tolerance reads back as honoured`() throws {
+    @Test func `tolerance returns the value that is in effect`() throws {
         let read = try onFreshThread { _ in
             func tolerance(_ tolerance: Duration, interval: Duration?) -> Duration {
                 let byInit = RunLoop.Timer(fireAt: .ms(10), interval: interval, tolerance: tolerance) { _ in }
@@ -27,7 +27,7 @@ import Testing
         #expect(read == [.milliseconds(3), .milliseconds(5), .milliseconds(5), .zero, .milliseconds(30), .zero])
     }
 
-    @Test func `a wake-up for another timer within the tolerance serves the tolerant one as well`() throws {
+    @Test func `a wake-up for another timer within the tolerance fires the tolerant timer too`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(20)) { _ in trace.add("tolerant@\(clock.ms)") })
@@ -49,7 +49,7 @@ import Testing
         #expect(trace == "E T S W A a@10 T S W A b@15 X -> finished")
     }
 
-    @Test func `a tolerant timer is never early, though a wake-up comes just before its date`() throws {
+    @Test func `a tolerant timer is never early, even if a wake-up comes just before its date`() throws {
         let trace = try inManualTime { loop, clock, trace in
             loop.add(
                 RunLoop.Timer(fireAt: .ms(10), tolerance: .milliseconds(4)) { _ in
@@ -70,7 +70,7 @@ import Testing
                 lateness.change { $0.append(clock.ms - timer.nextFire.nanoseconds / 1_000_000) }
             }
             loop.add(timer)
-            // Wake-ups at 13, 26, 39, 52, … fall in and out of the tolerance.
+            // Some of the wake-ups at 13, 26, 39, 52, … fall within the tolerance, others outside it.
             loop.add(
                 RunLoop.Timer(fireAt: .ms(13), interval: .milliseconds(13)) { _ in
                     nexts.change { $0.append(timer.nextFire.nanoseconds / 1_000_000) }
@@ -83,7 +83,7 @@ import Testing
         #expect(nexts.allSatisfy { $0 % 10 == 0 }, "\(nexts)")
     }
 
-    @Test func `the wake-up for the run's limit serves a tolerant timer that is due`() throws {
+    @Test func `the wake-up for the run's limit fires a tolerant timer that is due`() throws {
         let trace = try inManualTime { loop, clock, trace in
             trace.observe(loop)
             loop.add(RunLoop.Timer(fireAt: .ms(10), tolerance: .seconds(10)) { _ in trace.add("fire@\(clock.ms)") })

@@ -1,12 +1,12 @@
-// Waits that the kernel refuses, and files that the kernel reports under a number nobody watches (semantics 4.17, 4.18; decision
+// Waits that the kernel refuses, and files that the kernel reports under a number that no source watches (semantics 4.17, 4.18; decision
 // 14):
-//  - A loop whose epoll descriptor was closed by code that does not own it ends the program with a sentence that names the errno.
+//  - If other code closes a loop's epoll descriptor, the program ends with a message that names the errno.
 //  - A descriptor that is closed before its source is invalidated, while a duplicate of it is open, does not spin the wait: the loop
-//    makes a new base, says which source it was, and serves the others.
-//  - A descriptor that is closed before its source is invalidated, without a duplicate, costs a sweep and nothing else.
-//  - It does not bring back a deadline that has come.
-//  - A nested run does not wait while sources of the batch around it are to be failed.
-//  - With select, one closed descriptor is one source's failure.
+//    makes a new base, logs which source it was, and serves the others.
+//  - A descriptor that is closed before its source is invalidated, without a duplicate, costs one sweep and nothing else.
+//  - Such a descriptor does not make an expired deadline end another wait.
+//  - A nested run does not wait if sources of the batch around it have yet to be failed.
+//  - With select, one closed descriptor fails one source.
 
 import CLibevent
 import EventLoop
@@ -21,7 +21,7 @@ import Darwin
 
 #if os(Linux)
 @Suite struct FailedWaitTests {
-    /// The read end of a pipe, and the only descriptor that the pipe still has.
+    /// The read end of a pipe. It is the only descriptor of the pipe that is still open.
     private static func onlyDescriptor() -> Int32 {
         var ends: [Int32] = [-1, -1]
         precondition(pipe(&ends) == 0)
@@ -29,7 +29,7 @@ import Darwin
         return ends[0]
     }
 
-    /// Has the mode make its base.
+    /// Sleeps once, so that the mode makes its base.
     private static func sleepOnce(_ loop: RunLoop) {
         loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in loop.stop() })
         _ = loop.run(for: patience)
@@ -47,7 +47,7 @@ import Darwin
         }
     }
 
-    @Test func `a loop whose epoll descriptor was closed ends with a sentence that names the errno`() async throws {
+    @Test func `a program whose loop's epoll descriptor was closed ends with a message that names the errno`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { loop in
                 let alive = loop.keepAlive()
@@ -62,7 +62,7 @@ import Darwin
         #expect(errors.contains("errno 9") && errors.contains("epoll"), "\(errors)")
     }
 
-    @Test func `a loop whose epoll descriptor became another file ends with a sentence that names the errno`() async throws {
+    @Test func `a program whose loop's epoll descriptor became another file ends with a message that names the errno`() async throws {
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             try onFreshThread { loop in
                 let alive = loop.keepAlive()
@@ -78,7 +78,7 @@ import Darwin
         #expect(errors.contains("errno 22"), "\(errors)")
     }
 
-    @Test func `with select a closed descriptor is its source's failure, and others are served`() async {
+    @Test func `with select a closed descriptor fails its source, and the other sources are served`() async {
         await #expect(processExitsWith: .success) {
             setenv("EVENT_NOEPOLL", "1", 1)
             setenv("EVENT_NOPOLL", "1", 1)
@@ -114,7 +114,7 @@ import Darwin
         let (outcome, processorTime) = try onFreshThread { loop in
             let trace = Trace()
             let (pipe, other) = (Pipe(), Pipe())
-            // A high number, which no other test's files get.
+            // A high number that no other test's files get.
             let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
             let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: trigger, label: "hasty") { _, _ in
                 trace.add("called")
@@ -129,7 +129,7 @@ import Darwin
             _ = loop.run(for: .zero)
             close(number)
             source.invalidate()
-            // The kernel reports the file, which `pipe.readEnd` keeps open, under the closed number.
+            // The kernel reports the file under the closed number, because `pipe.readEnd` keeps the file open.
             pipe.write("x")
             let before = threadTime()
             trace.add("\(loop.run(for: .milliseconds(300)))")
@@ -139,12 +139,12 @@ import Darwin
             return ("\(trace), \(source.failure == .badDescriptor(number))", used)
         }
         #expect(outcome == "let go timedOut other:y stopped, true")
-        // A wait that spins takes all of the 300 ms that it can get.
+        // A wait that spins uses all of the 300 ms.
         #expect(processorTime < 15_000_000, "\(processorTime) ns")
     }
 
-    @Test func `the library says which source's descriptor was closed too early`() async {
-        // The handler belongs to the process.
+    @Test func `the library logs which source's descriptor was closed too early`() async {
+        // The log handler is global to the process.
         await #expect(processExitsWith: .success) {
             let trace = Trace()
             RunLoop.setLibeventLogHandler { severity, message in
@@ -167,7 +167,7 @@ import Darwin
         }
     }
 
-    @Test func `a file left behind that becomes ready in the sleep does not spin the wait`() throws {
+    @Test func `a file left behind that becomes ready during the sleep does not spin the wait`() throws {
         let (result, processorTime) = try onFreshThread { loop in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -192,8 +192,8 @@ import Darwin
         #expect(processorTime < 15_000_000, "\(processorTime) ns")
     }
 
-    @Test func `a descriptor closed too early does not bring back a deadline that has come`() async {
-        // In a process of its own: a child that another test starts has duplicates of everything until it runs its program.
+    @Test func `a descriptor closed too early does not make an expired deadline end another wait`() async {
+        // In a process of its own: a child that another test starts holds duplicates of all descriptors until it executes its program.
         await #expect(processExitsWith: .success) {
             let waits = try onFreshThread { loop in
                 let alive = loop.keepAlive()
@@ -202,7 +202,7 @@ import Darwin
                 let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, trigger: .edge) { _, _ in }
                 loop.add(source)
                 _ = loop.run(for: .zero)
-                // From here on the timer descriptor has expired, and nobody reads it.
+                // From here on the timer descriptor has expired, and nothing reads it.
                 FailedWaitTests.sleepOnce(loop)
                 close(number)
                 source.invalidate()
@@ -220,8 +220,8 @@ import Darwin
         }
     }
 
-    @Test func `descriptors closed too early without a duplicate repeat no edge and cost no source anything`() async {
-        // In a process of its own: a child that another test starts has duplicates of everything until it runs its program.
+    @Test func `descriptors closed too early without a duplicate repeat no edge and do not affect other sources`() async {
+        // In a process of its own: a child that another test starts holds duplicates of all descriptors until it executes its program.
         await #expect(processExitsWith: .success) {
             let (edges, calls) = try onFreshThread { loop in
                 let (edges, calls) = (Box(0), Box(0))
@@ -250,10 +250,10 @@ import Darwin
         }
     }
 
-    // MARK: Owners to be failed
+    // MARK: Sources to be failed
 
     @Test(arguments: [false, true])
-    func `a run nested between the discovery of a reused number and its source's failure does not wait`(hosts: Bool) throws {
+    func `a nested run between the discovery of a reused number and its source's failure does not wait`(hosts: Bool) throws {
         let outcome = try onFreshThread { loop in
             let trace = Trace()
             if hosts { loop.withEventBase { _ in } }
@@ -274,7 +274,7 @@ import Darwin
                 })
             _ = loop.run(for: .zero)
             precondition(dup2(new.readEnd, number) == number)
-            // In this order: the kernel reports first what became ready first.
+            // The order matters: the kernel reports first the file that became ready first.
             old.write("x")
             other.write("y")
             trace.add("\(loop.run(for: patience))")

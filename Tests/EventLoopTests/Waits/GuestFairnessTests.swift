@@ -1,7 +1,7 @@
 // C events and the loop's own sources in one wait (semantics 12; decisions 6 and 8):
 //  - A C event that is always ready, at any of libevent's priorities, starves no source of the loop, and no source starves a C event.
-//  - A poll ends although C events of two priorities are always ready.
-//  - A C event that activates itself in its own callback does not keep the wait from ending.
+//  - A poll ends even if C events of two priorities are always ready.
+//  - A C event that activates itself in its own callback does not prevent the wait from ending.
 
 import CLibevent
 import EventLoop
@@ -31,7 +31,7 @@ import Testing
                     if ours.increment() == 20 { loop.stop() }
                 })
             let (event, busy) = Self.addBusyEvent(loop, priority: eventPriority) { _ in
-                // In step with the source's handler, which runs after the wait.
+                // Keeps pace with the source's handler, which runs after the wait.
                 if theirs.increment() > 20 * (ours.value + 2) { loop.stop() }
             }
             _ = loop.run(for: patience)
@@ -42,7 +42,7 @@ import Testing
         #expect((20...100).contains(theirs), "\(theirs)")
     }
 
-    @Test func `a low C event beside wake-ups in every pass is called`() throws {
+    @Test func `a C event of low priority is called even if every pass has a wake-up`() throws {
         let calls = try onFreshThread { loop in
             let calls = Box(0)
             let passes = Box(0)
@@ -59,7 +59,7 @@ import Testing
         #expect(calls >= 40)
     }
 
-    @Test func `a poll ends although C events of two priorities are always ready`() throws {
+    @Test func `a poll ends even if C events of two priorities are always ready`() throws {
         let (result, calls) = try onFreshThread { loop in
             let calls = Box([0, 0])
             let (first, firstPipe) = Self.addBusyEvent(loop, priority: 0) { event in
@@ -80,7 +80,7 @@ import Testing
     }
 
     @Test(arguments: [Int32(0), 1, 2])
-    func `a C event that activates itself in its callback does not keep a stop from ending the run`(priority: Int32) throws {
+    func `a C event that activates itself in its callback does not prevent a stop from ending the run`(priority: Int32) throws {
         let (result, calls) = try onFreshThread { loop in
             let calls = Box(0)
             let isOver = Box(false)
@@ -99,11 +99,11 @@ import Testing
             return (result, calls.value)
         }
         #expect(result == .stopped)
-        // Two rounds of libevent's, bounded by EventBase.
+        // Two of libevent's rounds, which EventBase bounds.
         #expect(calls <= 4 << 20, "\(calls)")
     }
 
-    @Test func `a timer and a perform that a C event's callback asks for end the wait`() throws {
+    @Test func `a timer and a perform that a C event's callback adds end the wait`() throws {
         let trace = try onFreshThread { loop in
             let trace = Trace()
             let calls = Box(0)

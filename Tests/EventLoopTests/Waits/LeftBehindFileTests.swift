@@ -1,9 +1,10 @@
-// Files that were left behind in the kernel's set, on a base that C libraries have events on (semantics 4.17; decision 14):
-//  - One that was left behind before the first C library came does not spin the wait: the base is made anew before anybody else knows it.
-//  - One that is left behind later: the library says once whose descriptor it was. The loop asks every 10 ms until the file has left the
-//    kernel's set, serves everything, and the file calls no other source.
+// Files that were left behind in the kernel's set, on a base on which C libraries have events (semantics 4.17; decision 14):
+//  - A file left behind before the first C library uses the base does not spin the wait: the loop replaces the base before any library
+//    knows it.
+//  - For a file left behind later, the library logs once which source's descriptor it was. The loop polls every 10 ms until the file has
+//    left the kernel's set, serves everything, and the file calls no other source.
 //
-// Tests/FaultProbe/LeftBehind.swift has the same for a process that has no descriptors for a new base.
+// Tests/FaultProbe/LeftBehind.swift tests the same for a process without descriptors for a new base.
 
 import CLibevent
 import EventLoop
@@ -18,7 +19,7 @@ import Darwin
 
 #if os(Linux)
 @Suite struct LeftBehindFileTests {
-    @Test func `a file left behind before a C library comes to the base does not spin the wait`() throws {
+    @Test func `a file left behind before a C library uses the base does not spin the wait`() throws {
         let (result, processorTime) = try onFreshThread { loop in
             let alive = loop.keepAlive()
             defer { alive.cancel() }
@@ -39,8 +40,8 @@ import Darwin
         #expect(processorTime < 15_000_000, "\(processorTime) ns")
     }
 
-    @Test func `on a base with a C library's events the library says at once whose descriptor was closed too early`() async {
-        // The handler belongs to the process.
+    @Test func `on a base with a C library's events the library logs at once which source's descriptor was closed too early`() async {
+        // The log handler is global to the process.
         await #expect(processExitsWith: .success) {
             let trace = Trace()
             RunLoop.setLibeventLogHandler { severity, message in
@@ -60,7 +61,7 @@ import Darwin
         }
     }
 
-    @Test func `on a base with a C library's events a file left behind neither spins the wait nor delays anything for long`() throws {
+    @Test func `on a base with a C library's events a file left behind neither spins the wait nor causes long delays`() throws {
         let (outcome, processorTime, restless, quiet) = try onFreshThread { loop in
             let trace = Trace()
             var guest: OpaquePointer?
@@ -101,14 +102,14 @@ import Darwin
             return (trace.description, used, restless, voluntarySwitches() - after)
         }
         #expect(outcome == "guest timedOut other:y stopped stopped")
-        // A wait that spins takes all of the 300 ms that it can get.
+        // A wait that spins uses all of the 300 ms.
         #expect(processorTime < 60_000_000, "\(processorTime) ns")
         #expect(restless <= 60, "\(restless) sleeps in 300 ms")
         #expect(quiet <= 10, "\(quiet) sleeps in 300 ms")
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
-    func `on a base with a C library's events a file left behind does not call the source that has its number now`(
+    func `on a base with a C library's events a file left behind does not call the source that now has its number`(
         trigger: RunLoop.DescriptorSource.Trigger
     ) throws {
         let (outcome, processorTime) = try onFreshThread { loop in
@@ -140,8 +141,8 @@ import Darwin
         #expect(processorTime < 60_000_000, "\(processorTime) ns")
     }
 
-    @Test func `on a base with a C library's events the library says once which source lost its number`() async {
-        // The handler belongs to the process.
+    @Test func `on a base with a C library's events the library logs once which source lost its number`() async {
+        // The log handler is global to the process.
         await #expect(processExitsWith: .success) {
             let trace = Trace()
             RunLoop.setLibeventLogHandler { severity, message in
@@ -174,10 +175,10 @@ private func makeTimer(_ base: OpaquePointer, _ trace: Trace) -> OpaquePointer? 
         base, -1, 0, { Unmanaged<Trace>.fromOpaque($2!).takeUnretainedValue().add("guest") }, Unmanaged.passUnretained(trace).toOpaque())
 }
 
-/// How often the calling thread has slept.
+/// The number of times that the calling thread has slept.
 private func voluntarySwitches() -> Int {
     var usage = rusage()
-    getrusage(1, &usage)  // RUSAGE_THREAD, which Glibc's overlay does not show
+    getrusage(1, &usage)  // RUSAGE_THREAD, which Glibc's overlay does not export
     return usage.ru_nvcsw
 }
 #endif

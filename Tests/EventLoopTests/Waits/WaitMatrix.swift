@@ -1,6 +1,6 @@
-// Everything that can be ready in a wait at the same time, combined with everything that must end the wait.
+// Combines everything that can be ready in a wait at the same time with everything that must end the wait.
 //
-// An *aim* must get through within a bounded number of callbacks. The callbacks of C events are what is counted, because libevent makes
+// An *aim* must be reached within a bounded number of callbacks. The tests count the callbacks of C events, because libevent makes
 // them inside its wait: each round of a wait that does not end adds one.
 
 import CLibevent
@@ -18,13 +18,13 @@ import Darwin
 struct WaitCase: Sendable, CustomStringConvertible {
     typealias Trigger = RunLoop.DescriptorSource.Trigger
 
-    /// What a C library has at one of libevent's priorities.
+    /// A C library's event at one of libevent's priorities.
     enum Guest: String, CaseIterable { case none, always, once }
 
-    /// What else comes up in every pass.
+    /// An additional event in every pass.
     enum Extra: String, CaseIterable { case nothing, dueTimer, wakeUp }
 
-    /// What must get through.
+    /// The effect that must happen despite the ready events.
     enum Aim: String, CaseIterable { case stop, limit, poll, wakeUp, urgentSource, timer, handledSource, perform, lowSource }
 
     /// The trigger of the ready descriptor at each priority: high, default, low.
@@ -38,13 +38,13 @@ struct WaitCase: Sendable, CustomStringConvertible {
         return "descriptors [\(triggers)] C events [\(guests.map(\.rawValue).joined(separator: ","))] \(extra.rawValue) -> \(aim.rawValue)"
     }
 
-    /// More callbacks of one C event than this between the cause and its effect are a wait that does not end. The slowest effect takes six
+    /// If one C event has more callbacks than this between the cause and its effect, the wait does not end. The slowest effect takes six
     /// passes, in which a due timer and the sources of three priorities take turns, and a pass takes two rounds at most.
     static let bound = 16
 
     static let triggers: [Trigger?] = [nil, .level, .edge, .oneShot]
 
-    /// All combinations that can say something. `isShort` leaves out those of edge-triggered and one-shot descriptors with each other.
+    /// All meaningful combinations. `isShort` omits combinations of different triggers, and extras without a C event that is always ready.
     static func all(short isShort: Bool) -> [WaitCase] {
         var cases: [WaitCase] = []
         for high in triggers {
@@ -71,7 +71,7 @@ struct WaitCase: Sendable, CustomStringConvertible {
         return cases
     }
 
-    /// Somebody must be there to set the aim off, and a descriptor of ours that is always ready starves less urgent ones by design.
+    /// A ready event must set off the aim. A descriptor source that is always ready starves less urgent ones by design.
     private var isMeaningful: Bool {
         let isAnythingReady = descriptors.contains { $0 != nil } || guests.contains { $0 != .none }
         if !isAnythingReady { return false }
@@ -81,7 +81,7 @@ struct WaitCase: Sendable, CustomStringConvertible {
 
 /// Runs one combination on a loop of its own.
 final class WaitRun: @unchecked Sendable {
-    // SAFETY: touched by the loop's thread only, between `init` and the end of `complaint()`.
+    // SAFETY: accessed by the loop's thread only, between `init` and the end of `complaint()`.
 
     private let test: WaitCase
     private let loop: RunLoop
@@ -95,7 +95,7 @@ final class WaitRun: @unchecked Sendable {
 
     private init(_ test: WaitCase, _ loop: RunLoop) { (self.test, self.loop) = (test, loop) }
 
-    /// What was wrong; nil when nothing was.
+    /// The description of a failure, or nil.
     static func complaint(_ test: WaitCase) throws -> String? { try onFreshThread { loop in try WaitRun(test, loop).complaint() } }
 
     private func complaint() throws -> String? {
@@ -107,7 +107,7 @@ final class WaitRun: @unchecked Sendable {
         try addAim()
         let result = run()
         for event in events { event.free() }
-        events = []  // each of them holds this object
+        events = []  // each of them retains this object
         if isRescued { return "\(test): the wait did not end; C events called \(calls)" }
         let expected: RunLoop.RunResult =
             switch test.aim {
@@ -127,7 +127,7 @@ final class WaitRun: @unchecked Sendable {
         }
     }
 
-    // MARK: What is ready
+    // MARK: Ready events
 
     private func addGuests() {
         for (priority, guest) in test.guests.enumerated() where guest != .none {
@@ -178,7 +178,7 @@ final class WaitRun: @unchecked Sendable {
         loop.withEventBase { _ = event_base_loopbreak($0) }
     }
 
-    // MARK: What must get through
+    // MARK: Aims
 
     private func addAim() throws {
         let loop = loop
@@ -199,7 +199,7 @@ final class WaitRun: @unchecked Sendable {
         loop.add(try readSource(pipes[6], priority: priority) { [self] _ in reach() })
     }
 
-    /// The cause, once, in the first callback that comes: a C event's, or a descriptor's.
+    /// Sets off the cause once, in the first callback of a C event or a descriptor.
     private func setOff() {
         if isSetOff { return }
         isSetOff = true
@@ -214,7 +214,7 @@ final class WaitRun: @unchecked Sendable {
         }
     }
 
-    /// The effect.
+    /// Records the effect, and stops the run.
     private func reach() {
         isThrough = true
         loop.stop()

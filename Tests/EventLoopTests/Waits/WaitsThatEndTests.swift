@@ -1,8 +1,8 @@
-// No event keeps a wait from ending (semantics 4 and 12; decision 6): stops, limits, wake-ups, urgent sources and timers get
-// through within a bounded number of libevent's rounds, whatever is ready and at whatever priority, with epoll, poll and select.
+// No event prevents a wait from ending (semantics 4 and 12; decision 6): stops, limits, wake-ups, urgent sources and timers take effect
+// within a bounded number of libevent's rounds, whatever is ready and at whatever priority, with epoll, poll and select.
 //
-// Each backend has a process of its own: libevent reads EVENT_NOEPOLL and EVENT_NOPOLL when a base is made, and a wait that does not end
-// and calls nobody can only be ended from outside.
+// Each backend has a process of its own: libevent reads EVENT_NOEPOLL and EVENT_NOPOLL when it makes a base, and only another process can
+// end a wait that does not end and that calls no handler.
 
 import CLibevent
 import EventLoop
@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-/// Runs all combinations, and records what was wrong.
+/// Runs all combinations, and records the failures.
 func runWaitMatrix(without disabled: [String], backend: String) throws {
     for method in disabled { setenv("EVENT_NO\(method.uppercased())", "1", 1) }
     let used = try onFreshThread { loop in loop.withEventBase { String(cString: event_base_get_method($0)) } }
