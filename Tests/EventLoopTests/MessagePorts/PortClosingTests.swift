@@ -12,7 +12,8 @@ import Testing
 
 @testable import EventLoop
 
-/// A TCP connection whose close blocks: it has SO_LINGER, unsent bytes, and a peer that reads nothing.
+/// A TCP connection whose close blocks: it has SO_LINGER, unsent bytes, and a peer that reads nothing. A copy in a child process would keep
+/// the close from blocking, so no child inherits it.
 private final class LingeringSocket {
     /// Longer than all other waits here, so that a test that waits for a close fails.
     static let seconds: Int32 = 300
@@ -34,6 +35,7 @@ private final class LingeringSocket {
             }
         }
         try #require(isConnected)
+        _ = fcntl(client, F_SETFD, FD_CLOEXEC)
         peer = accept(listener, nil, nil)
         descriptor = client
         var option = linger(l_onoff: 1, l_linger: Self.seconds)
@@ -56,6 +58,21 @@ private final class LingeringSocket {
         close(peer)
         closeOwnDescriptor()
     }
+}
+
+/// Makes as many closes block as there are closing threads, all for one process, and lets `waiting` further descriptors of that process
+/// wait.
+private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: () throws -> Void) throws {
+    let lingering = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
+    for socket in lingering {
+        let lastCopy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 0)
+        socket.closeOwnDescriptor()
+        DescriptorCloser.close(lastCopy, from: process)
+    }
+    let pair = SocketPair()
+    for _ in 0..<waiting { DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: process) }
+    try body()
+    withExtendedLifetime(lingering) {}
 }
 
 @Suite(.bounded, .serialized) struct PortClosingTests {
@@ -201,29 +218,17 @@ private final class LingeringSocket {
         }
     }
 
-    /// Makes as many closes block as there are closing threads, all for one process, and lets `waiting` further descriptors of that process
-    /// wait.
-    private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: () throws -> Void) throws {
-        let lingering = try (0..<DescriptorCloser.threadLimit).map { _ in try LingeringSocket() }
-        for socket in lingering {
-            let lastCopy = fcntl(socket.descriptor, F_DUPFD_CLOEXEC, 0)
-            socket.closeOwnDescriptor()
-            DescriptorCloser.close(lastCopy, from: process)
+    @Test func `closes that block for one process do not delay those for another`() async {
+        // In a process of its own: another test's child of fork would have copies of the sockets, and then their closes do not block.
+        await #expect(processExitsWith: .success) {
+            try withBlockedCloses(from: 1) {
+                let pair = SocketPair()
+                DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: 2)
+                try waitUntil("the other process's descriptor is closed") { DescriptorCloser.pending(from: 2) == 0 }
+                #expect(DescriptorCloser.pending(from: 1) == DescriptorCloser.threadLimit)
+            }
+            try waitUntil("all closes have ended") { DescriptorCloser.pending(from: 1) == 0 }
         }
-        let pair = SocketPair()
-        for _ in 0..<waiting { DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: process) }
-        try body()
-        withExtendedLifetime(lingering) {}
-    }
-
-    @Test func `closes that block for one process do not delay those for another`() throws {
-        try withBlockedCloses(from: 1) {
-            let pair = SocketPair()
-            DescriptorCloser.close(fcntl(pair.near, F_DUPFD_CLOEXEC, 0), from: 2)
-            try waitUntil("the other process's descriptor is closed") { DescriptorCloser.pending(from: 2) == 0 }
-            #expect(DescriptorCloser.pending(from: 1) == DescriptorCloser.threadLimit)
-        }
-        try waitUntil("all closes have ended") { DescriptorCloser.pending(from: 1) == 0 }
     }
 
     @Test func `a process whose descriptors wait to be closed does not keep out those of another`() throws {
