@@ -49,14 +49,9 @@ struct MessagedPorts: Sendable {
 
     /// Takes out a port that has left the mode, or is served by another loop's thread.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
-        guard membership.queuedModes.contains(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
-        remove(at: place, mode: index)
-    }
-
-    private mutating func remove(at place: Int, mode index: Int) {
-        list[place].queuedModes.remove(index)
-        list.swapAt(place, list.count - 1)
-        list.removeLast()
+        guard membership.queuedModes.remove(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
+        list.remove(at: place)
+        if place < next { next -= 1 }
     }
 
     /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it. `turns` is how many
@@ -67,13 +62,12 @@ struct MessagedPorts: Sendable {
         if left == 0 { return nil }
         for _ in 0..<list.count {
             if next >= list.count { next = 0 }
-            guard Unmanaged.passUnretained(list[next])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) else {
-                remove(at: next, mode: index)
-                continue
-            }
-            let membership = list[next]
+            let place = next
             next += 1
-            // A handler may have changed the order of the list. Later than `step`: it had its turn in a run that was nested in this step.
+            // A port that has been emptied since stays until the next delivery.
+            guard Unmanaged.passUnretained(list[place])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) else { continue }
+            let membership = list[place]
+            // A handler may have changed the order of the list. A step later than `step` means a turn in a nested run.
             if membership.messageStep >= step { continue }
             membership.messageStep = step
             turns = left - 1
@@ -82,11 +76,18 @@ struct MessagedPorts: Sendable {
         return nil
     }
 
+    /// Keeps the order, and with it the turns: the last port must not take a place that the turns have passed.
     private mutating func removePortsWithoutMessages(inMode index: Int) {
-        for place in list.indices.reversed()
-        where !Unmanaged.passUnretained(list[place])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) {
-            remove(at: place, mode: index)
+        if list.allSatisfy({ $0.source.hasMessage }) { return }
+        var (place, passed) = (0, 0)
+        list.removeAll { membership in
+            defer { place += 1 }
+            if membership.source.hasMessage { return false }
+            membership.queuedModes.remove(index)
+            if place < next { passed += 1 }
+            return true
         }
+        next -= passed
     }
 
     /// Whether a port has messages.

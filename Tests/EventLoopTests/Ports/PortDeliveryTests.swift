@@ -72,6 +72,28 @@ import Testing
         }
     }
 
+    @Test func `a port that runs out of messages does not change the turns of the others`() throws {
+        try inManualTime { loop, _, trace in
+            let ports = ["a", "b", "c"].map { loop.addPort(trace, prefix: $0) }
+            try ports[0].send(1, 2, 3)
+            try ports[1].send(1)
+            try ports[2].send(1)
+            for _ in 0..<5 { #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource) }
+            #expect(trace.take() == "a1 b1 c1 a2 a3")
+        }
+    }
+
+    @Test func `a port that is removed does not change the turns of the others`() throws {
+        try inManualTime { loop, _, trace in
+            let ports = ["a", "b", "c", "d"].map { loop.addPort(trace, prefix: $0) }
+            for port in ports { try port.send(1, 2) }
+            for _ in 0..<2 { #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource) }
+            loop.remove(ports[0])
+            for _ in 0..<5 { #expect(loop.run(for: .zero, returnAfterSourceHandled: true) == .handledSource) }
+            #expect(trace.take() == "a1 b1 c1 d1 b2 c2 d2")
+        }
+    }
+
     @Test func `a pass delivers the messages that were queued when it began, before it sleeps`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace)
