@@ -153,12 +153,7 @@ import Darwin
             try onFreshThread { loop in
                 let alive = loop.keepAlive()
                 let pipe = Pipe()
-                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
-                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
-                loop.add(source)
-                _ = loop.run(for: .zero)
-                close(number)
-                source.invalidate()
+                try leaveFileBehind(of: pipe, number: 720, label: "hasty", in: loop)
                 pipe.write("x")
                 _ = loop.run(for: .seconds(1))
                 alive.cancel()
@@ -172,12 +167,7 @@ import Darwin
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let pipe = Pipe()
-            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 740)
-            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
-            loop.add(source)
-            _ = loop.run(for: .zero)
-            close(number)
-            source.invalidate()
+            try leaveFileBehind(of: pipe, number: 740, in: loop)
             let other = plainThread {
                 try waitUntilAsleep(loop)
                 pipe.write("x")

@@ -24,12 +24,7 @@ import Darwin
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             let pipe = Pipe()
-            let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 760)
-            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
-            loop.add(source)
-            _ = loop.run(for: .zero)
-            close(number)
-            source.invalidate()
+            try leaveFileBehind(of: pipe, number: 760, in: loop)
             loop.withEventBase { _ in }
             pipe.write("x")
             let before = threadTime()
@@ -50,12 +45,8 @@ import Darwin
             try onFreshThread { loop in
                 loop.withEventBase { _ in }
                 let pipe = Pipe()
-                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 720)
-                let source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: "hasty") { _, _ in }
-                loop.add(source)
-                _ = loop.run(for: .zero)
-                close(number)
-                source.invalidate()
+                try leaveFileBehind(of: pipe, number: 720, label: "hasty", in: loop)
+                withExtendedLifetime(pipe) {}
             }
             #expect(trace.description == "warning true true")
         }
@@ -69,17 +60,12 @@ import Darwin
             defer { event_free(guest) }
             var pipe: Pipe? = Pipe()
             let other = Pipe()
-            let number = fcntl(pipe!.readEnd, F_DUPFD_CLOEXEC, 820)
-            let source = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in trace.add("called") }
-            loop.add(source)
             loop.add(
                 try readSource(other) { _ in
                     trace.add("other:\(other.readAll())")
                     loop.stop()
                 })
-            _ = loop.run(for: .zero)
-            close(number)
-            source.invalidate()
+            try leaveFileBehind(of: pipe!, number: 820, in: loop) { trace.add("called") }
             pipe!.write("x")
             let (time, switches) = (threadTime(), voluntarySwitches())
             var wait = timeval(tv_sec: 0, tv_usec: 50_000)
