@@ -50,7 +50,7 @@ static void (*on_failure)(int code);
 void cplatform_on_libevent_failure(void (*body)(int code)) { on_failure = body; }
 
 // The jump crosses only frames of libevent's. What they had allocated leaks: some memory, and the descriptor of the kernel's set, whose
-// number libevent has told nobody.
+// number libevent has not passed on.
 void cplatform_libevent_gave_up(int code) {
     if (way_out) siglongjmp(*way_out, 1);
     on_failure(code);

@@ -8,7 +8,7 @@
 static void refuse_inherited(void) {
     static const char sentence[] =
         "Fatal error: this object is the parent process's, and one of its threads was changing it when it forked; in a child of fork, "
-        "invalidate or release what was made before, and make anew what the child needs\n";
+        "invalidate or release what was made before, and make what the child needs again\n";
     // A failed write cannot be reported anywhere.
     if (write(STDERR_FILENO, sentence, sizeof(sentence) - 1) < 0) abort();
     __builtin_trap();

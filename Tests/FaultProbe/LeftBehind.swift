@@ -31,7 +31,7 @@ import Glibc
         let used = threadTime() - before
         // A wait that spins uses all of the 300 ms that it can get.
         try require(used < 60_000_000, "\(used) ns of processor time in 300 ms")
-        try require(warnings.value == 0, "the library says that the base was made anew")
+        try require(warnings.value == 0, "the library says that the base was replaced")
         try other.fill()
         run(loop) { seen.value == 1 }
         try require(seen.value == 1, [source], "the other source is not served")

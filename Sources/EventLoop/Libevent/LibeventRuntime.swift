@@ -23,7 +23,7 @@ enum LibeventRuntime {
         // library has nothing to say.
         event_set_log_callback { severity, message in
             guard let message else { return }
-            // Whoever called libevent asks for it next.
+            // libevent's caller reads it next.
             let code = errno
             defer { errno = code }
             let line = String(cString: message)

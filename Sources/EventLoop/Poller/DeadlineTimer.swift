@@ -19,7 +19,7 @@ import Darwin
 struct DeadlineTimer: ~Copyable {
     struct Record {
         var hasFired = false
-        /// Whose wait must be ended by hand, because the base has events of C libraries.
+        /// The poller whose wait this timer ends by hand, because the base has events of C libraries.
         var host: Unmanaged<Poller>?
     }
 

@@ -116,7 +116,7 @@ extension Poller {
         var chosen: RegistrationPointer?
         ready.forEach { registration in
             if let level, registration.pointee.watch.priority.level != level { return }
-            // By difference, so that the count may begin anew.
+            // By difference, so that the count may wrap around.
             if let best = chosen, Int32(bitPattern: best.pointee.servedAt &- registration.pointee.servedAt) <= 0 { return }
             chosen = registration
         }

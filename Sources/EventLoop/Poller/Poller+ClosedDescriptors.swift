@@ -18,18 +18,18 @@ import Musl
 import Darwin
 #endif
 
-/// Descriptors that were closed before their events were taken off the base. Their files may be in the kernel's set for ever.
+/// Descriptors that were closed before their events left the base. The kernel's set may hold their files for ever.
 struct ClosedDescriptors {
-    /// Whose each was, as far as that is known.
+    /// For each descriptor a description of its source; empty if the source is not known.
     fileprivate var owners: [Int32: String] = [:]
-    /// How often the kernel is asked before the next sweep: a sweep costs as much as some questions, for each descriptor in the set.
+    /// How many more polls come before the next sweep. A sweep costs as much as several polls, for each descriptor in the set.
     fileprivate var turnsBeforeSweep = 0
-    /// The base could not be made anew. The next sweep tries again.
+    /// The poller could not replace the base. The next sweep tries again.
     fileprivate var isStuck = false
 
     var isEmpty: Bool { owners.isEmpty }
 
-    /// Whether the number is among them, and nobody has said whose it was.
+    /// Whether the descriptor is in the list without a description of its source.
     func lacksOwner(of descriptor: Int32) -> Bool { owners[descriptor] == "" }
 
     mutating func insert(_ descriptor: Int32, among count: Int) {
@@ -41,13 +41,13 @@ struct ClosedDescriptors {
 }
 
 extension Poller {
-    /// Notes whose descriptor it was. A base with guests cannot be made anew, so the library warns at once.
+    /// Records which source the descriptor belonged to. The poller cannot replace a base that has guests, so the library warns at once.
     func recordClosedEarly(_ descriptor: Int32, _ owner: String) {
         closedEarly.owners[descriptor] = owner
         if guests != nil { warnOfPauses(descriptor, owner) }
     }
 
-    /// Before the first guest comes: the last moment at which the base can be made anew.
+    /// Replaces the base if files were left behind. The first guest is about to use it, and from then on it cannot be replaced.
     func settleClosedBeforeGuests() {
         if sweep(epollSet()) { return }
         for (descriptor, owner) in closedEarly.owners { warnOfPauses(descriptor, owner) }
@@ -58,11 +58,11 @@ extension Poller {
             """
             descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated. If a duplicate \
             of it is open, the kernel goes on reporting it, and the loop asks the kernel every 10 ms instead of sleeping: its base has \
-            events of a C library and cannot be made anew. Invalidate the source first, and close the descriptor in onInvalidation.
+            events of a C library and cannot be replaced. Invalidate the source first, and close the descriptor in onInvalidation.
             """)
     }
 
-    /// A duplicate may keep the old file in the kernel's set, under a number that leads to another file now.
+    /// Replaces the base: a duplicate may keep the old file in the kernel's set, under a number that is another file's now.
     func rebuildAfterReuse(of descriptor: Int32) {
         if rebuild() || !base.reportsEdges { return }
         closedEarly.insert(descriptor, among: registrations.count)
@@ -84,7 +84,7 @@ extension Poller {
     /// Guests have timers that the epoll descriptor knows nothing of, so beside them it asks every 10 ms at least.
     func enterAmongClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         let set = epollSet()
-        // Without the set there is no telling, and the first question that finds nothing is enough.
+        // Without the set the poller cannot look, so the first poll that finds nothing is enough.
         var isReady = set == nil
         var misses = set == nil ? 2 : 0
         while true {  // ends: with an event, or when the base has nothing left behind
@@ -112,10 +112,10 @@ extension Poller {
         if guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
     }
 
-    /// Looks for files that were left behind, and makes the base anew if there are some, or if there is no telling. Returns false if that
-    /// is impossible: files may still be left behind.
+    /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. Returns false if the base cannot be
+    /// replaced: files may still be left behind.
     ///
-    /// `isSpinning`: the set is ready, and libevent finds nothing. Then the base is made anew whatever the list says.
+    /// `isSpinning` means that the set is ready although libevent finds nothing. Then the base is replaced even if no file is found.
     private func sweep(_ set: Int32?, isSpinning: Bool = false) -> Bool {
         let left = set.flatMap { leftBehind(in: $0) }
         if left?.isEmpty == true && !isSpinning {
@@ -137,14 +137,14 @@ extension Poller {
             LibeventRuntime.warn(
                 """
                 descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
-                duplicate of it is open, so the kernel went on reporting it; the event base was made anew. Invalidate the source \
+                duplicate of it is open, so the kernel went on reporting it; the event base was replaced. Invalidate the source \
                 first, and close the descriptor in onInvalidation.
                 """)
         }
     }
 
-    /// The numbers of which the kernel's set has a file that is not watched by anybody. Nil without the kernel's list: a process that has
-    /// no descriptors left cannot open it.
+    /// The descriptors under which the kernel's set holds a file that no event watches. Nil if the kernel's list cannot be read, which takes
+    /// a free descriptor.
     private func leftBehind(in set: Int32) -> [Int32: String]? {
         // Guests have descriptors in the set, too.
         let most = registrations.count + closedEarly.owners.count + internals.count + 16 + base.addedEvents
@@ -156,7 +156,7 @@ extension Poller {
         return closedEarly.owners.filter { found[$0.key, default: 0] > (base.watches($0.key) ? 1 : 0) }
     }
 
-    /// The base's epoll descriptor, which libevent does not tell: the set that has this base's timer descriptor.
+    /// The base's epoll descriptor. libevent has no function for it; it is the set that holds this base's timer descriptor.
     private func epollSet() -> Int32? {
         if deadline.descriptor < 0 { return nil }
         deadline.forgetExpiry()
@@ -166,7 +166,7 @@ extension Poller {
 
     // MARK: Waits that fail
 
-    /// The kernel refuses to wait. That a source's descriptor was closed is that source's failure; anything else is the end.
+    /// The kernel refuses to wait. A source whose descriptor was closed fails; any other reason ends the program.
     @inline(never)
     func settleFailedWait() {
         let code = errno

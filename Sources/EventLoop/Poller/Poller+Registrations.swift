@@ -30,7 +30,7 @@ extension Poller {
         return .success(registration)
     }
 
-    /// Watches for something else, or arms a one-shot anew.
+    /// Watches for other events, or rearms a one-shot.
     func update(_ registration: RegistrationPointer, _ watch: Watch, stale: inout [UnsafeRawPointer]) -> RunLoop.SourceError? {
         let isUnchanged = registration.pointee.watch.wanted == watch.wanted
         let isInPlace = (registration.pointee.isAdded && !registration.pointee.isSpent) || watch.wanted.isEmpty
@@ -41,7 +41,7 @@ extension Poller {
         return connect(registration)
     }
 
-    /// Watches no more; the kernel has let go of the descriptor when this returns. `owner` is kept alive until no batch in progress can
+    /// Stops watching; when this returns, the kernel has dropped the descriptor. `owner` is kept alive until no batch in progress can
     /// meet the registration.
     ///
     /// False when the kernel did not know the descriptor any more: it was closed before. `description` says whose it was.
@@ -57,7 +57,7 @@ extension Poller {
         if batchesInProgress > 0 {
             retired.append((registration, owner))
         } else {
-            // Whoever was to be failed after the wait is not kept alive by a batch.
+            // No batch keeps alive a source that was to fail after the wait.
             if !stale.isEmpty { stale.removeAll { $0 == registration.pointee.owner } }
             EventRecord.free(registration)
         }
@@ -92,7 +92,7 @@ extension Poller {
         let flags: EventFlags = nestedPoller >= 0 ? [.read, .persist] : watch.eventFlags
         event.assign(base, nestedPoller >= 0 ? nestedPoller : watch.descriptor, flags, Poller.collect, registration)
         if event.add() != 0 {
-            // Its number has become another file's too, and nobody has looked yet: whoever watches it anew will.
+            // Its number has become another file's too, and nobody has noticed yet. The next registration of the number will.
             registration.pointee.isAdded = false
         }
     }
@@ -103,7 +103,7 @@ extension Poller {
         if watch.wanted.isEmpty { return nil }
         var flags = watch.eventFlags
         var watched = watch.descriptor
-        if needsGate(registration) {
+        if needsNestedPoller(registration) {
             let nestedPoller = cplatform_make_nested_poller(
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
             if nestedPoller < 0 { return refusal(watch, errno) }
@@ -150,12 +150,13 @@ extension Poller {
         registration.pointee.nestedPoller = -1
     }
 
+    /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor.
+    ///
     /// libevent 2.1 cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
-    /// all events of a descriptor, and knows edges only where the backend does. The one entry has one trigger, and its edge is reported
-    /// once: an event that joins it later, or is set anew, would never hear of what is readable already. So an edge-triggered source shares
-    /// its entry with no other. A source that cannot be on the base gets a small poller of its own, which the base watches as a plain
-    /// readable descriptor.
-    private func needsGate(_ registration: RegistrationPointer) -> Bool {
+    /// all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an edge once: an event
+    /// that joins it later, or is set again, is not reported for data that is already readable. So an edge-triggered source shares its entry
+    /// with no other.
+    private func needsNestedPoller(_ registration: RegistrationPointer) -> Bool {
         let watch = registration.pointee.watch
         if watch.wanted == .closed { return true }
         let isEdge = watch.trigger == .edge

@@ -42,7 +42,7 @@ final class Poller {
     @exclusivity(unchecked) var lastServing: UInt32 = 0
 
     @exclusivity(unchecked) var batchesInProgress = 0
-    /// The owners of registrations whose number turned out to be another file's. They must be failed by whoever serves the batch.
+    /// The owners of registrations whose number turned out to be another file's. The loop fails them when it serves the batch.
     @exclusivity(unchecked) var stale: [UnsafeRawPointer] = []
     /// Unregistered while a batch is being served; freed after it.
     @exclusivity(unchecked) var retired: [(registration: RegistrationPointer, owner: AnyObject)] = []

@@ -23,7 +23,7 @@ struct Registration {
     var nestedPoller: Int32 = -1
     /// How often it was served.
     var servings: UInt32 = 0
-    /// When the registration was served last, in the poller's count of servings, which begins anew at its end.
+    /// When the registration was served last, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0
     /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
     var pending: Readiness = []

@@ -7,7 +7,7 @@ import Synchronization
 
 /// What the process keeps for a shortage of descriptors. Thread-safe.
 enum Reserve {
-    // SAFETY: whoever takes a part owns it alone; the exchange orders what was done to it before.
+    // SAFETY: the thread that takes a part owns it alone; the exchange orders earlier accesses before its own.
     private static let poller = Place<Poller>()
     private static let channel = Place<ChannelBox>()
     /// When a part that is missing is tried again; `.max` when none is known to be missing.
@@ -43,7 +43,7 @@ enum Reserve {
         return channel.take()?.take()
     }
 
-    /// After the part was taken: whoever has looked before it was taken, and found it, has not yet seen this note.
+    /// Called after the part is taken. A thread in `complete` that still found the part has reset `nextTry` before, so this note stays.
     private static func scheduleCompletion() {
         _ = nextTry.compareExchange(expected: .max, desired: .min, ordering: .acquiringAndReleasing)
     }
@@ -82,7 +82,8 @@ enum Reserve {
     private struct Place<Object: AnyObject>: ~Copyable, Sendable {
         /// A retained `Kept`, or zero.
         private let word = Atomic<UInt>(0)
-        /// The fork epoch of what stands in `word`. Whoever took the object in order to look would hide it from a thread that needs it.
+        /// The fork epoch of the object in `word`. `fill` reads it here: if it took the object to look at it, it would hide the object from
+        /// a thread that needs one.
         private let epoch = Atomic<Int32>(0)
 
         private final class Kept {

@@ -1,6 +1,6 @@
 // Items whose last use has ended, until the owner may call out.
 
-/// Whose last callout is outstanding.
+/// An item whose last callout is outstanding.
 enum FinishedItem {
     case source(RunLoop.Source)
     case timer(RunLoop.Timer)

@@ -21,8 +21,8 @@ extension RunLoop {
 
     /// A clock whose sleeps are timers of one run loop, with no thread of their own.
     ///
-    /// Sleeps are in the common modes: while the loop runs in none of them, or not at all, they do not end. On a loop that uses a
-    /// `ManualClock` they follow it.
+    /// A sleep is a timer in the common modes, so it ends only while the loop runs in one of them. If the loop uses a `ManualClock`, sleeps
+    /// follow that clock.
     public struct Clock: _Concurrency.Clock {
         let loop: RunLoop
 
