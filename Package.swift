@@ -16,17 +16,29 @@ let package = Package(
         .library(name: "EventLoop", targets: ["EventLoop"]),
         .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
         .library(name: "EventLoopTesting", targets: ["EventLoopTesting"]),
+        // All of libevent, for programs that call it beside a run loop.
+        .library(name: "CLibevent", targets: ["CLibevent"]),
         .executable(name: "eventloop-demo", targets: ["eventloop-demo"]),
+    ],
+    traits: [
+        .trait(name: "OpenSSL", description: "Adds the module CLibeventOpenSSL: libevent's TLS over OpenSSL. Needs OpenSSL's headers.")
     ],
     targets: [
         // libevent 2.1: module map and shim header, nothing else.
         .systemLibrary(
             name: "CLibevent", pkgConfig: "libevent",
             providers: [.apt(["libevent-dev"]), .brew(["libevent"])]),
+        // libevent's bufferevents over OpenSSL, only for packages that enable the trait.
+        .systemLibrary(
+            name: "CLibeventOpenSSL", pkgConfig: "openssl",
+            providers: [.apt(["libevent-dev", "libssl-dev"]), .brew(["libevent", "openssl@3"])]),
         // What Swift cannot express: for example a thread-local variable, and weak declarations of the two Dispatch
         // entry points for run loops, so that Dispatch is never imported and may be absent.
         .target(name: "CPlatform"),
-        .target(name: "EventLoop", dependencies: ["CLibevent", "CPlatform"], swiftSettings: strict),
+        .target(
+            name: "EventLoop",
+            dependencies: ["CLibevent", "CPlatform", .target(name: "CLibeventOpenSSL", condition: .when(traits: ["OpenSSL"]))],
+            swiftSettings: strict),
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.

@@ -9,12 +9,28 @@
 #include <sys/select.h>
 #endif
 
-#include <event2/event.h>
-#include <event2/http.h>
+// All of libevent 2, so that no program needs a second module map for it.
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/dns.h>
+#include <event2/event.h>
+#include <event2/http.h>
 #include <event2/listener.h>
+#include <event2/rpc.h>
+#include <event2/tag.h>
 #include <event2/util.h>
+
+// The structures that callers allocate or read themselves: `evhttp_parse_query_str` fills an `evkeyvalq`, and a DNS server reads an
+// `evdns_server_request`. Left out are those behind which libevent has functions, because a published structure changes the type of every
+// pointer to it in Swift, from `OpaquePointer` to `UnsafeMutablePointer`: event_struct.h, bufferevent_struct.h, http_struct.h and rpc_struct.h. Also left
+// out are the *_compat.h headers, which use one base for the whole process.
+#include <event2/dns_struct.h>
+#include <event2/keyvalq_struct.h>
+
+// WebSockets came with libevent 2.2.
+#if __has_include(<event2/ws.h>)
+#include <event2/ws.h>
+#endif
 
 // Makes an event internal, like libevent's own. libevent calls its callback at its level but does not count it, and so continues with the
 // less urgent levels in the same round ("all of the events we processed were internal. Continue."). The event is also left out of the

@@ -58,6 +58,14 @@ import Testing
         #expect(String(decoding: try #require(elsewhere).standardErrorContent, as: UTF8.self).contains("thread"))
     }
 
+    @Test func `a request for the base of a loop that has ended traps and says so, on whatever thread`() async throws {
+        let elsewhere = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            let ended = try onFreshThread { loop in loop }
+            try onFreshThread { _ in ended.withEventBase { _ in } }
+        }
+        #expect(String(decoding: try #require(elsewhere).standardErrorContent, as: UTF8.self).contains("run loop that has ended"))
+    }
+
     // MARK: Serving events
 
     @Test func `libevent calls a foreign event inside the wait, before afterWaiting, and isWaiting is false during the call`() throws {

@@ -19,9 +19,13 @@ extension RunLoop {
     /// before it ends (`RunLoopThread`'s `teardown`). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
     /// is an `event_base`.
     public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
+        // Before the check of the thread: whoever calls it now is on another thread, but that is not the reason.
+        precondition(
+            !hasEnded.load(ordering: .acquiring),
+            "withEventBase was called on a run loop that has ended, and its bases with it; use a C library's events before the loop's thread ends"
+        )
         preconditionOnLoop("withEventBase")
         precondition(mode != .common, "withEventBase takes one mode; .common stands for several, so name the one you mean")
-        precondition(!hasEnded.load(ordering: .relaxed), "this run loop has ended; register events before its thread exits")
         let state = shared.withLock { $0.modes.makeLocked(mode) }
         guard let poller = state.poller ?? makePoller(state) else {
             preconditionFailure(

@@ -1,0 +1,19 @@
+#ifndef EVENTLOOP_CLIBEVENTOPENSSL_SHIM_H
+#define EVENTLOOP_CLIBEVENTOPENSSL_SHIM_H
+
+// As in the shim of CLibevent, which has the reason.
+#if defined(__linux__)
+#include <features.h>
+#include <sys/select.h>
+#endif
+
+#include <event2/bufferevent_ssl.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+// OpenSSL's macro with a cast, which Swift cannot import.
+static inline long clibevent_set_min_proto_version(SSL_CTX *context, int version) {
+    return SSL_CTX_set_min_proto_version(context, version);
+}
+
+#endif
