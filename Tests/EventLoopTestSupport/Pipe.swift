@@ -1,4 +1,4 @@
-// A pipe and a socket pair for tests. Releasing them closes their descriptors.
+// A pipe for tests. Releasing it closes its descriptors.
 
 #if canImport(Glibc)
 import Glibc

@@ -223,11 +223,11 @@ import Darwin
     }
 
     @Test func `a thousand tests leave no thread and no descriptor behind`() async throws {
-        func openDescriptors() -> Int { (0..<1024).filter { fcntl($0, F_GETFD) >= 0 }.count }
+        func openDescriptors() -> Int { (0..<16_384).filter { fcntl($0, F_GETFD) >= 0 }.count }
         let before = openDescriptors()
         for _ in 0..<1000 { try await scope(.runLoop(.manualTime)) { #expect(RunLoop.ofTest.isCurrent) } }
         // Other tests run at the same time. A leak of one descriptor for each test would be a thousand.
-        #expect(openDescriptors() < before + 500)
+        #expect(openDescriptors() < before + 900)
     }
 }
 

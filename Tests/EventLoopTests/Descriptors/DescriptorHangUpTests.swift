@@ -31,7 +31,7 @@ import Darwin
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(asked, on: pair, in: trace, loop)
-            pair.closeFar()
+            pair.closeFarVisibly()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
         }
@@ -84,7 +84,7 @@ import Darwin
             trace.add("-> \(loop.run(until: .ms(10)));")
             pair.sendFromFar("data")
             trace.add("-> \(loop.run(until: .ms(20)));")
-            pair.closeFar()
+            pair.closeFarVisibly()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return (trace.description, loop.statistics.passes)
         }
@@ -101,7 +101,7 @@ import Darwin
                 try waitUntilAsleep(loop)
                 pair.sendFromFar("data")
                 try waitUntilAsleep(loop)
-                pair.closeFar()
+                pair.closeFarVisibly()
             }
             trace.add("-> \(loop.run(for: patience))")
             try other.join()
@@ -146,7 +146,7 @@ import Darwin
             drain(pair.near)
             trace.add("\(loop.run(until: .ms(20)));")
             pair.sendFromFar("last words")
-            pair.closeFar()
+            pair.closeFarVisibly()
             trace.add("\(loop.run(until: .ms(30)))")
             return trace.description
         }
@@ -157,7 +157,7 @@ import Darwin
         let trace = try inManualTime { loop, _, trace in
             let pair = SocketPair()
             try Self.record(.read, on: pair, in: trace, loop)
-            pair.closeFar()
+            pair.closeFarVisibly()
             _ = loop.run(until: .ms(10))
             return trace.description
         }
@@ -180,7 +180,7 @@ import Darwin
                 })
             pair.sendFromFar("data")
             trace.add("\(loop.run(until: .ms(10)));")
-            pair.closeFar()
+            pair.closeFarVisibly()
             _ = loop.run(until: .ms(20))
             return (trace.list.prefix(2) + trace.list.dropFirst(2).sorted()).joined(separator: " ")
         }
@@ -194,7 +194,7 @@ import Darwin
                 try RunLoop.DescriptorSource(descriptor: pair.near, events: .closed, trigger: .oneShot) { _, events in
                     withExtendedLifetime(pair) { trace.add(describe(events)) }
                 })
-            pair.closeFar()
+            pair.closeFarVisibly()
             trace.observe(loop)
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
@@ -228,7 +228,7 @@ import Darwin
             let pair = SocketPair()
             try Self.record([], on: pair, in: trace, loop)
             pair.sendFromFar("data")
-            pair.closeFar()
+            pair.closeFarVisibly()
             trace.add("-> \(loop.run(until: .ms(50)))")
             return trace.description
         }
@@ -253,16 +253,15 @@ private final class RawPipe: Sendable {
         open = Box([ends[0], ends[1]])
     }
 
-    func closeReadEnd() { closeOnce(readEnd) }
-    func closeWriteEnd() { closeOnce(writeEnd) }
+    /// Closes an end, and returns when the other's hang-up is visible.
+    func closeReadEnd() { if closeOnce(readEnd) { waitForHangUp(of: writeEnd) } }
+    func closeWriteEnd() { if closeOnce(writeEnd) { waitForHangUp(of: readEnd) } }
 
-    private func closeOnce(_ end: Int32) {
-        if open.change({ $0.remove(end) }) != nil { close(end) }
-    }
+    private func closeOnce(_ end: Int32) -> Bool { open.change({ $0.remove(end) }) != nil && close(end) == 0 }
 
     deinit {
-        closeReadEnd()
-        closeWriteEnd()
+        _ = closeOnce(readEnd)
+        _ = closeOnce(writeEnd)
     }
 }
 

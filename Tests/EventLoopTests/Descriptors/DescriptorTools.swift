@@ -60,8 +60,22 @@ final class SocketPair: Sendable {
         if isMine { close(far) }
     }
 
+    /// Closes the far end, and returns when the near end's hang-up is visible.
+    func closeFarVisibly() {
+        closeFar()
+        waitForHangUp(of: near)
+    }
+
     /// Shuts down sending at the far end, which can still read.
     func shutDownFar() { precondition(shutdown(far, Int32(SHUT_WR)) == 0) }
+}
+
+/// Returns when the kernel reports that the other end is closed. A child that another test starts has copies of all descriptors until it
+/// executes its program, and for so long the kernel reports nothing.
+func waitForHangUp(of descriptor: Int32) {
+    // Asks for no event: poll(2) reports POLLHUP and POLLERR always.
+    var request = pollfd(fd: descriptor, events: 0, revents: 0)
+    precondition(poll(&request, 1, 60_000) == 1, "the other end of descriptor \(descriptor) is still open")
 }
 
 func describe(_ events: RunLoop.DescriptorSource.Events) -> String {

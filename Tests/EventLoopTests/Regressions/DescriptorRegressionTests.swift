@@ -56,7 +56,7 @@ import Darwin
                 withExtendedLifetime(sockets) { _ = calls.increment() }
             }
             loop.add(source)
-            sockets.closeFar()
+            sockets.closeFarVisibly()
             return (0..<4).map { _ in
                 for _ in 0..<3 { _ = loop.run(for: .zero) }
                 source.rearm()

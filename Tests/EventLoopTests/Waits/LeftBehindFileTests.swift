@@ -32,7 +32,7 @@ import Darwin
             return (result, threadTime() - before)
         }
         #expect(result == .timedOut)
-        #expect(processorTime < 15_000_000, "\(processorTime) ns")
+        #expect(processorTime < 60_000_000, "\(processorTime) ns")
     }
 
     @Test func `on a base with a C library's events the library logs at once which source's descriptor was closed too early`() async {
@@ -52,46 +52,49 @@ import Darwin
         }
     }
 
-    @Test func `on a base with a C library's events a file left behind neither spins the wait nor causes long delays`() throws {
-        let (outcome, processorTime, restless, quiet) = try onFreshThread { loop in
-            let trace = Trace()
-            var guest: OpaquePointer?
-            loop.withEventBase { guest = makeTimer($0, trace) }
-            defer { event_free(guest) }
-            var pipe: Pipe? = Pipe()
-            let other = Pipe()
-            loop.add(
-                try readSource(other) { _ in
-                    trace.add("other:\(other.readAll())")
+    @Test func `on a base with a C library's events a file left behind neither spins the wait nor causes long delays`() async {
+        // In a process of its own: another test's child of fork would keep the pipe open.
+        await #expect(processExitsWith: .success) {
+            let (outcome, processorTime, restless, quiet) = try onFreshThread { loop in
+                let trace = Trace()
+                var guest: OpaquePointer?
+                loop.withEventBase { guest = makeTimer($0, trace) }
+                defer { event_free(guest) }
+                var pipe: Pipe? = Pipe()
+                let other = Pipe()
+                loop.add(
+                    try readSource(other) { _ in
+                        trace.add("other:\(other.readAll())")
+                        loop.stop()
+                    })
+                try leaveFileBehind(of: pipe!, number: 820, in: loop) { trace.add("called") }
+                pipe!.write("x")
+                let (time, switches) = (threadTime(), voluntarySwitches())
+                var wait = timeval(tv_sec: 0, tv_usec: 50_000)
+                event_add(guest, &wait)
+                trace.add("\(loop.run(for: .milliseconds(300)))")
+                let (used, restless) = (threadTime() - time, voluntarySwitches() - switches)
+                other.write("y")
+                trace.add("\(loop.run(for: patience))")
+                let stopper = plainThread {
+                    try waitUntilAsleep(loop)
                     loop.stop()
-                })
-            try leaveFileBehind(of: pipe!, number: 820, in: loop) { trace.add("called") }
-            pipe!.write("x")
-            let (time, switches) = (threadTime(), voluntarySwitches())
-            var wait = timeval(tv_sec: 0, tv_usec: 50_000)
-            event_add(guest, &wait)
-            trace.add("\(loop.run(for: .milliseconds(300)))")
-            let (used, restless) = (threadTime() - time, voluntarySwitches() - switches)
-            other.write("y")
-            trace.add("\(loop.run(for: patience))")
-            let stopper = plainThread {
-                try waitUntilAsleep(loop)
-                loop.stop()
+                }
+                trace.add("\(loop.run(for: patience))")
+                try stopper.join()
+                // When the last duplicate is closed, the file leaves the kernel's set, and the loop sleeps again.
+                pipe = nil
+                _ = loop.run(for: .milliseconds(500))
+                let after = voluntarySwitches()
+                _ = loop.run(for: .milliseconds(300))
+                return (trace.description, used, restless, voluntarySwitches() - after)
             }
-            trace.add("\(loop.run(for: patience))")
-            try stopper.join()
-            // When the last duplicate is closed, the file leaves the kernel's set, and the loop sleeps again.
-            pipe = nil
-            _ = loop.run(for: .milliseconds(500))
-            let after = voluntarySwitches()
-            _ = loop.run(for: .milliseconds(300))
-            return (trace.description, used, restless, voluntarySwitches() - after)
+            #expect(outcome == "guest timedOut other:y stopped stopped")
+            // A wait that spins uses all of the 300 ms.
+            #expect(processorTime < 60_000_000, "\(processorTime) ns")
+            #expect(restless <= 60, "\(restless) sleeps in 300 ms")
+            #expect(quiet <= 10, "\(quiet) sleeps in 300 ms")
         }
-        #expect(outcome == "guest timedOut other:y stopped stopped")
-        // A wait that spins uses all of the 300 ms.
-        #expect(processorTime < 60_000_000, "\(processorTime) ns")
-        #expect(restless <= 60, "\(restless) sleeps in 300 ms")
-        #expect(quiet <= 10, "\(quiet) sleeps in 300 ms")
     }
 
     @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
