@@ -4,6 +4,7 @@
 #   make test          build and run the test suite, with a limit of TEST_MINUTES=45
 #   make test-tsan     the test suite under ThreadSanitizer
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
+#   make test-libraries test together with other C libraries: install them, and run the tests in Examples
 #   make build         debug build
 #   make release       release build; a warning is an error
 #   make perf          measure speed against other run loops: a table, and a chart in .build/perf.html
@@ -52,7 +53,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -77,6 +78,12 @@ test-asan: dependencies
 build: dependencies
 	$(SWIFT) build
 
+# A package of its own, because the main package needs libevent only.
+test-libraries:
+	Scripts/install-libraries
+	Scripts/link-shared
+	$(RUN_TESTS) --package-path Examples
+
 # Warnings are errors for the Swift compiler only: SwiftPM's own warnings about pkg-config files depend on the machine.
 release: dependencies
 	$(SWIFT) build --configuration release -Xswiftc -warnings-as-errors
@@ -89,7 +96,7 @@ perf: release
 	.build/release/eventloop-perf --chart .build/perf.html --json .build/perf.json $(PERF)
 
 perf-peers: dependencies
-	Scripts/link-benchmarks
+	Scripts/link-shared
 	$(SWIFT) build --package-path Benchmarks --configuration release
 	mkdir -p .build
 	Benchmarks/.build/release/eventloop-peers --chart .build/perf.html --json .build/perf.json $(PERF)
@@ -158,7 +165,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .build Benchmarks/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies

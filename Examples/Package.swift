@@ -1,0 +1,76 @@
+// swift-tools-version: 6.1
+// Examples and tests with C libraries that the run loop does not depend on. This is a separate package, so that users of the library, and
+// its own test suite, need libevent only. `Scripts/install-libraries` installs the C libraries.
+import Foundation
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+/// A C library and its module, which is in Sources/`module`.
+struct Library {
+    let module: String
+    /// SwiftPM cannot check whether a system library is installed, so we look for this header.
+    let header: String
+    let pkgConfig: String
+    let apt: String
+    let brew: String
+
+    var isInstalled: Bool {
+        let folders = ["", "/x86_64-linux-gnu", "/aarch64-linux-gnu"].map { "/usr/include" + $0 }
+        return (folders + ["/usr/local/include", "/opt/homebrew/include", "/opt/homebrew/opt/\(brew)/include"])
+            .contains { FileManager.default.fileExists(atPath: "\($0)/\(header)") }
+    }
+
+    var target: Target { .systemLibrary(name: module, pkgConfig: pkgConfig, providers: [.apt([apt]), .brew([brew])]) }
+}
+
+let installed = [
+    Library(module: "CGLib", header: "glib-2.0/glib.h", pkgConfig: "glib-2.0", apt: "libglib2.0-dev", brew: "glib"),
+    Library(module: "CLibuv", header: "uv.h", pkgConfig: "libuv", apt: "libuv1-dev", brew: "libuv"),
+    Library(module: "CHiredis", header: "hiredis/async.h", pkgConfig: "hiredis", apt: "libhiredis-dev", brew: "hiredis"),
+    Library(module: "CCurl", header: "curl/curl.h", pkgConfig: "libcurl", apt: "libcurl4-openssl-dev", brew: "curl"),
+    Library(module: "CUnbound", header: "unbound-event.h", pkgConfig: "libunbound", apt: "libunbound-dev", brew: "unbound"),
+    Library(module: "CGetdns", header: "getdns/getdns_ext_libevent.h", pkgConfig: "getdns", apt: "libgetdns-dev", brew: "getdns"),
+].filter(\.isInstalled)
+
+// libevent's module comes from the package of the library.
+let common: [Target.Dependency] = [.product(name: "EventLoop", package: "EventLoop"), .product(name: "CLibevent", package: "EventLoop")]
+
+/// The target, or nothing if one of its C libraries is not installed. InventoryTests report missing libraries.
+func target(_ modules: [String], _ make: ([Target.Dependency]) -> Target) -> [Target] {
+    let isComplete = modules.allSatisfy { module in installed.contains { $0.module == module } }
+    return isComplete ? [make(common + modules.map { .init(stringLiteral: $0) })] : []
+}
+
+/// A program, in Sources/`name`.
+func example(_ name: String, _ modules: String...) -> [Target] {
+    target(modules) { .executableTarget(name: name, dependencies: $0, swiftSettings: strict) }
+}
+
+/// Tests, in Tests/`name`.
+func tests(_ name: String, _ modules: String...) -> [Target] {
+    target(modules) { .testTarget(name: name, dependencies: $0 + ["TestSupport"], swiftSettings: strict) }
+}
+
+let targets: [[Target]] = [
+    installed.map(\.target),
+    [
+        // `Shared` is a link to the tools of the main package's tests. Not the name of that target: names are unique in a package graph.
+        .target(name: "TestSupport", dependencies: common, path: "Tests/Support", swiftSettings: strict),
+        .testTarget(
+            name: "InventoryTests", dependencies: common + installed.map { .init(stringLiteral: $0.module) },
+            swiftSettings: strict + installed.map { .define("HAS_\($0.module)") }),
+    ],
+]
+
+let package = Package(
+    name: "Examples",
+    platforms: [.macOS(.v15)],
+    dependencies: [.package(name: "EventLoop", path: "..")],
+    targets: targets.flatMap { $0 },
+    swiftLanguageModes: [.v6]
+)
