@@ -24,9 +24,9 @@ let package = Package(
         .trait(name: "OpenSSL", description: "Adds the module CLibeventOpenSSL: libevent's TLS over OpenSSL. Needs OpenSSL's headers.")
     ],
     targets: [
-        // libevent 2.1: module map and shim header, nothing else.
+        // libevent 2.1 or 2.2: module map and shim header, nothing else. Not libevent.pc: see the module map.
         .systemLibrary(
-            name: "CLibevent", pkgConfig: "libevent",
+            name: "CLibevent", pkgConfig: "libevent_core",
             providers: [.apt(["libevent-dev"]), .brew(["libevent"])]),
         // libevent's bufferevents over OpenSSL, only for packages that enable the trait.
         .systemLibrary(

@@ -44,7 +44,7 @@ let package = Package(
     ],
     targets: [
         // Not the name of the library's own target: names of targets are unique in a package graph.
-        .systemLibrary(name: "CLibeventPeer", pkgConfig: "libevent", providers: [.apt(["libevent-dev"])]),
+        .systemLibrary(name: "CLibeventPeer", pkgConfig: "libevent_core", providers: [.apt(["libevent-dev"])]),
         .target(name: "CPerfPeers", dependencies: ["CLibeventPeer"], linkerSettings: [.linkedLibrary("event_pthreads")]),
         .executableTarget(
             name: "eventloop-peers",

@@ -33,7 +33,8 @@ final class HTTPHost {
         guard let http = loop.withEventBase({ evhttp_new($0) }), let body = evbuffer_new() else {
             throw DemoError(sentence: "libevent has no memory for an HTTP server")
         }
-        evhttp_set_allowed_methods(http, UInt16(EVHTTP_REQ_GET.rawValue | EVHTTP_REQ_HEAD.rawValue))
+        // libevent 2.1 takes 16 bits here, 2.2 takes 32.
+        evhttp_set_allowed_methods(http, .init(EVHTTP_REQ_GET.rawValue | EVHTTP_REQ_HEAD.rawValue))
         evhttp_set_max_headers_size(http, 16 * 1024)
         evhttp_set_max_body_size(http, 16 * 1024)
         evhttp_set_timeout(http, 30)
