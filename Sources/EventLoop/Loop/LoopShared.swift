@@ -12,6 +12,7 @@ struct LoopShared: ~Copyable, Sendable {
     }
 
     var phase = Phase.open
+    var drain = Drain()
     let modes: ModeTable
     /// The loop holds its sources and timers here; observers are in their modes.
     var sources = UnorderedBag<SourceMembership>()

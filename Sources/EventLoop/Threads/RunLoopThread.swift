@@ -20,17 +20,55 @@ public final class RunLoopThread: Sendable {
     public let runLoop: RunLoop
     private let life: ThreadLife
 
+    /// For how long a stopped thread waits for its holds if the caller does not say.
+    public static let defaultDrainLimit: Duration = .seconds(30)
+
     /// Starts the thread, and returns when its loop is ready.
     ///
     /// `setup` runs first on the thread. If it throws, the thread ends, and this initializer throws the same error. `teardown` runs last on
     /// the thread, after its last run and before its loop ends. Throws `SourceError.system` if the system has no threads or no descriptors
     /// left. `stackSize` is in bytes; nil means the system's default.
-    public init(
+    public convenience init(
         name: String, stackSize: Int? = nil,
         setup: (@Sendable (RunLoop) throws -> Void)? = nil, teardown: (@Sendable (RunLoop) -> Void)? = nil
     ) throws { /* DOES CALLOUT */
+        try self.init(name: name, stackSize: stackSize, drainLimit: Self.defaultDrainLimit) { loop in
+            try setup?(loop)
+            return ThreadStages(drain: nil, teardown: teardown)
+        }
+    }
+
+    /// Starts a thread that hosts something that must be freed on the thread, in order: a C library on the loop's base, for example.
+    ///
+    /// `setup` makes it and returns it as the context, which stays on the thread and need not be Sendable. After `stop()`, on the thread:
+    ///
+    /// 1. Every run in progress ends.
+    /// 2. `drain` is called with the context, to let nothing new in: close the listener, for example.
+    /// 3. The loop runs again, and accepts work, until every hold (`hold()`) is released or `drainLimit` has passed in the loop's time.
+    /// 4. The loop refuses work. It performs what it accepted in one last batch, and makes one pass without a sleep.
+    /// 5. `teardown` is called with the context, to free it. Then the loop ends.
+    ///
+    /// If `setup` throws, the thread ends without `drain` and `teardown`, and this initializer throws the same error; otherwise as
+    /// `init(name:stackSize:setup:teardown:)`.
+    public convenience init<Context>(
+        name: String, stackSize: Int? = nil, drainLimit: Duration = RunLoopThread.defaultDrainLimit,
+        setup: @escaping @Sendable (RunLoop) throws -> Context,
+        drain: (@Sendable (RunLoop, Context) -> Void)? = nil,
+        teardown: @escaping @Sendable (RunLoop, Context) -> Void
+    ) throws { /* DOES CALLOUT */
+        try self.init(name: name, stackSize: stackSize, drainLimit: drainLimit) { loop in
+            let context = try setup(loop)
+            return ThreadStages(
+                drain: drain.map { drain in { drain($0, context) } },
+                teardown: { teardown($0, context) })
+        }
+    }
+
+    private init(
+        name: String, stackSize: Int?, drainLimit: Duration, _ setup: @escaping @Sendable (RunLoop) throws -> ThreadStages
+    ) throws { /* DOES CALLOUT */
         self.name = name
-        life = ThreadLife(name: name, setup: setup, teardown: teardown)
+        life = ThreadLife(name: name, drainLimit: drainLimit, setup: setup)
         try life.start(stackSize: stackSize)
         _ = life.started.wait(until: nil)
         let outcome = life.outcome.withLock { outcome in
@@ -41,13 +79,22 @@ public final class RunLoopThread: Sendable {
         runLoop = try outcome.get()
     }
 
-    /// Ends the thread after the pass in progress. It takes effect however early it is called. The thread still performs everything that
-    /// its loop accepted earlier, in one last batch before `teardown`; the loop accepts nothing more. No-op in a child of fork.
-    /// Thread-safe. (`runLoop.stop()` only ends a run; then the thread runs its loop again.)
+    /// Ends the thread after the pass in progress. It takes effect however early it is called. The thread first drains, if it has a `drain`
+    /// closure or holds. It still performs everything that its loop accepted earlier, in one last batch before `teardown`; from then on the
+    /// loop accepts nothing more. No-op if called before, and in a child of fork. Thread-safe. (`runLoop.stop()` only ends a run; then the
+    /// thread runs its loop again.)
     public func stop() {
-        // This order guarantees that the loop of a stopping thread accepts nothing more.
-        runLoop.terminate()
+        // This order guarantees that the loop of a stopping thread accepts nothing but what it drains.
+        runLoop.requestEnd()
         life.isStopping.store(true, ordering: .sequentiallyConsistent)
+    }
+
+    /// As `stop()`, but waits for holds no longer than `limit`, in the loop's time. It can be called again, while the thread drains: that
+    /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
+    public func stop(drainingFor limit: Duration) {
+        // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
+        if !runLoop.belongsToParentProcess { runLoop.perform { [life] in life.shortenDraining(to: limit) } }
+        stop()
     }
 
     /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. Calling it on the thread itself is a
@@ -61,23 +108,44 @@ public final class RunLoopThread: Sendable {
     }
 }
 
+extension RunLoopThread {
+    /// Why a thread that was told to stop has not ended yet, for a report.
+    package var obstacle: String {
+        guard let holds = runLoop.holdsThatDelayTheEnd else { return "is still in a handler" }
+        return "waits for \(holds) hold\(holds == 1 ? "" : "s")"
+    }
+}
+
+/// What is left to do on a thread that was told to stop. It stays on the thread, and with it the context of the closures.
+private struct ThreadStages {
+    var drain: ((RunLoop) -> Void)?
+    var teardown: ((RunLoop) -> Void)?
+}
+
 /// State that the thread and its handle share.
 ///
 /// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. Opening `ended` is its last visible
 /// action.
 private final class ThreadLife: Sendable {
+    private struct DrainLimit {
+        var duration: Duration
+        /// Expires when the limit has passed. Nil before the thread waits for holds, and after.
+        var timer: RunLoop.Timer?
+    }
+
     let name: String
     let started = Latch()
     let ended = Latch()
     let isStopping = Atomic<Bool>(false)
     let outcome = ForkAwareMutex<Result<RunLoop, any Error>?>(nil)
-    private let setup: ForkAwareMutex<(@Sendable (RunLoop) throws -> Void)?>
-    private let teardown: ForkAwareMutex<(@Sendable (RunLoop) -> Void)?>
+    private let setup: ForkAwareMutex<(@Sendable (RunLoop) throws -> ThreadStages)?>
+    /// Changed on the thread only.
+    private let drainLimit: ForkAwareMutex<DrainLimit>
 
-    init(name: String, setup: (@Sendable (RunLoop) throws -> Void)?, teardown: (@Sendable (RunLoop) -> Void)?) {
+    init(name: String, drainLimit: Duration, setup: @escaping @Sendable (RunLoop) throws -> ThreadStages) {
         self.name = name
+        self.drainLimit = ForkAwareMutex(DrainLimit(duration: drainLimit))
         self.setup = ForkAwareMutex(setup)
-        self.teardown = ForkAwareMutex(teardown)
     }
 
     func start(stackSize: Int?) throws {
@@ -101,19 +169,65 @@ private final class ThreadLife: Sendable {
         }
         LoopLifetime.adopt(loop)
         let keepAlive = loop.keepAlive()
+        var stages: ThreadStages
         do {
             try loop.prepareDefaultMode()
-            try take(setup)?(loop)
+            stages = try takeSetup()(loop)
         } catch {
             return begin(.failure(error))
         }
+        if stages.drain != nil { loop.reserveDraining() }
         begin(.success(loop))
         while !isStopping.load(ordering: .sequentiallyConsistent) {  // ends: with stop(), which ends the runs in progress
             _ = loop.run(.default, limit: .max, returnsAfterSource: false)
         }
+        let hasDrained = drain(loop, &stages)
         loop.performLastBatch()
-        take(teardown)?(loop)
+        // What the last batch gave to a C library reaches the kernel in this pass.
+        if hasDrained { _ = loop.run(.default, limit: .min, returnsAfterSource: false) }
+        stages.teardown?(loop)
+        stages.teardown = nil
         keepAlive.cancel()
+    }
+
+    /// Runs the loop until nothing holds the thread any more. False if the loop refuses work already, because there is nothing to drain.
+    private func drain(_ loop: RunLoop, _ stages: inout ThreadStages) -> Bool { /* DOES CALLOUT */
+        guard loop.beginDraining() else { return false }
+        stages.drain?(loop)
+        stages.drain = nil
+        loop.waitForHolds()
+        // Usually there is none.
+        if loop.acceptsWork { waitForHolds(loop) }
+        return true
+    }
+
+    private func waitForHolds(_ loop: RunLoop) { /* DOES CALLOUT */
+        let limit = drainLimit.withLock { $0.duration }
+        let timer = RunLoop.Timer(fireAt: loop.now().advanced(by: limit), label: "drain limit") { [name] _ in
+            let loop = RunLoop.threadsLoop()
+            guard loop.acceptsWork else { return }
+            let holds = loop.abandonHolds()
+            LibeventRuntime.warn(
+                "run loop thread \"\(name)\" ends although \(holds) of its holds are not released: its drain limit has passed")
+        }
+        drainLimit.withLock { $0.timer = timer }
+        loop.add(timer, forMode: .common)
+        while loop.acceptsWork {  // ends: with the release of the last hold, or when the timer fires
+            _ = loop.run(.default, limit: .max, returnsAfterSource: false)
+        }
+        drainLimit.withLock { $0.timer = nil }
+        timer.invalidate()
+    }
+
+    /// On the thread only.
+    func shortenDraining(to limit: Duration) {
+        let timer = drainLimit.withLock { current in
+            current.duration = min(current.duration, limit)
+            return current.timer
+        }
+        guard let timer else { return }
+        let date = RunLoop.threadsLoop().now().advanced(by: limit)
+        if date < timer.nextFire { timer.nextFire = date }
     }
 
     private func begin(_ result: Result<RunLoop, any Error>) {
@@ -121,10 +235,11 @@ private final class ThreadLife: Sendable {
         started.open()
     }
 
-    private func take<Closure: Sendable>(_ closure: borrowing ForkAwareMutex<Closure?>) -> Closure? {
-        closure.withLock { closure in
-            defer { closure = nil }
-            return closure
+    /// The closure is released when it has returned.
+    private func takeSetup() -> @Sendable (RunLoop) throws -> ThreadStages {
+        setup.withLock { setup in
+            defer { setup = nil }
+            return setup!  // taken once
         }
     }
 }

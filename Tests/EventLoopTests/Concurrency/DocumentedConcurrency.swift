@@ -31,6 +31,15 @@ extension Meter {
     }
 }
 
+// MARK: Something that belongs to a thread
+
+/// Not Sendable: it stays on the thread of its loop.
+private final class Service {
+    let loop: RunLoop
+    var isOpen = true
+    init(on loop: RunLoop) { self.loop = loop }
+}
+
 // MARK: Timeouts, ticks, readiness
 
 private func fetch(_ loop: RunLoop) async throws -> String {
@@ -114,6 +123,21 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
         thread.stop()
         thread.join()
         #expect(answer == 42)
+    }
+
+    @Test func `a thread that hosts something`() throws {
+        let server = try RunLoopThread(
+            name: "server", drainLimit: .seconds(10),
+            setup: { loop in Service(on: loop) },
+            drain: { _, service in service.isOpen = false },
+            teardown: { _, service in precondition(!service.isOpen) })
+
+        // A request that is not answered yet holds the thread.
+        let hold = server.hold()
+        server.stop()
+        server.runLoop.perform { print("the answer is still accepted") }
+        hold.release()
+        server.join()
     }
 
     @Test func `groups`() throws {

@@ -16,7 +16,7 @@ extension RunLoop {
     /// Their events keep the mode from being empty and count as handled sources; their callbacks run inside the wait, before
     /// the observers of `.afterWaiting` are notified, and their timers run on libevent's own coarse clock (up to 4 ms early). A nested run of the same mode
     /// inside such a callback is a precondition failure; of another mode it works. Events must be freed on this thread
-    /// before it ends (`RunLoopThread`'s `teardown`). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
+    /// before it ends (`RunLoopThread`'s `teardown`, once nothing holds the thread). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
     /// is an `event_base`.
     public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
         // Before the check of the thread: whoever calls it now is on another thread, but that is not the reason.
