@@ -6,6 +6,13 @@
 
 #include "CPlatformPorts.h"
 
+// MARK: Errors
+
+// The symbol of an errno, such as "EACCES"; null if it has none here.
+const char *cplatform_error_name(int code);
+// The system's message, with a zero byte at its end. Thread-safe, unlike strerror(3).
+void cplatform_error_message(int code, char *buffer, unsigned size);
+
 // MARK: Threads
 
 // The calling thread's run loop. Swift has no thread-local variables. A pthread key costs a library call; this is one load, on a path

@@ -44,3 +44,18 @@ extension RunLoop.SourceError {
         }
     }
 }
+
+extension RunLoop.SourceError: CustomStringConvertible {
+    /// One line for a person: what failed, with its descriptor, number or address, and the system's message, such as
+    /// `bind 127.0.0.1:80: Permission denied (EACCES)`.
+    public var description: String {
+        switch self {
+        case .badDescriptor(let descriptor): "descriptor \(descriptor) is not open: \(systemMessage(EBADF))"
+        case .notPollable(let descriptor): "descriptor \(descriptor) is a file that the kernel cannot watch: \(systemMessage(EPERM))"
+        case .badSignal(let signal): "signal \(signal) cannot be handled: \(systemMessage(EINVAL))"
+        case .badProcess(let process): "process \(process) is no child of this process, or was reaped: \(systemMessage(ECHILD))"
+        case .badAddress(let address): "\(quoted(address)) is no address of a socket: its host is not numeric, or its path is too long"
+        case .system(let operation, let errno): "\(operation): \(systemMessage(errno))"
+        }
+    }
+}

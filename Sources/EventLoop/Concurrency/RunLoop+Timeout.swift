@@ -1,7 +1,10 @@
 // A time limit for a task's operation, kept by a timer of a loop.
 
 /// The operation did not return before its time limit, and was cancelled.
-public struct TaskTimedOut: Error, Sendable { public init() {} }
+public struct TaskTimedOut: Error, Sendable, CustomStringConvertible {
+    public init() {}
+    public var description: String { "the task did not end in time" }
+}
 
 extension RunLoop {
     /// Runs `body`, and cancels it after `duration` of this loop's time.

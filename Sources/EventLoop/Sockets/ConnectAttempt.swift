@@ -30,31 +30,40 @@ final class ConnectAttempt: Sendable {
         var phase: Phase
     }
     private let state: ForkAwareMutex<State>
+    private let address: RunLoop.SocketAddress
     private let native: cplatform_address
     let identity: FileIdentity
 
     /// Opens the socket and calls connect(2).
     init(_ address: RunLoop.SocketAddress) throws(RunLoop.SourceError) {
+        self.address = address
         native = try address.native()
         var native = native
         let descriptor = cplatform_make_socket(&native)
-        if descriptor < 0 { throw .system(operation: "socket", errno: errno) }
+        if descriptor < 0 {
+            let code = errno
+            throw .system(operation: "socket for \(address)", errno: code)
+        }
         // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
-        state = ForkAwareMutex(State(descriptor: descriptor, phase: Self.phase(after: cplatform_connect(descriptor, &native))))
+        let code = cplatform_connect(descriptor, &native)
+        state = ForkAwareMutex(State(descriptor: descriptor, phase: Self.phase(after: code, to: address)))
     }
 
     deinit { end() }
 
-    private static func phase(after code: Int32) -> Phase {
+    private static func phase(after code: Int32, to address: RunLoop.SocketAddress) -> Phase {
         switch code {
         case 0, EINPROGRESS: .inProgress  // a connected socket is writable, too
         case EAGAIN: .queueIsFull
-        default: .failed(failure(code))
+        default: .failed(failure(code, address))
         }
     }
 
-    private static func failure(_ code: Int32) -> RunLoop.SourceError { .system(operation: "connect", errno: code) }
+    private static func failure(_ code: Int32, _ address: RunLoop.SocketAddress) -> RunLoop.SourceError {
+        .system(operation: "connect \(address)", errno: code)
+    }
+    private func failure(_ code: Int32) -> RunLoop.SourceError { Self.failure(code, address) }
 
     var phase: Phase { state.withLock { $0.phase } }
 
@@ -75,7 +84,7 @@ final class ConnectAttempt: Sendable {
         state.withLock { state in
             if case .queueIsFull = state.phase {
                 var native = native
-                state.phase = Self.phase(after: cplatform_connect(state.descriptor, &native))
+                state.phase = Self.phase(after: cplatform_connect(state.descriptor, &native), to: address)
             }
             return state.phase
         }
@@ -85,11 +94,11 @@ final class ConnectAttempt: Sendable {
     func timeOut() -> Phase {
         state.withLock { state in
             switch state.phase {
-            case .queueIsFull: state.phase = .failed(Self.failure(ETIMEDOUT))
+            case .queueIsFull: state.phase = .failed(failure(ETIMEDOUT))
             case .inProgress:
                 // Reading the error clears it in the socket, so it is stored here.
                 let code = cplatform_connect_result(state.descriptor)
-                if code != 0 { state.phase = .failed(Self.failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
+                if code != 0 { state.phase = .failed(failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
             case .failed, .settled: break
             }
             return state.phase
@@ -108,7 +117,7 @@ final class ConnectAttempt: Sendable {
                 let code = cplatform_connect_result(state.descriptor)
                 if code == EINPROGRESS { return nil }
                 state.phase = .settled
-                return code == 0 ? .success(()) : .failure(Self.failure(code))
+                return code == 0 ? .success(()) : .failure(failure(code))
             }
         }
     }

@@ -38,12 +38,15 @@ final class ListeningSocket: Sendable {
         forkEpoch = ForkEpoch.current
         var native = native
         let descriptor = cplatform_make_socket(&native)
-        if descriptor < 0 { throw .system(operation: "socket", errno: errno) }
+        if descriptor < 0 {
+            let code = errno
+            throw .system(operation: "socket for \(address)", errno: code)
+        }
         if let operation = cplatform_listen(descriptor, &native, backlog, reusePort, ipv6Only) {
             let code = errno
             let isBound = String(cString: operation) == "listen"
             Self.release(descriptor, native, isBound ? Self.file(of: native) : nil)
-            throw .system(operation: String(cString: operation), errno: code)
+            throw .system(operation: "\(String(cString: operation)) \(address)", errno: code)
         }
         file = Self.file(of: native)
         handle = Atomic(descriptor)

@@ -213,7 +213,7 @@ extension RunLoop {
                 return false
             case .broken(let code):
                 state.withLock { state in
-                    if state.failure == nil { state.failure = .system(operation: "accept", errno: code) }
+                    if state.failure == nil { state.failure = .system(operation: "accept on \(socket.localAddress)", errno: code) }
                 }
                 invalidate()
                 return false

@@ -59,15 +59,16 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
 
     @Test func `a path that exists is in use, whether or not anybody listens on it`() throws {
         let folder = SocketFolder()
-        let inUse = RunLoop.SourceError.system(operation: "bind", errno: EADDRINUSE)
+        func inUse(_ address: SocketAddress) -> RunLoop.SourceError { .system(operation: "bind \(address)", errno: EADDRINUSE) }
         let address = SocketAddress.unix(path: folder.file())
+        let stale = SocketAddress.unix(path: folder.file("stale"))
         let source = try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
-        #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
+        #expect(throws: inUse(address)) { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
         // The refused listener does not remove the file either.
         #expect(fileExists(folder.file()))
         rename(folder.file(), folder.file("stale"))
         source.invalidate()
-        #expect(throws: inUse) { try RunLoop.SocketSource(listeningOn: .unix(path: folder.file("stale"))) { _, _, _ in } }
+        #expect(throws: inUse(stale)) { try RunLoop.SocketSource(listeningOn: stale) { _, _, _ in } }
     }
 
     @Test func `a path is removed with its source, whether or not the source is in a loop`() throws {

@@ -25,9 +25,9 @@ private func connection(
             #expect(isNonBlockingAndCloseOnExec(descriptor))
             trace.add("connected")
             body(descriptor)
-        case .failure(.system("connect", ECONNREFUSED)): trace.add("refused")
-        case .failure(.system("connect", ETIMEDOUT)): trace.add("timed out")
-        case .failure(.system("connect", ENOENT)): trace.add("nobody")
+        case .failure(.system("connect \(address)", ECONNREFUSED)): trace.add("refused")
+        case .failure(.system("connect \(address)", ETIMEDOUT)): trace.add("timed out")
+        case .failure(.system("connect \(address)", ENOENT)): trace.add("nobody")
         case .failure(let error): trace.add("\(error)")
         }
     }

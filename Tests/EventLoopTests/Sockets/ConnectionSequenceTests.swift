@@ -18,7 +18,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
     do {
         close(try await loop.connection(to: address))
         return false
-    } catch { return error as? RunLoop.SourceError == .system(operation: "connect", errno: ECONNREFUSED) }
+    } catch { return error as? RunLoop.SourceError == .system(operation: "connect \(address)", errno: ECONNREFUSED) }
 }
 
 @Suite(.bounded) struct `Connections for tasks` {
@@ -113,7 +113,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
         server.fill()
         try await withLoopThread { thread in
             let loop = thread.runLoop
-            await #expect(throws: RunLoop.SourceError.system(operation: "connect", errno: ETIMEDOUT)) {
+            await #expect(throws: RunLoop.SourceError.system(operation: "connect \(server.address)", errno: ETIMEDOUT)) {
                 try await loop.connection(to: server.address, timeout: .milliseconds(1))
             }
             let task = Task { try await loop.connection(to: server.address) }

@@ -178,7 +178,7 @@ import Darwin
         let address = try #require(first.localAddress)
         let second = try RunLoop.SocketSource(listeningOn: address, reusePort: true) { _, _, _ in }
         #expect(second.localAddress == address)
-        #expect(throws: RunLoop.SourceError.system(operation: "bind", errno: EADDRINUSE)) {
+        #expect(throws: RunLoop.SourceError.system(operation: "bind \(address)", errno: EADDRINUSE)) {
             try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
         }
         first.invalidate()
@@ -190,9 +190,10 @@ import Darwin
             let trace = Trace()
             let source = try listener(trace)
             loop.add(source)
+            let address = try #require(source.localAddress)
             shutdown(source.descriptor, Int32(SHUT_RDWR))
             #expect(loop.run(for: patience) == .finished)
-            #expect(source.failure == .system(operation: "accept", errno: EINVAL))
+            #expect(source.failure == .system(operation: "accept on \(address)", errno: EINVAL))
             #expect(trace.description == "")
         }
     }

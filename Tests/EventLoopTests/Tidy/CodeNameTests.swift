@@ -8,8 +8,8 @@ import Testing
 
     /// Names of other libraries and programs.
     private static let foreign: Set<String> = [
-        "MainActor", "_Fork", "clone", "event_reinit", "kcmp", "max_dispatch_callbacks", "os_unfair_lock", "swift_task_asyncMainDrainQueue",
-        "vfork",
+        "MainActor", "_Fork", "clone", "event_core", "event_extra", "event_openssl", "event_pthreads", "event_reinit", "extra", "kcmp",
+        "libevent_core", "max_dispatch_callbacks", "os_unfair_lock", "swift_task_asyncMainDrainQueue", "vfork",
     ]
 
     /// The identifiers in the text that have at least four characters: shorter ones are often English words.

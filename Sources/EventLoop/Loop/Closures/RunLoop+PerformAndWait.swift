@@ -3,9 +3,15 @@
 import Synchronization
 
 /// The loop's thread exited before the closure was performed.
-public struct RunLoopEnded: Error, Sendable { public init() {} }
+public struct RunLoopEnded: Error, Sendable, CustomStringConvertible {
+    public init() {}
+    public var description: String { "the run loop has ended, because its thread has" }
+}
 /// The time to wait passed before the closure had begun; it was withdrawn and will not be performed.
-public struct PerformTimedOut: Error, Sendable { public init() {} }
+public struct PerformTimedOut: Error, Sendable, CustomStringConvertible {
+    public init() {}
+    public var description: String { "the run loop did not begin the closure in time" }
+}
 
 extension RunLoop {
     /// Performs `body` on the owning thread and returns its value; inline, ahead of anything queued, when the caller is already there.
