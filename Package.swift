@@ -90,6 +90,8 @@ package.targets += [
     .executableTarget(name: "eventloop-start-libevent", dependencies: ["CLibevent"]),
     // Uses everything at once for half an hour, to find what grows or is lost.
     .executableTarget(name: "eventloop-soak", dependencies: ["EventLoop"], path: "Tests/Soak", swiftSettings: strict),
+    // Starts the demo's program, and drives it from outside.
+    .testTarget(name: "DemoTests", dependencies: ["EventLoopTestSupport", "eventloop-demo"], swiftSettings: strict),
     .testTarget(name: "PerfTests", dependencies: ["eventloop-perf", "CPerfPeers"], swiftSettings: strict),
     // Replacements of glibc functions that fail on demand, and the program that runs the library with them. Tests start the program, but no
     // test target depends on it: SwiftPM would link its objects, and with them the replacements, into the test bundle.

@@ -69,7 +69,8 @@ enum Sockets {
         return "\(operation): \(String(cString: strerror(code)))"
     }
 
-    static func systemError() -> String { String(cString: strerror(errno)) }
+    static func systemError() -> String { sentence(for: errno) }
+    static func sentence(for code: Int32) -> String { String(cString: strerror(code)) }
 
     private static func listener(port: UInt16, sharesPort: Bool) throws(DemoError) -> Int32 {
         let descriptor = try make()
@@ -87,7 +88,7 @@ enum Sockets {
     private static func refusal(port: UInt16, code: Int32) -> DemoError {
         switch code {
         case EADDRINUSE:
-            DemoError(sentence: "port \(port) is in use; pick another with --port, or leave it out for a free one")
+            DemoError(sentence: "port \(port) is in use; pick another with --port, or let --port 0 pick a free one")
         case EACCES:
             DemoError(sentence: "port \(port) needs a privilege (ports below 1024 do); pick a higher one with --port")
         default:

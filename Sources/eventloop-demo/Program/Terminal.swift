@@ -56,11 +56,7 @@ final class Terminal {
     /// no-color.org: a non-empty variable NO_COLOR turns colours off.
     private static var wantsColour: Bool {
         guard isatty(STDOUT_FILENO) == 1 else { return false }
-        return (environment("NO_COLOR") ?? "").isEmpty && environment("TERM") != "dumb"
-    }
-
-    private static func environment(_ name: String) -> String? {
-        getenv(name).map { String(cString: $0) }
+        return (Process.environment("NO_COLOR") ?? "").isEmpty && Process.environment("TERM") != "dumb"
     }
 }
 

@@ -1,4 +1,5 @@
-// The entry point: options in, exit code out. Conductor.swift has what happens in between, in order.
+// The entry point: options in, exit code out. Conductor.swift has the drive in order, ServeCommand.swift the server, ControlCommand.swift
+// its control.
 //
 // It contains only a call: top-level code, and the `main()` of an `@main` type, is isolated to the main actor,
 // and so is a closure in it. As a handler, such a closure would trap when another thread calls it.
@@ -7,13 +8,17 @@
 struct Demo {
     static func main() {
         do throws(DemoError) {
-            switch try Options.parse(CommandLine.arguments.dropFirst()) {
+            switch try Command.parse(CommandLine.arguments.dropFirst()) {
             case .help:
                 let terminal = Terminal()
-                terminal.line(Options.usage)
+                terminal.line(Command.usage)
                 terminal.flush()
-            case .run(let options):
+            case .drive(let options):
                 try Conductor(options: options, terminal: Terminal()).perform()
+            case .serve(let options):
+                try ServeCommand(options: options, terminal: Terminal()).perform()
+            case .control(let options):
+                try ControlCommand(options: options, terminal: Terminal()).perform()
             }
         } catch {
             Terminal.complain(error.sentence)

@@ -4,7 +4,6 @@
 // loop. Here the commands are batches: "loop 2 has answered 256 more requests".
 
 import EventLoop
-import Synchronization
 
 final class Inbox: Sendable {
     struct Batch: Sendable {
@@ -59,7 +58,7 @@ final class Inbox: Sendable {
             var batches: [Batch] = []
             var loops: [RunLoop] = []
         }
-        let state = Mutex(State())
+        let state = Locked(State())
 
         func takeAll() -> [Batch] {
             state.withLock { state in

@@ -6,7 +6,7 @@
 import EventLoop
 
 final class Conductor {
-    private let options: Options
+    private let options: DriveOptions
     private let narrator: Narrator
     private let main = RunLoop.main
     private let recorder = Recorder()
@@ -30,7 +30,7 @@ final class Conductor {
 
     private static let clientsPerLoop = 4
 
-    init(options: Options, terminal: Terminal) {
+    init(options: DriveOptions, terminal: Terminal) {
         self.options = options
         narrator = Narrator(terminal: terminal)
     }
@@ -39,7 +39,10 @@ final class Conductor {
         Process.ignoreBrokenPipes()
         Process.stopMainLoopOnInterrupt()
         let inbox = openInbox()
-        let server = try Server(port: options.port, loops: options.loops, inbox: inbox, report: reportForVisitors)
+        let loops = Locked<[RunLoop]>([])
+        let pages = Pages(statistics: reportForVisitors(loops), status: nil)
+        let server = try Server(port: options.port, loops: options.loops, drainLimit: .seconds(2), inbox: inbox, pages: pages)
+        loops.withLock { $0 = server.loops }
         narrator.greet(url: server.url, loops: options.loops)
         startTicking()
         if options.seconds > 0 {
@@ -75,9 +78,9 @@ final class Conductor {
     }
 
     /// The text of /statistics, made on a server loop.
-    private var reportForVisitors: @Sendable ([RunLoop]) -> String {
-        { [main] servers in
-            let loops = Report.named(main: main, servers: servers)
+    private func reportForVisitors(_ servers: Locked<[RunLoop]>) -> @Sendable () -> String {
+        { [main] in
+            let loops = Report.named(main: main, servers: servers.withLock { $0 })
             return Report.statistics(of: loops, palette: .plain).joined(separator: "\n") + "\n"
         }
     }

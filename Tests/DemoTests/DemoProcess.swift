@@ -1,0 +1,158 @@
+// A running eventloop-demo, and what it prints.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+/// A running eventloop-demo. `deinit` kills and reaps it. If the tests themselves are killed, a watchdog kills it.
+final class DemoProcess: @unchecked Sendable {
+    // SAFETY: used by the one thread of a test.
+    private(set) var pid: pid_t = 0
+    private let output: Int32
+    private var unread = ""
+    private var watchdog: Child?
+
+    /// - Parameter ports: the directory of its message ports.
+    init(_ arguments: [String], ports: String) {
+        var ends = [Int32](repeating: -1, count: 2)
+        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        output = ends[0]
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO)
+        // The threads that run tests block signals, and a child inherits that.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        let program = Self.folder + "/eventloop-demo"
+        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
+        let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports)", "SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
+        var variables: [UnsafeMutablePointer<CChar>?] = settings.map { strdup($0) } + [nil]
+        defer { for text in words + variables { free(text) } }
+        let code = posix_spawn(&pid, program, &actions, &attributes, &words, &variables)
+        close(ends[1])
+        precondition(code == 0, "\(program): errno \(code)")
+        watchdog = Child("/bin/sh", ["-c", "read line; kill -9 \(pid)"], ownsInput: true)
+    }
+
+    deinit {
+        // First, because the number may belong to another process once this one is reaped.
+        watchdog = nil
+        if pid != 0 {
+            kill(pid, SIGKILL)
+            _ = waitForEnd(of: pid)
+        }
+        close(output)
+    }
+
+    func send(_ signal: Int32) { kill(pid, signal) }
+
+    /// Reads the next line of its output; nil if it has ended.
+    func line() throws -> String? {
+        while true {  // ends: with a line, or with the process
+            if let end = unread.firstIndex(of: "\n") {
+                defer { unread.removeSubrange(...end) }
+                return String(unread[..<end])
+            }
+            guard let piece = try readPiece(output, "a line of eventloop-demo") else { return nil }
+            unread += String(decoding: piece, as: UTF8.self)
+        }
+    }
+
+    /// Whether it has ended. It is not reaped by this.
+    var hasEnded: Bool {
+        var info = siginfo_t()
+        // POSIX: the fields are zero while the child lives.
+        return waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_signo == SIGCHLD
+    }
+
+    /// Waits for its end. Returns the exit code, or 128 plus the signal, and the rest of its output.
+    func end() throws -> (code: Int32, output: String) {
+        let rest = try unread + readToEnd(output, "the end of eventloop-demo's output")
+        unread = ""
+        watchdog = nil
+        let status = waitForEnd(of: pid) ?? 0
+        pid = 0
+        return (status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F, rest)
+    }
+
+    private static let folder: String = {
+        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+        let length = readlink("/proc/self/exe", &path, path.count - 1)
+        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    }()
+
+    private static let sanitizerSettings = ["TSAN_OPTIONS", "ASAN_OPTIONS", "LSAN_OPTIONS"].compactMap { (name: String) -> String? in
+        getenv(name).map { "\(name)=\(String(cString: $0))" }
+    }
+}
+
+/// A directory of message ports in which only one test's servers are. Released, it removes what killed servers have left there.
+final class PortDirectoryOfTest: Sendable {
+    let path = makeTemporaryDirectory()
+
+    deinit { removeFlatDirectory(path) }
+
+    /// Starts a program and waits for its end.
+    func run(_ arguments: String...) throws -> (code: Int32, output: String) { try DemoProcess(arguments, ports: path).end() }
+
+    func start(_ arguments: String...) -> DemoProcess { DemoProcess(arguments, ports: path) }
+
+    /// Starts a server on a free port, and waits until it serves.
+    func serve(_ arguments: String...) throws -> RunningServer {
+        let process = DemoProcess(["serve", "--port", "0"] + arguments, ports: path)
+        let first = try #require(try process.line())
+        let port = try #require(first.split(separator: ":").last.flatMap { UInt16($0.prefix { $0.isNumber }) }, "\(first)")
+        _ = try process.line()
+        let control = try #require(try process.line())
+        return RunningServer(process: process, port: port, name: String(control.split(separator: " ").last ?? ""))
+    }
+}
+
+struct RunningServer {
+    let process: DemoProcess
+    let port: UInt16
+    /// For ctl.
+    let name: String
+
+    func connect() throws -> Client { try Client(port: port) }
+
+    func get(_ path: String) throws -> String {
+        let client = try connect()
+        try client.send("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return try client.answer()
+    }
+
+    /// Waits until the server has read that many requests.
+    func waitUntilRead(_ count: Int) throws { try waitUntil("requests", count) }
+
+    /// Waits until the server has accepted that many connections.
+    func waitUntilAccepted(_ count: Int) throws { try waitUntil("accepted", count) }
+
+    private func waitUntil(_ key: String, _ count: Int) throws {
+        // Each question is a request, and a connection, of its own.
+        var asked = 0
+        try EventLoopTestSupport.waitUntil("the server counts \(count) \(key)") {
+            asked += 1
+            return try sum(key) - asked >= count
+        }
+    }
+
+    /// The sum of a number of all loops.
+    func sum(_ key: String) throws -> Int {
+        try get("/status.json").split(separator: "\"\(key)\":").dropFirst()
+            .reduce(0) { $0 + (Int($1.prefix { $0.isNumber }) ?? 0) }
+    }
+}
+
+#endif
