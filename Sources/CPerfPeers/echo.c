@@ -1,4 +1,4 @@
-// W7: the server on raw libevent, and the client that drives every server.
+// W7: the server on raw libevent, and the client that drives every server, that of W11 too.
 //
 // Lifecycle of a client: made by `perf_client_start`, freed by `perf_client_join`. Its connections belong to its own thread.
 
@@ -51,6 +51,9 @@ int perf_accept(int listener) {
 // MARK: The client
 
 struct perf_client {
+    const char *request;
+    size_t request_size;
+    size_t least_answer;  // an answer has at least so many bytes
     uint16_t port;
     int connections;
     long warmup, requests;
@@ -58,22 +61,21 @@ struct perf_client {
     int64_t wall_ns, cpu_ns;
 };
 
-static void send_request(int connection) {
-    static const char request[PERF_MESSAGE];
-    need(write(connection, request, sizeof request) == sizeof request, "sending a request");
+static void send_request(const struct perf_client *client, int connection) {
+    need(write(connection, client->request, client->request_size) == (ssize_t)client->request_size, "sending a request");
 }
 
 // Continues until `answers` have come, and leaves one request in flight on each connection.
-static void drive(int poller, int64_t answers) {
+static void drive(const struct perf_client *client, int poller, int64_t answers) {
     struct epoll_event ready[256];
     while (answers > 0) {
         int count = epoll_wait(poller, ready, 256, -1);
         for (int index = 0; index < count; index++) {
-            char answer[PERF_MESSAGE];
+            char answer[1024];
             int connection = ready[index].data.fd;
             // A message this small arrives whole on the loopback.
-            need(read(connection, answer, sizeof answer) == sizeof answer, "reading an answer");
-            send_request(connection);
+            need(read(connection, answer, sizeof answer) >= (ssize_t)client->least_answer, "reading an answer");
+            send_request(client, connection);
             answers--;
         }
     }
@@ -92,11 +94,11 @@ static void run_client(void *argument) {
         struct epoll_event interest = {.events = EPOLLIN, .data.fd = connection};
         epoll_ctl(poller, EPOLL_CTL_ADD, connection, &interest);
         connections[index] = connection;
-        send_request(connection);
+        send_request(client, connection);
     }
-    drive(poller, client->warmup);
+    drive(client, poller, client->warmup);
     int64_t wall = perf_wall_ns(), cpu = perf_process_cpu_ns() - perf_thread_cpu_ns();
-    drive(poller, client->requests);
+    drive(client, poller, client->requests);
     client->wall_ns = perf_wall_ns() - wall;
     client->cpu_ns = perf_process_cpu_ns() - perf_thread_cpu_ns() - cpu;
     for (int index = 0; index < client->connections; index++) close(connections[index]);
@@ -104,11 +106,25 @@ static void run_client(void *argument) {
     close(poller);
 }
 
-struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests) {
+static struct perf_client *start(struct perf_client description) {
     struct perf_client *client = calloc(1, sizeof *client);
-    *client = (struct perf_client){.port = port, .connections = connections, .warmup = warmup, .requests = requests};
+    *client = description;
     client->thread = perf_thread_start(run_client, client);
     return client;
+}
+
+struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests) {
+    static const char request[PERF_MESSAGE];
+    return start((struct perf_client){
+        .request = request, .request_size = sizeof request, .least_answer = sizeof request,
+        .port = port, .connections = connections, .warmup = warmup, .requests = requests});
+}
+
+struct perf_client *perf_http_client_start(uint16_t port, int connections, long warmup, long requests) {
+    static const char request[] = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: eventloop-perf\r\nAccept: */*\r\n\r\n";
+    return start((struct perf_client){
+        .request = request, .request_size = sizeof request - 1, .least_answer = PERF_MESSAGE + sizeof "HTTP/1.1 200 OK\r\n",
+        .port = port, .connections = connections, .warmup = warmup, .requests = requests});
 }
 
 void perf_client_join(struct perf_client *client, struct perf_sample *sample) {

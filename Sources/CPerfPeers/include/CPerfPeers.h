@@ -146,6 +146,8 @@ struct perf_client;
 int perf_listen(int backlog, uint16_t *port);
 int perf_accept(int listener);  // non-blocking, without Nagle's delay; -1 if no client waits
 struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests);
+// W11. The same client with HTTP requests.
+struct perf_client *perf_http_client_start(uint16_t port, int connections, long warmup, long requests);
 // Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both exclude the warm-up.
 void perf_client_join(struct perf_client *client, struct perf_sample *sample);
 // Answers the requests that have arrived. Returns false if the client has disconnected or failed.
@@ -155,6 +157,13 @@ static inline bool perf_echo(int descriptor) {
     if (count > 0) count = send(descriptor, bytes, (size_t)count, MSG_NOSIGNAL);
     return count > 0 || (count < 0 && errno == EAGAIN);
 }
+
+// W11. libevent's HTTP server on a base, which answers every request with 64 bytes and calls `ended` when the last connection is closed.
+struct event_base;
+struct perf_http;
+struct perf_http *perf_http_start(
+    struct event_base *base, int connections, uint16_t *port, void (*ended)(void *context), void *context);
+void perf_http_free(struct perf_http *server);
 
 // W8. Starts a program and waits for its end. Returns the time that both took, or -1 if it cannot be started or fails.
 int64_t perf_start_and_wait_ns(const char *path);
@@ -185,6 +194,7 @@ void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *
 void peer_libevent_socket_answer(int socket);
 void peer_libevent_socket_ask(int socket, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_http(int connections, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
 void peer_libevent_hold_timers(long count, struct perf_sample *sample);
 
