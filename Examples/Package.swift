@@ -37,6 +37,9 @@ let installed = [
     Library(module: "CGetdns", header: "getdns/getdns_ext_libevent.h", pkgConfig: "getdns", apt: "libgetdns-dev", brew: "getdns"),
 ].filter(\.isInstalled)
 
+/// OpenSSL's module is the library's own, behind the trait "OpenSSL".
+let hasOpenSSL = Library(module: "", header: "openssl/ssl.h", pkgConfig: "openssl", apt: "libssl-dev", brew: "openssl").isInstalled
+
 // libevent's module comes from the package of the library.
 let common: [Target.Dependency] = [.product(name: "EventLoop", package: "EventLoop"), .product(name: "CLibevent", package: "EventLoop")]
 
@@ -65,12 +68,18 @@ let targets: [[Target]] = [
             name: "InventoryTests", dependencies: common + installed.map { .init(stringLiteral: $0.module) },
             swiftSettings: strict + installed.map { .define("HAS_\($0.module)") }),
     ],
+    // The programs of docs/c-libraries.md.
+    example("evhttp-server"),
+    example("hiredis-client", "CHiredis"),
+    example("curl-downloads", "CCurl"),
+    tests("LibeventModuleTests"),
+    hasOpenSSL ? tests("OpenSSLTests") : [],
 ]
 
 let package = Package(
     name: "Examples",
     platforms: [.macOS(.v15)],
-    dependencies: [.package(name: "EventLoop", path: "..")],
+    dependencies: [.package(name: "EventLoop", path: "..", traits: hasOpenSSL ? ["OpenSSL"] : [])],
     targets: targets.flatMap { $0 },
     swiftLanguageModes: [.v6]
 )

@@ -11,9 +11,4 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-// OpenSSL's macro with a cast, which Swift cannot import.
-static inline long clibevent_set_min_proto_version(SSL_CTX *context, int version) {
-    return SSL_CTX_set_min_proto_version(context, version);
-}
-
 #endif
