@@ -6,6 +6,11 @@ import Testing
 @Suite struct DocumentedCodeTests {
     private static let sources = [
         "docs/concurrency.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
+        "docs/c-libraries.md": [
+            "../Examples/Sources/evhttp-server/Server.swift", "../Examples/Sources/evhttp-server/Exchange.swift",
+            "../Examples/Sources/hiredis-client/Program.swift", "../Examples/Sources/hiredis-client/Client.swift",
+            "../Examples/Sources/curl-downloads/Program.swift", "../Examples/Sources/curl-downloads/Downloads.swift",
+        ],
         "docs/threads.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
         "docs/foundation.md": ["EventLoopFoundationTests/DocumentedFoundation.swift", "EventLoopFoundationTests/DocumentedNames.swift"],
         "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
