@@ -149,6 +149,12 @@ extension StatusPage {
           set(find("open"), count(sum("connections")));
           totalLine(history);
           find("loops").className = status.loops.length === 4 ? "pairs" : "";
+          // After a restart, the server may have fewer loops.
+          for (const [name, view] of cards) {
+            if (status.loops.some(loop => loop.name === name)) continue;
+            view.element.remove();
+            cards.delete(name);
+          }
           status.loops.forEach(showLoop);
           notice(status.state === "draining"
             ? "The server is shutting down. It accepts no new connections, and answers the requests that it has read."
