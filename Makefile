@@ -5,6 +5,8 @@
 #   make test-tsan     the test suite under ThreadSanitizer
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
 #   make test-libraries test together with other C libraries: install them, and run the tests in Examples
+#   make test-libevent-regress   libevent's own regression tests on run loops; needs Debian or Ubuntu (TESTS="http/basic main/fork")
+#   make test-libevent-versions  the test suite with other versions of libevent (LIBEVENTS="/opt/libevent-2.2 --source-package")
 #   make build         debug build
 #   make release       release build; a warning is an error
 #   make perf          measure speed against other run loops: a table, and a chart in .build/perf.html
@@ -53,7 +55,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -74,6 +76,18 @@ test-asan: dependencies
 	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
 		$(RUN_TESTS) --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
+
+# Names of libevent's tests; all of them if empty.
+TESTS ?=
+
+test-libevent-regress: dependencies
+	SWIFT="$(SWIFT)" Scripts/test-libevent-regress $(TESTS)
+
+# Folders that a libevent was installed into; --source-package is the distribution's source package.
+LIBEVENTS ?= --source-package
+
+test-libevent-versions: dependencies
+	SWIFT="$(SWIFT)" Scripts/test-libevent-versions $(LIBEVENTS)
 
 build: dependencies
 	$(SWIFT) build
@@ -165,7 +179,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .build Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies

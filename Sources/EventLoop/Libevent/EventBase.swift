@@ -17,6 +17,8 @@ struct EventBase: ~Copyable {
     let raw: OpaquePointer
     /// Whether the backend reports edges; poll and select do not.
     let reportsEdges: Bool
+    /// Somebody else made the base and frees it.
+    private let isBorrowed: Bool
 
     /// How many levels of active-event priority a base has. They are for the events of C libraries.
     static let levels: Int32 = 3
@@ -45,11 +47,25 @@ struct EventBase: ~Copyable {
             errno = ENOMEM
             return nil
         }
+        self.init(raw, isBorrowed: false)
+    }
+
+    /// A base that a C program has made, which outlives this value. Only libevent's own tests run on such a base (Tests/LibeventRegress).
+    init(borrowing raw: OpaquePointer) {
+        LibeventRuntime.prepare()
+        self.init(raw, isBorrowed: true)
+    }
+
+    private init(_ raw: OpaquePointer, isBorrowed: Bool) {
         self.raw = raw
+        self.isBorrowed = isBorrowed
         reportsEdges = event_base_get_features(raw) & Int32(EV_FEATURE_ET.rawValue) != 0
     }
 
-    deinit { event_base_free(raw) }
+    deinit { if !isBorrowed { event_base_free(raw) } }
+
+    /// The least urgent level of the base.
+    var leastUrgentLevel: Int32 { event_base_get_npriorities(raw) - 1 }
 
     /// Asks the kernel without waiting. `EVLOOP_ONCE` beside `EVLOOP_NONBLOCK`: without it libevent asks a second time after it has
     /// called callbacks (258 against 143 ns). Negative with errno set when the kernel refuses.

@@ -30,21 +30,21 @@ struct DeadlineTimer: ~Copyable {
     /// What the kernel is armed for; `Int64.max` for nothing.
     private var armed = Int64.max
 
-    init(_ base: borrowing EventBase) throws(RunLoop.SourceError) {
+    init(_ base: borrowing EventBase, isInternal: Bool = false) throws(RunLoop.SourceError) {
         descriptor = cplatform_make_deadline_timer()
         let refusal = descriptor < 0 && errno != ENOSYS ? errno : 0
         reportsEdges = base.reportsEdges
         record = EventRecord.allocate(Record())
         let event = EventRecord.event(record)
         if descriptor < 0 {
-            event.assign(base, -1, [.timeout], Self.deadlineFired, record)
+            event.assign(base, -1, [.timeout], isInternal: isInternal, Self.deadlineFired, record)
             if refusal != 0 {
                 EventRecord.free(record)
                 throw .system(operation: "making a timer descriptor", errno: refusal)
             }
             return
         }
-        event.assign(base, descriptor, flags, Self.deadlineFired, record)
+        event.assign(base, descriptor, flags, isInternal: isInternal, Self.deadlineFired, record)
         let code = event.add()
         if code != 0 {
             // Everything is initialized by now, so this ends in deinit, which closes the descriptor.

@@ -43,15 +43,27 @@ extension Poller {
         // Nobody else knows the base yet.
         if !closedEarly.isEmpty { settleClosedBeforeGuests() }
         let ownEvents = base.addedEvents
+        beginHosting(ownEvents: ownEvents)
+        Internal.event(guests!.roundStart).add(afterMicroseconds: 1_000_000)
+        precondition(base.addedEvents == ownEvents, "this libevent does not keep internal events apart (EVLIST_INTERNAL in event_struct.h)")
+        Internal.event(guests!.roundStart).delete()
+    }
+
+    /// A poller on a base that a C program made, has events on, and frees after the poller. None of our events on it is ever counted. Only
+    /// libevent's own tests run this way (Tests/LibeventRegress).
+    convenience init(borrowing base: OpaquePointer, waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
+        try self.init(EventBase(borrowing: base), isHost: true)
+        beginHosting(ownEvents: 0)
+        try watch(channel)
+    }
+
+    private func beginHosting(ownEvents: Int) {
         for record in internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
-        let roundEnd = makeGuestRecord(level: EventBase.levels - 1, Self.roundDidEnd)
+        let roundEnd = makeGuestRecord(level: base.leastUrgentLevel, Self.roundDidEnd)
         let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
         guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
         makeDeadlineInternal()
-        Internal.event(roundStart).add(afterMicroseconds: 1_000_000)
-        precondition(base.addedEvents == ownEvents, "this libevent does not keep internal events apart (EVLIST_INTERNAL in event_struct.h)")
-        Internal.event(roundStart).delete()
         needsCare = true
     }
 

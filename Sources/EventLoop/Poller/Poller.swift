@@ -74,9 +74,13 @@ final class Poller {
     }
 
     /// Nothing wakes its wait before `watch(_:)`.
-    init() throws(RunLoop.SourceError) {
+    convenience init() throws(RunLoop.SourceError) {
         guard let base = EventBase() else { throw .system(operation: "making an event base", errno: errno) }
-        deadline = try DeadlineTimer(base)
+        try self.init(base, isHost: false)
+    }
+
+    init(_ base: consuming EventBase, isHost: Bool) throws(RunLoop.SourceError) {
+        deadline = try DeadlineTimer(base, isInternal: isHost)
         self.base = base
     }
 

@@ -136,6 +136,20 @@ import Testing
         #expect(trace == "other timedOut; foreign:x")
     }
 
+    // libevent's own loop ends only when no event is added *and* no callback is active.
+    @Test func `an event that is active but was never added is called, and its mode is empty afterwards`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let event = loop.withEventBase { base in ForeignEvent(base) { _ in trace.add("called") } }
+            defer { event.free() }
+            event.activate()
+            trace.add("-> \(loop.run(for: patience))")
+            trace.add("-> \(loop.run(for: patience))")
+            return trace.description
+        }
+        #expect(trace == "called -> finished -> finished")
+    }
+
     @Test func `a foreign event keeps its mode from being empty until it is removed`() throws {
         let results = try inManualTime { loop, _, _ in
             let pipe = Pipe()
