@@ -51,7 +51,7 @@ final class ControlCommand {
         } catch .notPermitted {
             throw DemoError(sentence: "the server '\(name)' belongs to another user")
         } catch {
-            throw DemoError(sentence: "cannot connect to '\(name)': \(ControlPort.describe(error))")
+            throw DemoError(sentence: "cannot connect to '\(name)': \(error)")
         }
     }
 
@@ -68,7 +68,7 @@ final class ControlCommand {
         } catch .becameInvalid, .invalidPort {
             throw DemoError(sentence: "\(name) ended before it answered")
         } catch {
-            throw DemoError(sentence: "cannot ask \(name): \(ControlPort.describe(error))")
+            throw DemoError(sentence: "cannot ask \(name): \(error)")
         }
         guard let reply else { throw DemoError(sentence: "\(name) does not understand this; is it a server of this program?") }
         return String(decoding: reply, as: UTF8.self)
@@ -128,7 +128,7 @@ final class ControlCommand {
             main.add(port)
             return port
         } catch {
-            throw DemoError(sentence: "cannot open a port for the server's messages: \(ControlPort.describe(error))")
+            throw DemoError(sentence: "cannot open a port for the server's messages: \(error)")
         }
     }
 

@@ -31,7 +31,7 @@ final class ControlPort {
         } catch .badName {
             throw DemoError(sentence: "'\(name)' cannot be a name: a name has 1 to 128 bytes, and no NUL", code: 2)
         } catch {
-            throw DemoError(sentence: "cannot open the control port '\(name)': \(ControlPort.describe(error))")
+            throw DemoError(sentence: "cannot open the control port '\(name)': \(error)")
         }
     }
 
@@ -56,9 +56,4 @@ final class ControlPort {
 
     /// Gives the name back.
     func close() { port?.invalidate() }
-
-    static func describe(_ error: RunLoop.PortError) -> String {
-        guard case .system(let operation, let code) = error else { return "\(error)" }
-        return "\(operation): \(Sockets.sentence(for: code))"
-    }
 }

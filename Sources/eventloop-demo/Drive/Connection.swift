@@ -56,7 +56,7 @@ final class Connection {
             self.source = source
         } catch {
             Sockets.release(descriptor)
-            throw DemoError(sentence: "client \(number) cannot be watched: \(Sockets.describe(error))")
+            throw DemoError(sentence: "client \(number) cannot be watched: \(error)")
         }
     }
 

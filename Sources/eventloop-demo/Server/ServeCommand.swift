@@ -92,7 +92,7 @@ final class ServeCommand {
                 main.add(source, forMode: .common)
                 signals.append(source)
             } catch {
-                throw DemoError(sentence: "cannot watch \(name): \(Sockets.describe(error))")
+                throw DemoError(sentence: "cannot watch \(name): \(error)")
             }
         }
     }

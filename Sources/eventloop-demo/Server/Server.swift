@@ -37,7 +37,7 @@ final class Server: Sendable {
         } catch {
             for listener in starting.withLock({ $0.unusedListeners }) { Sockets.release(listener) }
             throw error as? DemoError
-                ?? DemoError(sentence: "cannot start \(Format.count(count, "server loop")): \(Sockets.describe(error))")
+                ?? DemoError(sentence: "cannot start \(Format.count(count, "server loop")): \(error)")
         }
         counters = starting.withLock { $0.counters }
     }

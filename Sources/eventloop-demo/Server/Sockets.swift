@@ -63,14 +63,7 @@ enum Sockets {
         _ = close(descriptor)
     }
 
-    /// An error of the library in words.
-    static func describe(_ error: any Error) -> String {
-        guard case .system(let operation, let code) = error as? RunLoop.SourceError else { return "\(error)" }
-        return "\(operation): \(String(cString: strerror(code)))"
-    }
-
-    static func systemError() -> String { sentence(for: errno) }
-    static func sentence(for code: Int32) -> String { String(cString: strerror(code)) }
+    static func systemError() -> String { String(cString: strerror(errno)) }
 
     private static func listener(port: UInt16, sharesPort: Bool) throws(DemoError) -> Int32 {
         let descriptor = try make()
