@@ -183,6 +183,25 @@ int cplatform_epoll_members(int set, int *members, int capacity) {
     return count;
 }
 
+int cplatform_make_outer_set(void) { return epoll_create1(EPOLL_CLOEXEC); }
+
+// Level-triggered: the outer set is readable as long as the inner one has anything to report.
+int cplatform_add_inner_set(int outer, int inner) {
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = inner};
+    return epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) == 0 ? 0 : errno;
+}
+
+void cplatform_remove_inner_set(int outer, int inner) { epoll_ctl(outer, EPOLL_CTL_DEL, inner, 0); }
+
+// libevent's timeouts follow this clock, which moves in ticks.
+int64_t cplatform_coarse_now(int64_t *tick) {
+    struct timespec now, resolution;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    clock_getres(CLOCK_MONOTONIC_COARSE, &resolution);
+    *tick = resolution.tv_nsec;
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 bool cplatform_wait_for_readable(int descriptor, int milliseconds) {
     // poll(2): "If this field is negative, then the corresponding events field is ignored".
     struct pollfd entry = {.fd = descriptor, .events = POLLIN};

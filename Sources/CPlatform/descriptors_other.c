@@ -133,6 +133,20 @@ int cplatform_poll_nested_poller(int nested_poller) {
 // Never called here: a closed descriptor leaves the kernel's set, whatever duplicates it has.
 int cplatform_find_epoll_set(int member) { return -1; }
 int cplatform_epoll_members(int set, int *members, int capacity) { return -1; }
+
+// A kqueue could be found with EV_ENABLE, and put into another one. But there the deadline is a timeout of libevent's, which makes no kqueue
+// readable, so that is not enough, and nothing of it has been tried.
+int cplatform_make_outer_set(void) {
+    errno = ENOTSUP;
+    return -1;
+}
+int cplatform_add_inner_set(int outer, int inner) { return ENOTSUP; }
+void cplatform_remove_inner_set(int outer, int inner) {}
+int64_t cplatform_coarse_now(int64_t *tick) {
+    *tick = 0;
+    return 0;
+}
+
 bool cplatform_wait_for_readable(int descriptor, int milliseconds) {
     struct pollfd entry = {.fd = descriptor, .events = POLLIN};
     return poll(&entry, 1, milliseconds) > 0;

@@ -150,6 +150,16 @@ int cplatform_epoll_members(int set, int *members, int capacity);
 // With a descriptor of -1 it is a pause.
 bool cplatform_wait_for_readable(int descriptor, int milliseconds);
 
+// MARK: A set in a set
+
+// A set that is readable as long as the set in it has something to report. -1 with errno; ENOTSUP where there is none.
+int cplatform_make_outer_set(void);
+// 0 or an errno.
+int cplatform_add_inner_set(int outer, int inner);
+void cplatform_remove_inner_set(int outer, int inner);
+// The clock of libevent's timeouts, in nanoseconds, and by how much it moves at a time.
+int64_t cplatform_coarse_now(int64_t *tick);
+
 // MARK: Signals
 
 // False for SIGKILL, SIGSTOP, the signals that report a fault, the C library's reserved signals, and numbers that are no signal.
@@ -240,6 +250,9 @@ void cplatform_on_libevent_failure(void (*body)(int code));
 bool cplatform_main_queue_available(void);
 int cplatform_main_queue_descriptor(void);
 void cplatform_main_queue_drain(void);
+// Whether the calling code is inside a block of the main queue. Always false before `cplatform_mark_main_queue`.
+bool cplatform_is_in_main_queue(void);
+void cplatform_mark_main_queue(void);
 
 // MARK: The async main
 

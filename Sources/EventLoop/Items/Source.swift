@@ -138,11 +138,13 @@ enum SourceKind: Sendable {
     case watched
     /// The same, in the class `DescriptorSource`. It is served a million times a second, so its method is called without dynamic dispatch.
     case descriptor
+    /// The kernel watches a descriptor, and the loop asks before each poll when it is to be called anyway. The class is `GuestLoop`.
+    case guest
 
     var isWatched: Bool {
         switch self {
         case .custom, .messages: false
-        case .watched, .descriptor: true
+        case .watched, .descriptor, .guest: true
         }
     }
 }

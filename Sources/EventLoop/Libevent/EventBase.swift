@@ -90,6 +90,25 @@ struct EventBase: ~Copyable {
         return event_base_foreach_event(raw, { $2!.load(as: Int32.self) == event_get_fd($1) ? 1 : 0 }, &wanted) == 1
     }
 
+    /// The earliest timeout of an event that is added, as `OpaqueEvent.timeout`. Linear in the number of events.
+    func earliestTimeout(except own: OpaqueEvent) -> Int64? {
+        var search = TimeoutSearch(own: own.raw)
+        event_base_foreach_event(
+            raw,
+            { _, event, context in
+                let search = context!.assumingMemoryBound(to: TimeoutSearch.self)
+                guard let event, event != search.pointee.own, let timeout = OpaqueEvent(raw: event).timeout else { return 0 }
+                search.pointee.earliest = min(search.pointee.earliest, timeout)
+                return 0
+            }, &search)
+        return search.earliest == .max ? nil : search.earliest
+    }
+
+    private struct TimeoutSearch {
+        let own: OpaquePointer
+        var earliest = Int64.max
+    }
+
     /// How many callbacks stand in libevent's queues.
     var activeEvents: Int { Int(event_base_get_num_events(raw, UInt32(EVENT_BASE_COUNT_ACTIVE))) }
 

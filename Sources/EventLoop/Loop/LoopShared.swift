@@ -47,6 +47,7 @@ final class LoopOwned {
     @exclusivity(unchecked) var ended = EndedItems()
     @exclusivity(unchecked) var jobs = JobRunner()
     @exclusivity(unchecked) var mainQueue = MainQueue()
+    @exclusivity(unchecked) var hosting = Hosting()
     @exclusivity(unchecked) var messageSteps = MessageSteps()
     /// Emptied by the step that performs blocks, and kept for its memory.
     @exclusivity(unchecked) var spareBlocks = WorkQueue()

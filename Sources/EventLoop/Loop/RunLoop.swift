@@ -26,6 +26,8 @@ public final class RunLoop: Sendable {
     let removals = RemovalCount()
     let time = LoopTime()
     let hasEnded = Atomic<Bool>(false)
+    /// The loop has ended, or it is hosted: see `beginRunWithCare`.
+    let runsNeedCare = Atomic<Bool>(false)
     let counters = Counters()
 
     // MARK: Guarded by the lock

@@ -19,6 +19,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     /// Whether the mode is one of the common ones; never taken back.
     let isCommon: Atomic<Bool>
     let observed = ObservedActivities()
+    private let hasGuests = Atomic<Bool>(false)
 
     // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
@@ -28,6 +29,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     @exclusivity(unchecked) var signaled = SignaledSources()
     @exclusivity(unchecked) var messaged = MessagedPorts()
     @exclusivity(unchecked) var timerSlots = TimerSlots()
+    @exclusivity(unchecked) private(set) var guestLoops: ContiguousArray<SourceMembership> = []
 
     // MARK: Owned by the loop's thread
     // SAFETY: touched on that thread only.
@@ -43,6 +45,8 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     @exclusivity(unchecked) var emptyAt: (own: UInt64, common: UInt64) = (.max, .max)
     /// Which kind of event step 9 served last.
     @exclusivity(unchecked) var lastServed = EventKind.mainQueue
+    /// When the first guest loop wants to be called, as far as it said when it was asked last; `Int64.max` for never.
+    @exclusivity(unchecked) var nextGuestCall = Int64.max
 
     /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
     var poller: Poller? {
@@ -64,6 +68,28 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     }
 
     deinit { pollerReference?.release() }
+
+    // MARK: Guest loops
+
+    /// Whether a guest loop is in the mode. Any thread.
+    @inline(__always)
+    var hasGuestLoops: Bool { hasGuests.load(ordering: .acquiring) }
+
+    func addGuestLoopLocked(_ membership: SourceMembership) {
+        guestLoops.append(membership)
+        hasGuests.store(true, ordering: .releasing)
+    }
+
+    /// The caller retains the membership.
+    func removeGuestLoopLocked(_ membership: SourceMembership) {
+        guestLoops.removeAll { $0 === membership }
+        hasGuests.store(!guestLoops.isEmpty, ordering: .releasing)
+    }
+
+    func removeAllGuestLoopsLocked() {
+        guestLoops = []
+        hasGuests.store(false, ordering: .releasing)
+    }
 }
 
 /// The numbers under which the timer queue of a mode files its timers. Under the loop's lock.

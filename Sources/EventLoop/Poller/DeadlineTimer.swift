@@ -121,6 +121,11 @@ struct DeadlineTimer: ~Copyable {
         rearm(deadline)
     }
 
+    /// Arms for `deadline` and for nothing else, where a wake-up at an earlier one would be noticed.
+    mutating func armExactly(_ deadline: Int64) {
+        if deadline != armed { rearm(deadline) }
+    }
+
     @inline(never)
     private mutating func rearm(_ deadline: Int64) {
         armed = deadline

@@ -157,7 +157,7 @@ extension Poller {
     }
 
     /// The base's epoll descriptor. libevent has no function for it; it is the set that holds this base's timer descriptor.
-    private func epollSet() -> Int32? {
+    func epollSet() -> Int32? {
         if deadline.descriptor < 0 { return nil }
         deadline.forgetExpiry()
         let set = cplatform_find_epoll_set(deadline.descriptor)

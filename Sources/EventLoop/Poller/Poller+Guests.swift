@@ -8,6 +8,8 @@
 // does not count them, and goes on to the guests in the same round. Neither side starves the other. The first of our callbacks asks for the
 // end of the wait: behind the guests of this round, or at the latest at the beginning of the next round.
 
+internal import CPlatform
+
 /// What a poller knows of its guests.
 struct Guests {
     /// Runs behind everything else of a round in which only internal callbacks have run until then.
@@ -71,6 +73,27 @@ extension Poller {
     var hasForeignEvents: Bool {
         guard let guests else { return false }
         return base.addedEvents > guests.ownEvents
+    }
+
+    /// Whether the last wait, or code outside it, left a guest's callback to be called.
+    var hasActiveGuest: Bool { guests != nil && base.activeEvents > 0 }
+
+    /// When a guest's earliest timeout is due, in nanoseconds of the monotonic clock; `Int64.max` if there is none. Linear in the number of
+    /// events, because libevent has no function for the time until which it would wait.
+    var nextGuestTimeout: Int64 {
+        guard let guests else { return .max }
+        if hasActiveGuest || isInside { return .min }
+        let second: Int64 = 1_000_000
+        // libevent reports when an event is due as a time of day. The report for an event that is due in a second says what that means.
+        let probe = Internal.event(guests.roundStart)
+        probe.add(afterMicroseconds: second)
+        defer { probe.delete() }
+        guard let reference = probe.timeout, let earliest = base.earliestTimeout(except: probe) else { return .max }
+        let left = earliest - reference + second
+        if left <= 0 { return .min }
+        // A tick later the coarse clock is certain to have reached the timeout. Before that, libevent would find nothing due.
+        var tick: Int64 = 0
+        return cplatform_coarse_now(&tick).addingSaturated((left + 1) * 1000 + tick)
     }
 
     private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {

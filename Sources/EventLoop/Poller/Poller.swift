@@ -30,6 +30,8 @@ final class Poller {
     @exclusivity(unchecked) var guests: Guests?
     /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
     @exclusivity(unchecked) var closedEarly = ClosedDescriptors()
+    /// The set of a host, with this base's set in it (Poller+Hosting.swift).
+    @exclusivity(unchecked) var outerSet: OuterSet?
     /// The next wait is not a plain one: there are guests, closed descriptors, or owners to be failed.
     @exclusivity(unchecked) var needsCare = false
     /// The thread is inside libevent.
@@ -37,6 +39,8 @@ final class Poller {
     /// What the wait in progress has brought.
     @exclusivity(unchecked) var outcome = WaitResult()
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
+    /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.
+    @exclusivity(unchecked) var asksAlways = false
     /// Every event needs no more than a note in the ready list: no guests, nothing stale.
     @exclusivity(unchecked) private var isPlainWait = true
     @exclusivity(unchecked) var lastServing: UInt32 = 0
@@ -183,7 +187,7 @@ final class Poller {
         """
 
     /// Whether the kernel could report anything beside the wake-up and the deadline.
-    var watchesAnything: Bool { !registrations.isEmpty || guests != nil || watchesMainQueue || !stale.isEmpty }
+    var watchesAnything: Bool { !registrations.isEmpty || guests != nil || asksAlways || !stale.isEmpty }
 
     // MARK: Our own events
 
@@ -225,6 +229,7 @@ final class Poller {
             }
         }
         watchesMainQueue = code == 0
+        if watchesMainQueue { asksAlways = true }
         return code
     }
 
@@ -243,7 +248,9 @@ final class Poller {
         for record in internals { Internal.event(record).delete() }
         forEachAdded { EventRecord.event($0).delete() }
         deadline.move(to: fresh)
+        let outer = leaveOuterSet()
         base = fresh
+        rejoin(outer)
         for record in internals {
             let code = addInternal(record)
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
@@ -305,6 +312,9 @@ final class Poller {
 
     func makeDeadlineInternal() { deadline.makeInternal(host: self) }
 
+    /// Arms the deadline while nobody waits: `Int64.max` for none.
+    func armDeadline(_ nanoseconds: Int64) { deadline.armExactly(nanoseconds) }
+
     /// A callback of the poller's own ran. Beside guests libevent would go on, so the wait must be ended.
     func countCollected() {
         collected += 1
@@ -317,6 +327,11 @@ final class Poller {
         ready.forEach { registration in
             if registration.pointee.watch.trigger == .level { forgetReadiness(of: registration) }
         }
+    }
+
+    /// Has the next batch serve a registration, although the kernel has not reported it.
+    func addReady(_ registration: RegistrationPointer) {
+        if registration.pointee.isAdded { note(registration, .read) }
     }
 
     /// Takes a registration off the ready list, if it stands there.

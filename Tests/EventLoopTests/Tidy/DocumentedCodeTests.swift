@@ -16,6 +16,9 @@ import Testing
         "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
         "docs/kernel-sources.md": ["EventLoopTests/Sockets/DocumentedKernelSources.swift"],
         "docs/message-ports.md": ["EventLoopTests/MessagePorts/DocumentedMessagePorts.swift"],
+        "docs/embedding.md": [
+            "GLibHost", "GLibGuest", "LibuvHost", "LibuvGuest",
+        ].map { "../Examples/Sources/Embedding/\($0).swift" },
         "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
     ]
 

@@ -98,6 +98,7 @@ extension RunLoop {
         if isCurrent {
             applyChanges()
             finishItemsIfSafe()
+            didChangeSleep()
         } else {
             notify(.changes)
         }
@@ -180,6 +181,6 @@ extension RunLoop {
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
     func finishItemsIfSafe() { /* DOES CALLOUT */
-        if waker.isWorking && !owned.changeBatch.isApplying { finishItems() }
+        if mayCallOut && !owned.changeBatch.isApplying { finishItems() }
     }
 }

@@ -54,6 +54,8 @@ extension RunLoop {
 
     /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
     func drainMainQueue(handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
+        // The host is the main queue: the loop that drains it reads the handle.
+        if !owned.mainQueue.isDraining && cplatform_is_in_main_queue() { return false }
         if handleIsReadable {
             // The watcher of the handle must read it; unread it would stay readable.
             var count: UInt64 = 0

@@ -148,11 +148,13 @@ extension RunLoop {
     /// Ends the loop, on its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the
     /// kernel's objects.
     fileprivate func end() { /* DOES CALLOUT */
+        endHosting()
         applyChanges()
         finishItems()
         // Nothing is released under the lock: a deinit may be the user's.
         let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
+        runsNeedCare.store(true, ordering: .sequentiallyConsistent)
         // Changes that other threads queued until then.
         applyChanges()
         for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
@@ -236,6 +238,7 @@ extension LoopShared {
         modes.forEach { mode in
             mode.signaled.removeAll()
             mode.messaged.removeAll()
+            mode.removeAllGuestLoopsLocked()
             mode.removeAllObserversLocked()
         }
         commonObservers = []

@@ -11,6 +11,9 @@ extension RunLoop {
     }
 
     @inline(never)
+    func callOutToPrepare(_ guest: GuestLoop) -> Int64 { guest.callPrepare() }
+
+    @inline(never)
     func callOutToPort(_ source: Source, upTo last: UInt64, onlyOne: Bool) -> Bool {
         source.serveMessage(upTo: last, onlyOne: onlyOne)
     }

@@ -33,7 +33,7 @@ extension RunLoop {
 
     func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
         preconditionOnLoop("run")
-        if hasEnded.load(ordering: .relaxed) { return .finished }
+        if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return .finished }
         // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
         return beginRun()._withUnsafeGuaranteedRef { frame in
             let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
@@ -119,9 +119,10 @@ extension RunLoop {
         return reference
     }
 
-    private func endRun(_ frame: RunFrame) {
+    private func endRun(_ frame: RunFrame) { /* DOES CALLOUT */
         if runs.pop(frame) { passOnStickyStop() }
         if frame.outerWasWoken { owned.pending.insert(.wake) }
+        if runsNeedCare.load(ordering: .relaxed) { endRunWithCare() }
     }
 
     private func returnUnserved() {

@@ -12,7 +12,8 @@ extension RunLoop {
         // Touches atomics and writes to a descriptor, and nothing else: no lock, no allocation, no count of references to anything that
         // could end. That makes it right in signal handlers.
         if belongsToParentProcess { return }
-        if runs.requestStop(sticky: sticky) { waker.wakeUp() }
+        // A stop that waits for the next run is a reason for a host to make it.
+        if runs.requestStop(sticky: sticky) || (sticky && waker.isHosted) { waker.wakeUp() }
     }
 
     /// Takes the stop that was kept for the next run, unless that run is refused: no loop runs in `.common`.

@@ -39,7 +39,8 @@ extension RunLoop {
     }
 
     private func isRunning(_ modeIndex: Int) -> Bool {
-        var isRunning = false
+        // A hosted mode waits although no run is in it.
+        var isRunning = owned.hosting.contains(modeIndex)
         runs.forEachFrame { if $0.mode?.index == modeIndex { isRunning = true } }
         return isRunning
     }

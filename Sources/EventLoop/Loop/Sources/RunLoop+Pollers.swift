@@ -32,6 +32,7 @@ extension RunLoop {
                 "withEventBase could not make an event base for run loop mode \"\(mode)\": the process has no descriptors left")
         }
         poller.hostForeignEvents()
+        defer { didChangeSleep() }
         return try body(poller.base.raw)
     }
 

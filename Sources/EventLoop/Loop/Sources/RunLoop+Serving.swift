@@ -191,7 +191,7 @@ extension RunLoop {
 
     /// Calls the handler of a source that this loop has claimed. Then ends the membership if it has died, and releases the claim.
     @inline(__always)
-    private func call(_ source: Source, _ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
+    func call(_ source: Source, _ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         membership.callsInProgress += 1
         let isHandled = body()
         endCall(membership)
@@ -267,7 +267,7 @@ extension RunLoop.Source {
         }
         for waiting in waiting {
             switch kind {
-            case .watched, .descriptor: waiting.loop.submitRewatch(of: waiting)
+            case .watched, .descriptor, .guest: waiting.loop.submitRewatch(of: waiting)
             case .messages: waiting.loop.enqueueMessagesAndWake(waiting)
             case .custom: waiting.loop.enqueueSignalAndWake(waiting)
             }

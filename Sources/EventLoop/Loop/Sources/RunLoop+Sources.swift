@@ -119,8 +119,9 @@ extension LoopShared {
         guard membership.modes.insert(mode.index) else { return nil }
         mode.changePopulationLocked(by: 1)
         switch membership.source.kind {
-        case .watched, .descriptor:
+        case .watched, .descriptor, .guest:
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
+            if membership.source.kind == .guest { mode.addGuestLoopLocked(membership) }
             changes.enqueueChange(of: membership)
         case .messages:
             if membership.source.hasMessage { mode.enqueueMessagesLocked(of: membership) }
@@ -158,6 +159,9 @@ extension LoopShared {
         mode.changePopulationLocked(by: -1)
         switch membership.source.kind {
         case .watched, .descriptor: mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
+        case .guest:
+            mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
+            mode.removeGuestLoopLocked(membership)
         case .messages: mode.messaged.remove(membership, inMode: mode.index)
         case .custom: mode.signaled.remove(membership, inMode: mode.index)
         }

@@ -90,7 +90,8 @@ extension RunLoop {
         shared.unlock()
         mode.timers.remove(place.slot)
         let isLast = timer.rundown.exit()
-        let isSafe = waker.isWorking
+        let isWorking = waker.isWorking
+        let isSafe = isWorking || mayCallOut
         if isLast && isSafe && owned.ended.isEmpty && !owned.changeBatch.isApplying {
             timer.finish()
         } else if isLast {
@@ -98,7 +99,7 @@ extension RunLoop {
             owned.pending.insert(.finishing)
         }
         // Inside a C library's callback the wait would go on with the old deadline, or in an empty mode.
-        if !isSafe { notify(.wake) }
+        if !isWorking { notifyIfElsewhere(.wake) }
         held.release()
         return true
     }
@@ -217,13 +218,16 @@ extension RunLoop {
     func reschedule(_ place: TimerPlace, _ date: Int64) -> Bool {
         // A mode that the owner has not seen yet has a queued change that files the timer.
         guard place.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
+        let isFiled = modeTable.withMode(place.modeIndex) { $0.timers.reschedule(place.slot, date: date) }
+        didChangeSleep()
+        return isFiled
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filed : [] }) {
             modeTable[membership.modeIndex].timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
         }
+        didChangeSleep()
     }
 
     // MARK: Asking

@@ -114,7 +114,9 @@ extension RunLoop.Timer {
             toleranceNanoseconds.store(honoured, ordering: .sequentiallyConsistent)
             let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
             if loopID == 0 { return }
-            if loopID == LoopID.current { LoopLifetime.unsafeCurrent.fileAgain(self) } else { submitRedate(loopID) }
+            if loopID != LoopID.current { return submitRedate(loopID) }
+            LoopLifetime.unsafeCurrent.fileAgain(self)
+            LoopLifetime.unsafeCurrent.didChangeSleep()
         }
     }
 

@@ -30,7 +30,7 @@ extension RunLoop {
 
     /// Step 7 without a base. No callouts but those of sources that fail when the base is made.
     @inline(never)
-    func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+    func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
         var pause = Self.shortestPause
         while true {  // ends: with an event, a wake-up, the limit, or with a base
             // The bases of other modes never read the channel. A thread that writes after this finds the loop asleep.
@@ -41,7 +41,7 @@ extension RunLoop {
                 waker.stayAwake()
                 return poll(entries, mode, atMost: 0)
             }
-            let limit = min(frame.limit, mode.timers.nextWake())
+            let limit = min(min(frame.limit, latest), mode.timers.nextWake())
             counters.waits.increment()
             counters.beginWaiting()
             let ready = waitWithoutPoller(entries, mode, until: limit, atMost: pause)
@@ -49,7 +49,7 @@ extension RunLoop {
             let wasWoken = waker.endSleep()
             if wasWoken { didWakeUp(mode) }
             if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
-            if preparePoller(mode, mayStayWithout: false), let poller = mode.poller { return sleep(frame, mode, poller) }
+            if preparePoller(mode, mayStayWithout: false), let poller = mode.poller { return sleep(frame, mode, poller, until: latest) }
             pause = min(2 * pause, Self.longestPause)
         }
     }
@@ -78,6 +78,12 @@ extension RunLoop {
         }
         owned.polled.wereBusy = !isHandled
         return isHandled
+    }
+
+    /// Has step 9 serve a source without asking whether it is ready.
+    func addPolled(_ membership: SourceMembership) {
+        if owned.polled.ready.contains(where: { $0.membership === membership }) { return }
+        owned.polled.ready.append((membership, 0, .read))
     }
 
     // MARK: poll(2)

@@ -25,8 +25,20 @@ extension RunLoop {
         mode.observed.intersects([.beforeWaiting, .afterWaiting])
     }
 
+    /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
+    @inline(__always)
+    func findReady(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode)
+    }
+
+    /// Step 7. Calls out as `findReady`.
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        mode.hasGuestLoops ? sleepBesideGuestLoops(frame, mode) : sleep(frame, mode, until: .max)
+    }
+
     /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
-    func findReady(_ mode: ModeState) -> Ready {
+    func askKernel(_ mode: ModeState) -> Ready {
         // A handler may have forked, and returned in the child.
         preconditionNotForked()
         let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
@@ -39,20 +51,20 @@ extension RunLoop {
         return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
     }
 
-    /// Sleeps until something happens in the mode, the limit passes, or somebody wakes the thread; does not sleep when there is
-    /// something to do already.
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; does not sleep when
+    /// there is something to do already.
     @inline(__always)
-    func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready {
+    func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         preconditionNotForked()
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
         if hasPendingWork { carryOutPendingChanges(mode) }
-        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode) }
-        return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(frame, mode, $0) }
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(frame, mode, $0, until: latest) }
         // Callouts again.
     }
 
     @inline(__always)
-    func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Ready {
+    func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
         while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
@@ -61,7 +73,7 @@ extension RunLoop {
                 if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
                 return ready(after: poller.poll(), poller)
             }
-            let limit = min(frame.limit, mode.timers.nextWake())
+            let limit = min(min(frame.limit, latest), mode.timers.nextWake())
             let outcome = wait(poller, until: limit)
             let wasWoken = waker.endSleep()
             let ready = ready(after: outcome, poller)

@@ -31,9 +31,32 @@ extension RunLoop {
 
     /// As `notify`, for changes that the owner finds by itself before it sleeps when it made them in a callout.
     func notifyIfElsewhere(_ bits: Attention) {
-        if LoopID.current == id && waker.isWorking { return }
+        if LoopID.current == id {
+            if waker.isWorking { return }
+            if owned.hosting.isBetweenSteps && !isInsideWait { return sleepInHost() }
+        }
         notify(bits)
     }
+
+    /// The owner has changed how long a sleep may be. Between two steps of a host, the host's descriptor must follow.
+    @inline(__always)
+    func didChangeSleep() {
+        if !waker.isWorking { changeSleepInHost() }
+    }
+
+    @inline(never)
+    private func changeSleepInHost() {
+        if owned.hosting.isBetweenSteps && !isInsideWait { sleepInHost() }
+    }
+
+    /// Whether the caller is a C library's callback, inside the wait of the innermost run.
+    private var isInsideWait: Bool {
+        let modeIndex = runs.modeIndex
+        return modeIndex >= 0 && modeTable[modeIndex].poller?.isInside == true
+    }
+
+    /// Whether the owner may call out: it is not on its way to sleep, and not inside a wait.
+    var mayCallOut: Bool { waker.isWorking || (owned.hosting.isBetweenSteps && !isInsideWait) }
 
     // MARK: The owner's pending work
 
@@ -119,7 +142,7 @@ extension RunLoop {
     }
 
     @inline(never)
-    private func isReasonPending(_ mode: ModeState) -> Bool {
+    func isReasonPending(_ mode: ModeState) -> Bool {
         takeAttention(mode)
         if owned.pending.contains(.wake) || owned.pending.contains(.changes) { return true }
         if owned.pending.bits.isDisjoint(with: .queues) { return false }

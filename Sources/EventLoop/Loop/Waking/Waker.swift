@@ -11,11 +11,15 @@ import Synchronization
 /// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. The thread that turns *asleep* into *woken*
 ///   writes to the channel, so a sleep costs at most one write, and a working loop is never written to.
 ///
+/// A hosted loop is *asleep* between two steps. If the host's loop runs in a handler of this one, this one is *alert*: it works, but the
+/// next producer changes *alert* into *working* and writes.
+///
 /// The owner stores *asleep* before it takes the bits; others set their bits before they read the state. Both are sequentially consistent,
 /// so either the owner finds the bits and does not sleep, or the other thread finds it asleep and writes.
 struct Waker: ~Copyable, Sendable {
     private let attention = Atomic<UInt32>(0)
     private let sleepState = Atomic<UInt8>(SleepState.working)
+    private let hosted = Atomic<Bool>(false)
     /// The descriptor that every base of the loop watches.
     let channel: WakeChannel
 
@@ -24,18 +28,24 @@ struct Waker: ~Copyable, Sendable {
         static let asleep: UInt8 = 1
         /// Asleep, and the wake-up has been written.
         static let woken: UInt8 = 2
+        /// Working, and the next producer writes.
+        static let alert: UInt8 = 5
+        /// Set in the states in which the next producer writes.
+        static let writesBit: UInt8 = 1
     }
 
     init(_ channel: consuming WakeChannel) { self.channel = channel }
 
     // MARK: Any thread
 
-    /// Sets bits, which the owner looks at before it sleeps next. Wakes nobody.
+    /// Sets bits, which the owner looks at before it sleeps next. Wakes nobody, unless the loop is hosted.
     @inline(__always)
     borrowing func mark(_ bits: Attention) {
         // The owner takes the bits before it looks, so it looks after a bit that is set.
         if attention.load(ordering: .sequentiallyConsistent) & bits.rawValue != bits.rawValue {
             attention.bitwiseOr(bits.rawValue, ordering: .sequentiallyConsistent)
+            // The owner takes the bits after it has set this.
+            if isHosted { wakeIfAsleep() }
         }
     }
 
@@ -50,14 +60,23 @@ struct Waker: ~Copyable, Sendable {
     /// Wakes the owner if it sleeps. The bits must be set before. Async-signal-safe.
     @inline(__always)
     borrowing func wakeIfAsleep() {
-        if sleepState.load(ordering: .sequentiallyConsistent) != SleepState.asleep { return }
-        let (isFirst, _) = sleepState.compareExchange(
-            expected: SleepState.asleep, desired: SleepState.woken, ordering: .sequentiallyConsistent)
+        let state = sleepState.load(ordering: .sequentiallyConsistent)
+        if state & SleepState.writesBit == 0 { return }
+        let desired = state == SleepState.asleep ? SleepState.woken : SleepState.working
+        let (isFirst, _) = sleepState.compareExchange(expected: state, desired: desired, ordering: .sequentiallyConsistent)
+        // Otherwise another thread writes, or the owner has changed the state since, and takes the bits after that.
         if isFirst { channel.wake() }
     }
 
+    /// Whether another loop drives this one.
+    @inline(__always)
+    var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
+
     /// Whether the owner sleeps, or has been woken and has not noticed yet.
-    var isSleeping: Bool { sleepState.load(ordering: .acquiring) != SleepState.working }
+    var isSleeping: Bool {
+        let state = sleepState.load(ordering: .acquiring)
+        return state == SleepState.asleep || state == SleepState.woken
+    }
 
     /// Whether the owner sleeps and nobody has woken it.
     var isUndisturbed: Bool { sleepState.load(ordering: .sequentiallyConsistent) == SleepState.asleep }
@@ -91,6 +110,11 @@ struct Waker: ~Copyable, Sendable {
         sleepState.store(SleepState.working, ordering: .releasing)
         return wasWoken
     }
+
+    /// The owner is in a handler in which its host may sleep.
+    borrowing func beAlert() { sleepState.store(SleepState.alert, ordering: .sequentiallyConsistent) }
+
+    borrowing func setHosted(_ isHosted: Bool) { hosted.store(isHosted, ordering: .sequentiallyConsistent) }
 
     /// Whether the owner is between two sleeps, as the owner sees it: callouts are allowed.
     @inline(__always)

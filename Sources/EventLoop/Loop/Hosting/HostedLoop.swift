@@ -1,0 +1,79 @@
+// A loop that another loop drives. RunLoop+Hosting.swift has what happens between two steps.
+
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop {
+    /// Lets a loop that is not ours (GLib's, Qt's, libuv's, Dispatch's, a game's) drive this one: from now on nobody runs `mode` but `step()`.
+    ///
+    /// While a loop is hosted, `step()` serves what a run of `mode` serves, for `RunLoop.main` the main queue too. Handlers may run nested
+    /// runs in any mode; an outermost run of the owner in `mode` is a precondition failure. Changes that the owner makes between two steps
+    /// (dates, items, events inside `withEventBase`) take effect on `descriptor` at once; a libevent call outside `withEventBase` takes
+    /// effect with the next step. `stop(sticky: true)`, `wakeUp()` and posts from any thread make `descriptor` readable. Here signaled
+    /// sources and queued blocks do, too.
+    ///
+    /// On the owning thread. A mode can be hosted once at a time. Throws `SourceError.system` if the kernel refuses: if there are no
+    /// descriptors left, or with ENOTSUP if libevent waits with something that has no descriptor of its own (`EVENT_NOEPOLL=1`; macOS).
+    public func hosted(mode: Mode = .default) throws(SourceError) -> HostedLoop {
+        preconditionOnLoop("hosted(mode:)")
+        precondition(mode != .common, ".common stands for several modes; name the one to be hosted")
+        precondition(!hasEnded.load(ordering: .relaxed), "this run loop has ended; host it before its thread exits")
+        return HostedLoop(self, try beginHosting(mode))
+    }
+
+    /// A loop that is driven by a host through one descriptor. On the owning thread only.
+    ///
+    /// If the loop's thread ends, `descriptor` stays open and is not readable any more, and `step()` returns `.finished`. The last release on
+    /// the owning thread invalidates.
+    public final class HostedLoop {
+        private let loop: RunLoop
+        private let hosted: HostedMode
+
+        init(_ loop: RunLoop, _ hosted: HostedMode) { (self.loop, self.hosted) = (loop, hosted) }
+
+        deinit {
+            if !hosted.isOver && loop.isCurrent && !loop.belongsToParentProcess { loop.endHosting(hosted) }
+        }
+
+        /// Readable whenever `step()` has something to do: a source, a post, a wake-up, a due timer, an event of a C library. Level-triggered;
+        /// the host watches it and does nothing else with it. -1 after `invalidate()`.
+        public var descriptor: Int32 { hosted.descriptor }
+
+        /// One pass that does not sleep, as `run(mode:for: .zero)`. Afterwards the loop counts as asleep, and `descriptor` says when to call again.
+        ///
+        /// May be called from a handler of the loop. If a handler runs the host's loop itself (a modal dialog), it calls `step()` first: from then on
+        /// `descriptor` is right inside the handler, too.
+        @discardableResult
+        public func step() -> RunResult { /* DOES CALLOUT */
+            if loop.hasEnded.load(ordering: .acquiring) { return .finished }
+            loop.preconditionOnLoop("HostedLoop.step")
+            precondition(
+                !hosted.isOver, "this HostedLoop was invalidated, so its loop is its thread's again; run the loop, or host it again")
+            return loop.step(hosted)
+        }
+
+        /// When `step()` will have something to do by itself (our timers and libevent's timeouts), for hosts that prefer a timeout to a readable descriptor; nil for never.
+        ///
+        /// In the loop's own time. Beside C libraries, linear in the number of their events.
+        public var nextDeadline: Instant? {
+            if hosted.isOver || loop.hasEnded.load(ordering: .acquiring) { return nil }
+            loop.preconditionOnLoop("HostedLoop.nextDeadline")
+            return loop.nextDeadline(of: hosted)
+        }
+
+        /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. A second call does
+        /// nothing.
+        public func invalidate() {
+            if hosted.isOver || loop.belongsToParentProcess { return hosted.closeSet() }
+            loop.preconditionOnLoop("HostedLoop.invalidate")
+            loop.endHosting(hosted)
+        }
+    }
+}

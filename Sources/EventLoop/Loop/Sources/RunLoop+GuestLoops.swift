@@ -1,0 +1,63 @@
+// Guest loops: they are asked before each poll of the kernel when they want to be called, and served like a source that is ready when that
+// instant has come. A mode without guest loops pays for them with one branch in steps 5 and 7.
+
+import Synchronization
+
+extension RunLoop {
+    /// Step 5 in a mode with guest loops.
+    @inline(never)
+    func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        prepareGuestLoops(mode)
+        return askKernel(mode).union(findDueGuestLoops(mode))
+    }
+
+    /// Step 7 in a mode with guest loops.
+    @inline(never)
+    func sleepBesideGuestLoops(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        prepareGuestLoops(mode)
+        if mode.nextGuestCall <= now().nanoseconds { return askKernel(mode).union(findDueGuestLoops(mode)) }
+        return sleep(frame, mode, until: mode.nextGuestCall).union(findDueGuestLoops(mode))
+    }
+
+    /// Asks each guest loop of the mode when it wants to be called.
+    func prepareGuestLoops(_ mode: ModeState) { /* DOES CALLOUT */
+        mode.nextGuestCall = .max
+        for membership in shared.withLock({ _ in mode.guestLoops }) {
+            guard membership.source.isValid, isMember(membership, of: mode), membership.source.beginServing(on: membership, id) else {
+                continue
+            }
+            let guest = membership.guestLoop
+            _ = call(guest, membership) {
+                guest.nextCall.store(callOutToPrepare(guest), ordering: .relaxed)
+                return true
+            }
+            // A nested run in the callout may have asked all of them, in another order.
+            mode.nextGuestCall = min(mode.nextGuestCall, guest.nextCall.load(ordering: .relaxed))
+        }
+    }
+
+    /// Makes the guest loops ready whose instants have come.
+    private func findDueGuestLoops(_ mode: ModeState) -> Ready {
+        if mode.nextGuestCall == .max { return [] }
+        let present = now().nanoseconds
+        if mode.nextGuestCall > present { return [] }
+        var ready = Ready()
+        for membership in shared.withLock({ _ in mode.guestLoops })
+        where membership.source.isValid && membership.guestLoop.nextCall.load(ordering: .relaxed) <= present {
+            if let poller = mode.poller {
+                guard let registration = membership.registration(inMode: mode.index) else { continue }
+                poller.addReady(registration)
+                ready = .descriptors
+            } else {
+                addPolled(membership)
+                ready = [.descriptors, .polled]
+            }
+        }
+        return ready
+    }
+}
+
+extension SourceMembership {
+    /// Only guest loops are in the lists of guest loops.
+    fileprivate var guestLoop: RunLoop.GuestLoop { unsafeDowncast(source, to: RunLoop.GuestLoop.self) }
+}

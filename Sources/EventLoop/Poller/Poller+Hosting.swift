@@ -1,0 +1,64 @@
+// A base whose loop is driven by another loop.
+//
+// Lifecycle of the outer set: made by `OuterSet.make`, closed by the `HostedMode` that owns it. While a mode is hosted, the outer set holds
+// the kernel's set of the mode's base. The host watches the outer set, because the base's own set is replaced when the poller makes a new
+// base (`rebuild`).
+
+internal import CPlatform
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A kernel's set that is readable as long as the base's set in it has something to report.
+struct OuterSet {
+    let descriptor: Int32
+    /// The base's set.
+    fileprivate(set) var inner: Int32 = -1
+
+    /// An empty set, which the caller closes.
+    static func make() throws(RunLoop.SourceError) -> OuterSet {
+        let descriptor = cplatform_make_outer_set()
+        if descriptor < 0 { throw .system(operation: "making a descriptor for a hosted run loop", errno: errno) }
+        return OuterSet(descriptor: descriptor)
+    }
+}
+
+extension Poller {
+    /// From now on `set` is readable while the base has something to report.
+    func join(_ set: OuterSet) throws(RunLoop.SourceError) {
+        guard base.reportsEdges, let inner = epollSet() else {
+            throw .system(operation: "finding the kernel's set of an event base that waits with \(base.method)", errno: ENOTSUP)
+        }
+        let code = cplatform_add_inner_set(set.descriptor, inner)
+        if code != 0 { throw .system(operation: "watching the kernel's set of an event base", errno: code) }
+        outerSet = set
+        outerSet!.inner = inner  // just set
+        asksAlways = true
+    }
+
+    /// Returns the set that the base's set was in. Before the base's set is closed: a child of fork may have a duplicate, which would keep it
+    /// in the outer set.
+    @discardableResult
+    func leaveOuterSet() -> OuterSet? {
+        guard let set = outerSet else { return nil }
+        cplatform_remove_inner_set(set.descriptor, set.inner)
+        outerSet = nil
+        asksAlways = watchesMainQueue
+        return set
+    }
+
+    /// The base is another one.
+    func rejoin(_ set: OuterSet?) {
+        guard let set else { return }
+        do {
+            try join(set)
+        } catch {
+            preconditionFailure("what was watched for one base can be watched for another one; \(error)")
+        }
+    }
+}
