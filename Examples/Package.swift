@@ -15,7 +15,7 @@ struct Library {
     let module: String
     /// SwiftPM cannot check whether a system library is installed, so we look for this header.
     let header: String
-    let pkgConfig: String
+    let pkgConfig: String?
     let apt: String
     let brew: String
 
@@ -31,7 +31,8 @@ struct Library {
 let installed = [
     Library(module: "CGLib", header: "glib-2.0/glib.h", pkgConfig: "glib-2.0", apt: "libglib2.0-dev", brew: "glib"),
     Library(module: "CLibuv", header: "uv.h", pkgConfig: "libuv", apt: "libuv1-dev", brew: "libuv"),
-    Library(module: "CHiredis", header: "hiredis/async.h", pkgConfig: "hiredis", apt: "libhiredis-dev", brew: "hiredis"),
+    // Its pkg-config file has nothing that is needed, and a flag that SwiftPM warns about.
+    Library(module: "CHiredis", header: "hiredis/async.h", pkgConfig: nil, apt: "libhiredis-dev", brew: "hiredis"),
     Library(module: "CCurl", header: "curl/curl.h", pkgConfig: "libcurl", apt: "libcurl4-openssl-dev", brew: "curl"),
     Library(module: "CUnbound", header: "unbound-event.h", pkgConfig: "libunbound", apt: "libunbound-dev", brew: "unbound"),
     Library(module: "CGetdns", header: "getdns/getdns_ext_libevent.h", pkgConfig: "getdns", apt: "libgetdns-dev", brew: "getdns"),
@@ -55,9 +56,19 @@ func example(_ name: String, _ modules: String...) -> [Target] {
 }
 
 /// Tests, in Tests/`name`.
-func tests(_ name: String, _ modules: String...) -> [Target] {
-    target(modules) { .testTarget(name: name, dependencies: $0 + ["TestSupport"], swiftSettings: strict) }
+func tests(_ name: String, _ modules: String..., linking libraries: [String] = []) -> [Target] {
+    target(modules) {
+        .testTarget(
+            name: name, dependencies: $0 + ["TestSupport"], swiftSettings: strict, linkerSettings: libraries.map { .linkedLibrary($0) })
+    }
 }
+
+// getdns's extension for libevent. Debian 12's shared library of it exports no function, but its static one has them.
+#if os(Linux)
+let getdnsExtension = ":libgetdns_ex_event.a"
+#else
+let getdnsExtension = "getdns_ex_event"
+#endif
 
 let targets: [[Target]] = [
     installed.map(\.target),
@@ -74,6 +85,13 @@ let targets: [[Target]] = [
     example("curl-downloads", "CCurl"),
     tests("LibeventModuleTests"),
     hasOpenSSL ? tests("OpenSSLTests") : [],
+    tests("BuffereventTests"),
+    tests("CurlTests", "CCurl"),
+    tests("EvdnsTests"),
+    tests("EvhttpTests"),
+    tests("GetdnsTests", "CGetdns", linking: [getdnsExtension]),
+    tests("HiredisTests", "CHiredis"),
+    tests("UnboundTests", "CUnbound"),
 ]
 
 let package = Package(
