@@ -60,6 +60,18 @@ import Testing
         #expect(kill(server.process.pid, 0) == 0)
     }
 
+    @Test func `a suspended server does not answer, and stops when it goes on`() throws {
+        let ports = PortDirectoryOfTest()
+        let server = try ports.serve()
+        try server.process.suspend()
+        let status = try ports.run("ctl", "status", "--timeout", "0")
+        #expect(status.code == 1 && status.output.contains("does not answer within 0 seconds"), "\(status.output)")
+        let stop = try ports.run("ctl", "stop", "--timeout", "0")
+        #expect(stop.code == 1 && stop.output.contains("It has the request, and ends when it goes on"), "\(stop.output)")
+        server.process.send(SIGCONT)
+        #expect(try server.process.end().code == 0)
+    }
+
     @Test func `a limit that cuts requests off fails ctl stop as well`() throws {
         let ports = PortDirectoryOfTest()
         let server = try ports.serve("--drain", "0")

@@ -68,6 +68,15 @@ final class DemoProcess: @unchecked Sendable {
         }
     }
 
+    /// Returns when it no longer runs. SIGCONT lets it go on.
+    func suspend() throws {
+        send(SIGSTOP)
+        try waitUntil("eventloop-demo is suspended") {
+            var info = siginfo_t()
+            return waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOWAIT | WNOHANG) == 0 && info.si_signo == SIGCHLD
+        }
+    }
+
     /// Whether it has ended. It is not reaped by this.
     var hasEnded: Bool {
         var info = siginfo_t()

@@ -63,8 +63,10 @@ final class ControlCommand {
         let reply: [UInt8]?
         do throws(RunLoop.PortError) {
             reply = try server.request(id: id, data: data, sendTimeout: timeLeft, replyTimeout: timeLeft)
-        } catch .sendTimedOut, .replyTimedOut {
+        } catch .sendTimedOut {
             throw doesNotAnswer(name)
+        } catch .replyTimedOut {
+            throw doesNotAnswer(name, hasRequest: true)
         } catch .becameInvalid, .invalidPort {
             throw DemoError(sentence: "\(name) ended before it answered")
         } catch {
@@ -74,9 +76,12 @@ final class ControlCommand {
         return String(decoding: reply, as: UTF8.self)
     }
 
-    private func doesNotAnswer(_ name: String) -> DemoError {
+    /// - Parameter hasRequest: the request was sent, so a server that goes on later still acts on it.
+    private func doesNotAnswer(_ name: String, hasRequest: Bool = false) -> DemoError {
         let limit = Format.count(Int(options.timeout / .seconds(1)), "second")
-        return DemoError(sentence: "\(name) does not answer within \(limit); it may be stopped, or have no descriptors left")
+        let reason = "it may be suspended, or have no descriptors left"
+        let later = hasRequest && options.action == .stop ? ". It has the request, and ends when it goes on" : ""
+        return DemoError(sentence: "\(name) does not answer within \(limit); \(reason)\(later)")
     }
 
     private func say(_ text: String) {
