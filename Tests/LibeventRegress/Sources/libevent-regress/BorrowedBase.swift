@@ -26,15 +26,10 @@ public func runBase(_ base: OpaquePointer?, _ flags: Int32) -> Int32 {
     guard let base, running.withLock({ $0.insert(UInt(bitPattern: base)).inserted }) else { return event_base_loop(base, flags) }
     defer { _ = running.withLock { $0.remove(UInt(bitPattern: base)) } }
     eventloop_set_broken(base, false)
-    spares.release()
-    let loop = RunLoop.current
-    let mode = RunLoop.Mode("libevent, depth \(loop.runDepth)")
+    let (loop, mode, poller) = spares.give { prepareRun(base) }
+    // Not held here: it must leave the base before this function returns.
     let state = loop.shared.withLock { $0.modes.makeLocked(mode) }
-    do {
-        state.poller = try Poller(borrowing: base, waking: loop.waker.channel)
-    } catch {
-        fatalError("a poller on a base of libevent's tests: \(error)")
-    }
+    state.poller = poller.takeRetainedValue()
     defer {
         state.poller = nil
         spares.take()
@@ -42,6 +37,16 @@ public func runBase(_ base: OpaquePointer?, _ flags: Int32) -> Int32 {
     let token = flags & EVLOOP_NO_EXIT_ON_EMPTY != 0 ? loop.keepAlive(forMode: mode) : nil
     defer { token?.cancel() }
     return run(loop, mode, base, flags)
+}
+
+private func prepareRun(_ base: OpaquePointer) -> (RunLoop, RunLoop.Mode, Unmanaged<Poller>) {
+    let loop = RunLoop.current
+    let mode = RunLoop.Mode("libevent, depth \(loop.runDepth)")
+    do {
+        return (loop, mode, .passRetained(try Poller(borrowing: base, waking: loop.waker.channel)))
+    } catch {
+        fatalError("a poller on a base of libevent's tests: \(error)")
+    }
 }
 
 /// The addresses of the bases that are being run, by any thread.
@@ -69,11 +74,21 @@ private final class SpareDescriptors: Sendable {
         }
     }
 
-    func release() {
-        descriptors.withLock { held in
-            for descriptor in held { close(descriptor) }
-            held = []
+    /// Frees the spares for `body`, and takes no lower numbers: a test may have closed a descriptor that its base still watches.
+    func give<Result>(_ body: () -> Result) -> Result {
+        let held = descriptors.withLock { held in
+            defer { held = [] }
+            return held
         }
+        var lower: [Int32] = []
+        while let highest = held.max() {  // ends: the kernel gives the lowest free number
+            let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
+            if descriptor >= 0 { lower.append(descriptor) }
+            if descriptor < 0 || descriptor > highest { break }
+        }
+        for descriptor in held { close(descriptor) }
+        defer { for descriptor in lower { close(descriptor) } }
+        return body()
     }
 }
 
