@@ -14,7 +14,7 @@ import Testing
     ])
     func `a wrong command line ends with code 2 and one line`(arguments: String) throws {
         let ports = PortDirectoryOfTest()
-        let (code, output) = try DemoProcess(arguments.split(separator: " ").map(String.init), ports: ports.path).end()
+        let (code, output) = try DemoProcess(arguments.split(separator: " ").map(String.init), ports: ports).end()
         #expect(code == 2)
         #expect(output.hasPrefix("eventloop-demo: ") && output.split(separator: "\n").count == 1, "\(output)")
     }
@@ -22,7 +22,7 @@ import Testing
     @Test func `the help names every command and every option`() throws {
         let ports = PortDirectoryOfTest()
         for arguments in [["--help"], ["-h"], ["help"], ["serve", "--help"], ["ctl", "-h"]] {
-            let (code, output) = try DemoProcess(arguments, ports: ports.path).end()
+            let (code, output) = try DemoProcess(arguments, ports: ports).end()
             #expect(code == 0)
             for word in [
                 "serve", "ctl status", "ctl stop", "--port", "--loops", "--seconds", "--forever", "--drain", "--name", "--timeout",

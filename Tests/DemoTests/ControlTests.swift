@@ -90,7 +90,7 @@ import Testing
             (["ctl", "status"], "no server is running"), (["ctl", "stop"], "no server is running"),
             (["ctl", "stop", "--name", "none"], "no server is named 'none'"),
         ] {
-            let (code, output) = try DemoProcess(arguments, ports: ports.path).end()
+            let (code, output) = try DemoProcess(arguments, ports: ports).end()
             #expect(code == 1)
             #expect(output.hasPrefix("eventloop-demo: \(sentence)") && output.split(separator: "\n").count == 1, "\(output)")
         }

@@ -14,8 +14,11 @@ final class DemoProcess: @unchecked Sendable {
     private var unread = ""
     private var watchdog: Child?
 
-    /// - Parameter ports: the directory of its message ports.
-    init(_ arguments: [String], ports: String) {
+    /// Removed after the process has ended: a server whose port has lost its file would make the directory again.
+    private let ports: PortDirectoryOfTest
+
+    init(_ arguments: [String], ports: PortDirectoryOfTest) {
+        self.ports = ports
         var ends = [Int32](repeating: -1, count: 2)
         precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
         output = ends[0]
@@ -35,7 +38,7 @@ final class DemoProcess: @unchecked Sendable {
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
         let program = Self.folder + "/eventloop-demo"
         var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
-        let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports)", "SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
+        let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports.path)", "SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
         var variables: [UnsafeMutablePointer<CChar>?] = settings.map { strdup($0) } + [nil]
         defer { for text in words + variables { free(text) } }
         let code = posix_spawn(&pid, program, &actions, &attributes, &words, &variables)
@@ -113,13 +116,13 @@ final class PortDirectoryOfTest: Sendable {
     deinit { removeFlatDirectory(path) }
 
     /// Starts a program and waits for its end.
-    func run(_ arguments: String...) throws -> (code: Int32, output: String) { try DemoProcess(arguments, ports: path).end() }
+    func run(_ arguments: String...) throws -> (code: Int32, output: String) { try DemoProcess(arguments, ports: self).end() }
 
-    func start(_ arguments: String...) -> DemoProcess { DemoProcess(arguments, ports: path) }
+    func start(_ arguments: String...) -> DemoProcess { DemoProcess(arguments, ports: self) }
 
     /// Starts a server on a free port, and waits until it serves.
     func serve(_ arguments: String...) throws -> RunningServer {
-        let process = DemoProcess(["serve", "--port", "0"] + arguments, ports: path)
+        let process = DemoProcess(["serve", "--port", "0"] + arguments, ports: self)
         let first = try #require(try process.line())
         let port = try #require(first.split(separator: ":").last.flatMap { UInt16($0.prefix { $0.isNumber }) }, "\(first)")
         _ = try process.line()
