@@ -167,7 +167,7 @@ import Testing
         _ = peer.killed()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
         let late = try PeerProcess("serve", name)
-        #expect(late.line() == "nameInUse")
+        #expect(late.line() == "\(RunLoop.PortError.nameInUse)")
         port.invalidate()
     }
 
@@ -180,7 +180,7 @@ import Testing
             for rival in rivals { #expect(rival.line() == "here") }
             for rival in rivals { rival.tell() }
             let results = rivals.map { $0.line() ?? "nothing" }.sorted()
-            #expect(results == [String](repeating: "nameInUse", count: 7) + ["taken"])
+            #expect(results == [String](repeating: "\(RunLoop.PortError.nameInUse)", count: 7) + ["taken"])
             // The owner is killed with the others, which leaves the name stale again.
         }
     }
