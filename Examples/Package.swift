@@ -83,6 +83,17 @@ let targets: [[Target]] = [
     example("evhttp-server"),
     example("hiredis-client", "CHiredis"),
     example("curl-downloads", "CCurl"),
+    // The classes and programs of docs/embedding.md.
+    target(["CGLib", "CLibuv"]) { .target(name: "Embedding", dependencies: $0, swiftSettings: strict) },
+    target(["CGLib", "CLibuv"]) {
+        .executableTarget(name: "glib-hosts-run-loop", dependencies: $0 + ["Embedding"], swiftSettings: strict)
+    },
+    target(["CGLib", "CLibuv"]) {
+        .executableTarget(name: "run-loop-drives-guests", dependencies: $0 + ["Embedding"], swiftSettings: strict)
+    },
+    target(["CGLib", "CLibuv"]) {
+        .testTarget(name: "EmbeddingTests", dependencies: $0 + ["Embedding", "TestSupport"], swiftSettings: strict)
+    },
     tests("LibeventModuleTests"),
     hasOpenSSL ? tests("OpenSSLTests") : [],
     tests("BuffereventTests"),

@@ -1,5 +1,7 @@
 #include "CPlatform.h"
 
+#include <unistd.h>
+
 #if defined(__linux__)
 
 extern int _dispatch_get_main_queue_handle_4CF(void) __attribute__((weak));
@@ -12,16 +14,30 @@ int cplatform_main_queue_descriptor(void) { return _dispatch_get_main_queue_hand
 void cplatform_main_queue_drain(void) { _dispatch_main_queue_callback_4CF(0); }
 
 extern char _dispatch_main_q[] __attribute__((weak));
-extern void dispatch_queue_set_specific(void *queue, const void *key, void *context, void (*destructor)(void *))
-    __attribute__((weak));
-extern void *dispatch_get_specific(const void *key) __attribute__((weak));
-static char mark;
+extern void dispatch_async_f(void *queue, void *context, void (*body)(void *)) __attribute__((weak));
 
-void cplatform_mark_main_queue(void) {
-    if (dispatch_queue_set_specific && dispatch_get_specific && _dispatch_main_q)
-        dispatch_queue_set_specific(_dispatch_main_q, &mark, &mark, 0);
+// Only the main thread touches it.
+static unsigned drains;
+static void count_drain(void *context) {
+    (void)context;
+    drains++;
 }
-bool cplatform_is_in_main_queue(void) { return dispatch_get_specific && dispatch_get_specific(&mark) != 0; }
+
+bool cplatform_main_queue_drain_unless_draining(void) {
+    if (!dispatch_async_f || !_dispatch_main_q) {
+        cplatform_main_queue_drain();
+        return true;
+    }
+    unsigned before = drains;
+    uint64_t count, one = 1;
+    // A block for an empty queue makes the handle readable, so it is read after that. It never blocks.
+    dispatch_async_f(_dispatch_main_q, 0, count_drain);
+    (void)!read(cplatform_main_queue_descriptor(), &count, sizeof(count));
+    cplatform_main_queue_drain();
+    if (drains != before) return true;
+    (void)!write(cplatform_main_queue_descriptor(), &one, sizeof(one));
+    return false;
+}
 
 #else
 
@@ -29,7 +45,6 @@ bool cplatform_is_in_main_queue(void) { return dispatch_get_specific && dispatch
 bool cplatform_main_queue_available(void) { return false; }
 int cplatform_main_queue_descriptor(void) { return -1; }
 void cplatform_main_queue_drain(void) {}
-void cplatform_mark_main_queue(void) {}
-bool cplatform_is_in_main_queue(void) { return false; }
+bool cplatform_main_queue_drain_unless_draining(void) { return false; }
 
 #endif

@@ -1,1 +1,4 @@
 #include <glib.h>
+#if defined(__linux__)
+#include <sys/epoll.h>
+#endif

@@ -1,6 +1,6 @@
 // A run loop drives GLib's main context.
 
-public import CGLib
+import CGLib
 public import EventLoop
 
 #if canImport(Glibc)
@@ -24,7 +24,7 @@ public final class GLibGuest: @unchecked Sendable {
     /// - Parameter context: nil for GLib's default context.
     public init(_ context: OpaquePointer? = nil) throws(RunLoop.SourceError) {
         self.context = g_main_context_ref(context ?? g_main_context_default())
-        set = epoll_create1(Int32(EPOLL_CLOEXEC.rawValue))
+        set = epoll_create1(Int32(EPOLL_CLOEXEC))
         if set < 0 { throw .system(operation: "epoll_create1", errno: errno) }
         // GLib demands it of a thread that calls prepare, query, check and dispatch.
         guard g_main_context_acquire(self.context) != 0 else { throw .system(operation: "acquiring a GLib context", errno: EBUSY) }

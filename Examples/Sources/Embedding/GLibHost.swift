@@ -1,6 +1,6 @@
 // GLib's main context drives a run loop.
 
-public import CGLib
+import CGLib
 public import EventLoop
 
 /// A source of a GLib context that steps a run loop. On the run loop's thread, which is the one that runs the context.

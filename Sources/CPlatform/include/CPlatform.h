@@ -250,9 +250,9 @@ void cplatform_on_libevent_failure(void (*body)(int code));
 bool cplatform_main_queue_available(void);
 int cplatform_main_queue_descriptor(void);
 void cplatform_main_queue_drain(void);
-// Whether the calling code is inside a block of the main queue. Always false before `cplatform_mark_main_queue`.
-bool cplatform_is_in_main_queue(void);
-void cplatform_mark_main_queue(void);
+// The same if another loop of this thread may be draining the queue, in a block of which the caller is: Dispatch does nothing then. If so,
+// returns false, and makes the handle readable again for that loop.
+bool cplatform_main_queue_drain_unless_draining(void);
 
 // MARK: The async main
 

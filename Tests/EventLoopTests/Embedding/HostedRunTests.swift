@@ -243,7 +243,8 @@ import Darwin
             loop.addIdleSource()
             let actor = HostedActor(loop)
             let result = Box(0)
-            Task.detached {
+            // Not on the pool, whose threads the tests block.
+            Task(executorPreference: loop) {
                 result.value = await actor.count(to: 1_000)
                 loop.wakeUp()
             }

@@ -54,8 +54,6 @@ extension RunLoop {
 
     /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
     func drainMainQueue(handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
-        // The host is the main queue: the loop that drains it reads the handle.
-        if !owned.mainQueue.isDraining && cplatform_is_in_main_queue() { return false }
         if handleIsReadable {
             // The watcher of the handle must read it; unread it would stay readable.
             var count: UInt64 = 0
@@ -67,9 +65,14 @@ extension RunLoop {
         }
         owned.pending.takeMainQueueDrain()
         owned.mainQueue.isDraining = true
+        defer { owned.mainQueue.isDraining = false }
+        if owned.hosting.isEmpty {
+            cplatform_main_queue_drain()
+        } else if !cplatform_main_queue_drain_unless_draining() {
+            // The host is the main queue itself.
+            return false
+        }
         counters.sourcesHandled.increment()
-        cplatform_main_queue_drain()
-        owned.mainQueue.isDraining = false
         return true
     }
 }

@@ -36,7 +36,6 @@ extension RunLoop {
             throw .system(operation: "making an event base for a hosted run loop", errno: EMFILE)
         }
         try poller.join(set)
-        if servesMainQueue { cplatform_mark_main_queue() }
         owned.hosting.append(hosted)
         // Before the first sleep: see `Waker.mark`.
         waker.setHosted(true)
