@@ -255,6 +255,22 @@ import Testing
         #expect(trace == "foreign")
     }
 
+    @Test func `a run in a thread's teardown calls what a C library has left for libevent's next wait`() throws {
+        let calls = Box(0)
+        let thread = try RunLoopThread(
+            name: "library",
+            teardown: { loop in
+                // As `bufferevent_free` and `evdns_base_free` do.
+                let event = loop.withEventBase { ForeignEvent($0) { _ in calls.increment() } }
+                event.activate()
+                _ = loop.run(for: .zero)
+                event.free()
+            })
+        thread.stop()
+        #expect(thread.join(timeout: patience))
+        #expect(calls.value == 1)
+    }
+
     // MARK: Nested runs
 
     @Test func `a nested run of another mode works in a foreign callback`() throws {
