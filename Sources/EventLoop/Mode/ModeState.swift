@@ -30,6 +30,8 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     @exclusivity(unchecked) var messaged = MessagedPorts()
     @exclusivity(unchecked) var timerSlots = TimerSlots()
     @exclusivity(unchecked) private(set) var guestLoops: ContiguousArray<SourceMembership> = []
+    /// How often a guest loop was added.
+    @exclusivity(unchecked) private(set) var guestLoopAdditions: UInt64 = 0
 
     // MARK: Owned by the loop's thread
     // SAFETY: touched on that thread only.
@@ -77,6 +79,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
 
     func addGuestLoopLocked(_ membership: SourceMembership) {
         guestLoops.append(membership)
+        guestLoopAdditions += 1
         hasGuests.store(true, ordering: .releasing)
     }
 

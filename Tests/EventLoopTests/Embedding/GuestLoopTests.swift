@@ -66,6 +66,7 @@ import Darwin
     @Test func `a guest is called at the instant it wants, and the loop sleeps until then`() throws {
         try inManualTime { loop, clock, trace in
             let guest = Guest()
+            defer { guest.onDispatch.value = nil }
             loop.add(try guest.source(trace))
             guest.wanted.value = .ms(10)
             guest.onDispatch.value = {
@@ -134,6 +135,7 @@ import Darwin
     @Test func `a guest that always wants to be called starves neither timers nor other sources`() throws {
         try inManualTime { loop, clock, trace in
             let guest = Guest()
+            defer { guest.onDispatch.value = nil }
             let calls = Box(0)
             loop.add(try guest.source(Trace()))
             guest.wanted.value = .ms(0)
@@ -290,6 +292,62 @@ import Darwin
 
     // MARK: Refusals, the end
 
+    @Test func `the loop does not sleep before it has asked a guest that another guest's prepare has added`() throws {
+        try inManualTime { loop, clock, trace in
+            let (first, second) = (Guest(), Guest())
+            let late = try second.source(trace, "2")
+            second.wanted.value = .ms(5)
+            second.onDispatch.value = { trace.add("@\(clock.ms)") }
+            first.onPrepare.value = { loop.add(late) }
+            loop.add(try first.source(trace, "1"))
+            #expect(loop.run(for: .milliseconds(100)) == .timedOut)
+            #expect(trace.take() == "dispatch2 @5")
+        }
+    }
+
+    @Test func `the loop does not sleep before it has asked again a guest that was removed and added in prepare`() throws {
+        try inManualTime { loop, clock, trace in
+            let (first, second) = (Guest(), Guest())
+            let moved = try first.source(trace, "1")
+            loop.add(moved)
+            second.onPrepare.value = {
+                if first.wanted.value != nil { return }
+                first.wanted.value = .ms(5)
+                loop.remove(moved)
+                loop.add(moved)
+                second.onPrepare.value = nil
+            }
+            loop.add(try second.source(trace, "2"))
+            #expect(loop.run(for: .milliseconds(100)) == .timedOut)
+            #expect(trace.take() == "dispatch1")
+        }
+    }
+
+    @Test func `a host is not kept from a guest that another guest's prepare has added`() throws {
+        try inHost { loop, host, trace in
+            let (first, second) = (Guest(), Guest())
+            let late = try second.source(trace, "2")
+            second.wanted.value = .now
+            first.onPrepare.value = { loop.add(late) }
+            loop.add(try first.source(trace, "1"))
+            try host.stepUntilQuiet()
+            #expect(trace.description == "dispatch2")
+        }
+    }
+
+    @Test func `a guest that is always asked for an instant from now on is called when its host has slept until then`() throws {
+        try inHost { loop, host, trace in
+            let pipe = Pipe()
+            loop.add(
+                try RunLoop.GuestLoop(
+                    descriptor: pipe.readEnd, prepare: { .now + .milliseconds(10) },
+                    dispatch: { withExtendedLifetime(pipe) { trace.add("x") } }))
+            let before = host.steps
+            try host.run("three calls") { trace.list.count == 3 }
+            #expect(host.steps - before < 20)
+        }
+    }
+
     @Test func `a descriptor that cannot be watched is refused`() throws {
         #expect(throws: RunLoop.SourceError.badDescriptor(-1)) { _ = try RunLoop.GuestLoop(descriptor: -1) {} }
         let null = open("/dev/null", O_RDONLY | O_CLOEXEC)
@@ -343,6 +401,8 @@ import Darwin
                 limit.rlim_cur = 64
                 setrlimit(__rlimit_resource_t(7), &limit)
                 var taken: [Int32] = []
+                // A leak detector needs descriptors when the process exits.
+                defer { for descriptor in taken { close(descriptor) } }
                 while let next = Optional(dup(one.pipe.readEnd)), next >= 0 { taken.append(next) }  // ends: at the limit
                 two.pipe.write()
                 one.wanted.value = .now.advanced(by: .milliseconds(5))

@@ -353,6 +353,12 @@ import Darwin
                 let host = try PlainHost(loop)
                 var limit = rlimit()
                 getrlimit(__rlimit_resource_t(7), &limit)  // RLIMIT_NOFILE
+                let before = limit.rlim_cur
+                // A leak detector needs descriptors when the process exits.
+                defer {
+                    limit.rlim_cur = before
+                    setrlimit(__rlimit_resource_t(7), &limit)
+                }
                 limit.rlim_cur = 1  // poll(2) takes no more entries than that
                 setrlimit(__rlimit_resource_t(7), &limit)
                 #expect(throws: RunLoop.SourceError.system(operation: "making a descriptor for a hosted run loop", errno: EMFILE)) {

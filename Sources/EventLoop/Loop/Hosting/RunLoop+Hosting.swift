@@ -96,6 +96,7 @@ extension RunLoop {
     @inline(never)
     func beginRunWithCare(_ name: Mode) -> Bool {
         if hasEnded.load(ordering: .relaxed) { return false }
+        owned.hosting.hasSlept = owned.hosting.isStepping && owned.hosting.isBetweenSteps
         if owned.hosting.isStepping {
             owned.hosting.isStepping = false
         } else if runs.depth == 0 {

@@ -7,8 +7,11 @@ extension RunLoop {
     /// Step 5 in a mode with guest loops.
     @inline(never)
     func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        // The host has slept until an instant that a guest gave. It has come, whatever the guest says now.
+        let due = owned.hosting.takeSleep() ? dueGuestLoops(mode) : []
         prepareGuestLoops(mode)
-        return askKernel(mode).union(findDueGuestLoops(mode))
+        let ready = askKernel(mode)
+        return ready.union(makeReady(due, mode)).union(findDueGuestLoops(mode))
     }
 
     /// Step 7 in a mode with guest loops.
@@ -22,7 +25,8 @@ extension RunLoop {
     /// Asks each guest loop of the mode when it wants to be called.
     func prepareGuestLoops(_ mode: ModeState) { /* DOES CALLOUT */
         mode.nextGuestCall = .max
-        for membership in shared.withLock({ _ in mode.guestLoops }) {
+        let (memberships, additions) = shared.withLock { _ in (mode.guestLoops, mode.guestLoopAdditions) }
+        for membership in memberships {
             guard membership.source.isValid, isMember(membership, of: mode), membership.source.beginServing(on: membership, id) else {
                 continue
             }
@@ -34,16 +38,26 @@ extension RunLoop {
             // A nested run in the callout may have asked all of them, in another order.
             mode.nextGuestCall = min(mode.nextGuestCall, guest.nextCall.load(ordering: .relaxed))
         }
+        // A guest that a callout has added is asked in the next pass, so the loop must not sleep before.
+        if shared.withLock({ _ in mode.guestLoopAdditions != additions }) {
+            mode.nextGuestCall = min(mode.nextGuestCall, now().nanoseconds)
+        }
     }
 
-    /// Makes the guest loops ready whose instants have come.
-    private func findDueGuestLoops(_ mode: ModeState) -> Ready {
+    private func findDueGuestLoops(_ mode: ModeState) -> Ready { makeReady(dueGuestLoops(mode), mode) }
+
+    /// The guest loops whose instants have come.
+    private func dueGuestLoops(_ mode: ModeState) -> [SourceMembership] {
         if mode.nextGuestCall == .max { return [] }
         let present = now().nanoseconds
         if mode.nextGuestCall > present { return [] }
+        return shared.withLock { _ in mode.guestLoops }.filter { $0.guestLoop.nextCall.load(ordering: .relaxed) <= present }
+    }
+
+    /// Has step 9 serve them.
+    private func makeReady(_ due: [SourceMembership], _ mode: ModeState) -> Ready {
         var ready = Ready()
-        for membership in shared.withLock({ _ in mode.guestLoops })
-        where membership.source.isValid && membership.guestLoop.nextCall.load(ordering: .relaxed) <= present {
+        for membership in due where membership.source.isValid {
             if let poller = mode.poller {
                 guard let registration = membership.registration(inMode: mode.index) else { continue }
                 poller.addReady(registration)
