@@ -19,7 +19,7 @@ struct Drain {
 }
 
 extension HTTPHost {
-    /// On the loop's thread, when it is told to stop.
+    /// Called on the loop's thread after `stop()`.
     func beginDraining() {
         stopAccepting()
         let here = LoopBound(self)

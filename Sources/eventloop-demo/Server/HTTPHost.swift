@@ -27,7 +27,7 @@ final class HTTPHost {
     private var connections: [OpaquePointer: Bool] = [:]
     /// The requests that a timer answers, with their timers.
     var slowRequests: [Int: SlowRequest] = [:]
-    /// Nil until the thread is told to stop.
+    /// Nil before `stop()`.
     var drain: Drain?
     private var notHandedOver: UInt64 = 0
     private var handOverTimer: RunLoop.Timer?

@@ -69,6 +69,6 @@ final class Sampler {
         return result
     }
 
-    /// Where the system does not tell a thread's processor time, the time that the loop counts as work: without the C libraries' part.
+    /// On a system without a processor clock for each thread: the loop's working time, which leaves out the callbacks of C libraries.
     private func busyTime(_ reading: Reading) -> Duration { reading.processor ?? reading.statistics.timeWorking }
 }

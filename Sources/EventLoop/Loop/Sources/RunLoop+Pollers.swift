@@ -19,7 +19,7 @@ extension RunLoop {
     /// before it ends (`RunLoopThread`'s `teardown`, once nothing holds the thread). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
     /// is an `event_base`.
     public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
-        // Before the check of the thread: whoever calls it now is on another thread, but that is not the reason.
+        // First: every caller is on another thread now, and the precondition on the thread would name that as the reason.
         precondition(
             !hasEnded.load(ordering: .acquiring),
             "withEventBase was called on a run loop that has ended, and its bases with it; use a C library's events before the loop's thread ends"
