@@ -74,6 +74,8 @@ static void call_earlier(const struct sigaction *action, int signal, siginfo_t *
 }
 
 static void handle(int place, int signal, siginfo_t *info, void *context) {
+    // The watchdog's own, which nobody watches.
+    if ((signal == SIGURG || signal == SIGPROF) && cplatform_handle_stack_signal(info, context)) return;
     int saved = errno;
     struct station *station = &stations[signal];
     struct sigaction action;

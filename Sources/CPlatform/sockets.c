@@ -125,10 +125,26 @@ uint16_t cplatform_address_port(const struct cplatform_address *address) {
     return ntohs(((const struct sockaddr_in6 *)address->bytes)->sin6_port);
 }
 
+static char *write_decimal(char *text, unsigned value) {
+    if (value >= 100) *text++ = (char)('0' + value / 100);
+    if (value >= 10) *text++ = (char)('0' + value / 10 % 10);
+    *text++ = (char)('0' + value % 10);
+    return text;
+}
+
+// As inet_ntop, which calls printf: 1,700 instructions for each accepted connection, against 100.
+static void write_ipv4(const struct in_addr *host, char *text) {
+    const unsigned char *bytes = (const unsigned char *)&host->s_addr;  // in the network's order
+    for (int index = 0; index < 4; index++) {
+        text = write_decimal(text, bytes[index]);
+        *text++ = index < 3 ? '.' : 0;
+    }
+}
+
 void cplatform_address_host(const struct cplatform_address *address, char text[CPLATFORM_HOST_SIZE]) {
     text[0] = 0;
     if (cplatform_address_kind(address) == CPLATFORM_IPV4) {
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)address->bytes)->sin_addr, text, CPLATFORM_HOST_SIZE);
+        write_ipv4(&((const struct sockaddr_in *)address->bytes)->sin_addr, text);
         return;
     }
     const struct sockaddr_in6 *ipv6 = (const struct sockaddr_in6 *)address->bytes;
@@ -158,13 +174,18 @@ bool cplatform_address_is_any_ipv6(const struct cplatform_address *address) {
     return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)address->bytes)->sin6_addr);
 }
 
-int cplatform_local_address(int descriptor, struct cplatform_address *address) {
+typedef int address_reader(int descriptor, struct sockaddr *address, socklen_t *length);
+
+static int read_address(int descriptor, struct cplatform_address *address, address_reader *reader) {
     memset(address, 0, sizeof(*address));
     socklen_t length = sizeof(address->bytes);
-    if (getsockname(descriptor, (struct sockaddr *)address->bytes, &length) < 0) return -1;
+    if (reader(descriptor, (struct sockaddr *)address->bytes, &length) < 0) return -1;
     address->length = length;
     return 0;
 }
+
+int cplatform_local_address(int descriptor, struct cplatform_address *address) { return read_address(descriptor, address, getsockname); }
+int cplatform_peer_address(int descriptor, struct cplatform_address *address) { return read_address(descriptor, address, getpeername); }
 
 // MARK: Sockets
 

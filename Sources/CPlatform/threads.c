@@ -14,6 +14,8 @@
 
 _Thread_local struct cplatform_thread cplatform_thread_state;
 
+int cplatform_recordings_in_progress;
+
 #if defined(__APPLE__)
 
 bool cplatform_is_main_thread(void) { return pthread_main_np() != 0; }

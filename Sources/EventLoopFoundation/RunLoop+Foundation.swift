@@ -19,7 +19,10 @@ extension RunLoop {
     /// `Instant`, ends with a stop. With a date that has passed, the loop makes one pass that does not sleep. The date is converted once,
     /// when the call begins. On the owning thread only (a precondition failure elsewhere). Calls out. Counterpart of Foundation's
     /// `run(until:)`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     @_disfavoredOverload
     public func run(until limitDate: Date) { /* DOES CALLOUT */
         let deadline = instant(of: limitDate)
@@ -34,21 +37,30 @@ extension RunLoop {
     /// With a date that has passed, the loop makes one pass that does not sleep. The date is converted once, when the call begins. On the
     /// owning thread only (a precondition failure elsewhere; Foundation returns false). Calls out. Counterpart of Foundation's
     /// `run(mode:before:)`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func run(mode: Mode, before limitDate: Date) -> Bool { /* DOES CALLOUT */
         runOnce(mode, until: instant(of: limitDate))
     }
 
     /// Runs once in `mode`, until a source was handled or `limitDate` has come. On the owning thread only. Calls out. Counterpart of
     /// Foundation's `acceptInput(forMode:before:)`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func acceptInput(forMode mode: Mode, before limitDate: Date) { /* DOES CALLOUT */
         _ = runOnce(mode, until: instant(of: limitDate))
     }
 
     /// The same with the name of a mode, as in Foundation on Linux. Foundation's names of the default and the common modes
     /// (`kCFRunLoopDefaultMode`, `NSDefaultRunLoopMode`, `kCFRunLoopCommonModes`, `NSRunLoopCommonModes`) mean `.default` and `.common`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func acceptInput(forMode mode: String, before limitDate: Date) { /* DOES CALLOUT */
         acceptInput(forMode: Mode(foundationName: mode), before: limitDate)
     }
@@ -59,7 +71,10 @@ extension RunLoop {
     /// The pass serves what is ready, including timers, as Foundation's does; `nextTimerFire(forMode:)` returns the date without a pass. On
     /// the owning thread only (a precondition failure elsewhere; Foundation returns nil). Calls out. O(n) in the loop's timers. Counterpart
     /// of Foundation's `limitDate(forMode:)`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func limitDate(forMode mode: Mode) -> Date? { /* DOES CALLOUT */
         guard runOnce(mode, until: .distantPast), !isFinished(mode) else { return nil }
         return nextTimerFire(forMode: mode).map(ClockReading { clock.now }.date) ?? .distantFuture
@@ -78,7 +93,13 @@ extension RunLoop {
     private func instant(of date: Date) -> Instant { ClockReading { clock.now }.instant(of: date) }
 
     private func runOnce(_ mode: Mode, until deadline: Instant) -> Bool { /* DOES CALLOUT */
-        if isFinished(mode) || isOver { return false }
+        // First, because it checks the thread.
+        let isFinished = isFinished(mode)
+        if isOver { return false }
+        if isFinished {
+            noteFinishedRun(mode)
+            return false
+        }
         _ = run(mode: mode, until: deadline, returnAfterSourceHandled: true)
         return true
     }

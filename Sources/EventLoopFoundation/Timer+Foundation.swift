@@ -19,11 +19,11 @@ extension RunLoop.Timer {
         timeInterval interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
         block: @escaping @Sendable (RunLoop.Timer) -> Void
     ) {
-        let duration = Self.honoured(interval, file, line)
+        let duration = Duration(interval, file, line)
         if repeats {
             self.init(every: duration, file: file, line: line, handler: block)
         } else {
-            self.init(after: duration, file: file, line: line, handler: block)
+            self.init(after: max(duration, .microseconds(100)), file: file, line: line, handler: block)
         }
     }
 
@@ -38,12 +38,13 @@ extension RunLoop.Timer {
     ) {
         self.init(
             fireAt: ClockReading { RunLoop.presentOfCaller }.instant(of: date),
-            interval: repeats ? Self.honoured(interval, file, line) : nil, file: file, line: line, handler: block)
+            interval: repeats ? Self.honouredInterval(Duration(interval, file, line), file, line) : nil, file: file, line: line,
+            handler: block)
     }
 
     /// Makes a timer as `init(timeInterval:repeats:block:)` does, and adds it to the calling thread's loop in the default mode. Counterpart
     /// of Foundation's `scheduledTimer(withTimeInterval:repeats:block:)`.
-    @available(*, noasync)
+    @available(*, noasync, message: "an async function has no thread of its own; make the timer, and add it to the loop you mean")
     @discardableResult
     public static func scheduledTimer(
         withTimeInterval interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
@@ -76,10 +77,5 @@ extension RunLoop.Timer {
     public var tolerance: TimeInterval {
         get { toleranceAsDuration.timeInterval }
         set { toleranceAsDuration = Duration(newValue, #fileID, #line) }
-    }
-
-    /// At least the documented minimum.
-    private static func honoured(_ interval: TimeInterval, _ file: StaticString, _ line: UInt) -> Duration {
-        max(Duration(interval, file, line), .microseconds(100))
     }
 }

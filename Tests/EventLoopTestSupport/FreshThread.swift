@@ -144,3 +144,15 @@ private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () 
     return true
 }
 #endif
+
+/// Runs a blocking closure on a thread of its own. A test that blocks a thread of the pool may wait forever for a task that needs one.
+public func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
+    let handle = Box<JoinableThread<R>?>(nil)
+    await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+        handle.value = plainThread {
+            defer { continuation.resume() }
+            return try body()
+        }
+    }
+    return try handle.value!.join()
+}

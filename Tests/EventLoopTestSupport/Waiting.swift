@@ -63,6 +63,16 @@ public func suspendUntil(
     }
 }
 
+/// Suspends the calling task until it is cancelled.
+public func suspendUntilCancelled() async {
+    let (stream, continuation) = AsyncStream<Void>.makeStream()
+    await withTaskCancellationHandler {
+        for await _ in stream {}  // ends: nothing is sent, and the cancellation finishes the stream
+    } onCancel: {
+        continuation.finish()
+    }
+}
+
 /// Returns when `loop` sleeps. From then on, only an action of the caller can wake the loop.
 public func waitUntilAsleep(_ loop: RunLoop, _ location: SourceLocation = #_sourceLocation) throws {
     try waitUntil("the loop sleeps", location) { loop.isWaiting }
@@ -109,6 +119,14 @@ public func waitUntilWritable(
     _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
 ) throws {
     try waitUntilReady(descriptor, Int16(POLLOUT), what, within: bound, location)
+}
+
+/// Blocks until the connection of `descriptor` is reset or closed on both sides; throws `WaitedTooLong` if this does not happen in time. Not even the
+/// loopback interface delivers at once on a busy machine.
+public func waitUntilHungUp(
+    _ descriptor: Int32, _ what: String, within bound: Duration = patience, _ location: SourceLocation = #_sourceLocation
+) throws {
+    try waitUntilReady(descriptor, 0, what, within: bound, location)
 }
 
 private func waitUntilReady(

@@ -42,15 +42,15 @@ bool performIsQueued = false;
 
 /* The timer that is added and removed. */
 bool isHere = false;                            /* the timer's place is this loop */
-bool isPending = false;                         /* the timer's join is queued: Membership.changePlace */
-bool isKnown = false;                           /* TimerMemberships.isKnownToOwner */
-bool slotIsTaken = false;                       /* ModeState.freeTimerSlots does not have its slot */
+bool isPending = false;                         /* the timer's join is queued: TimerMembership.changePlace */
+bool isKnown = false;                           /* TimerListing.isKnownToOwner */
+bool slotIsTaken = false;                       /* ModeState.timerSlots does not have its slot */
 bool slotIsFiled = false;                       /* the owner's TimerQueue has its slot */
-byte uses = 0;                                  /* Rundown, for the loop's uses only */
+byte uses = 0;                                  /* TimerState, for the loop's uses only */
 
 /* The timer that the owner knows. */
 byte date = 0, filedDate = 0;
-bool isRedateQueued = false;                    /* Timer.Flag.redateQueued */
+bool isRedateQueued = false;                    /* TimerState: redateQueued */
 
 inline append(kind) {
     assert(length < 6);
@@ -165,7 +165,7 @@ inline carryOut() {
                 assert(carriedOut <= batch);
                 if
 #ifndef FAULT_NOTE_LATE
-                :: taken == timerJoined -> isPending = false; isKnown = true    /* Timer.swift: markFiled */
+                :: taken == timerJoined -> isPending = false; isKnown = true    /* TimerMemberships.swift: markFiled */
 #endif
 #ifndef FAULT_READ_FIRST
                 :: taken == timerChanged -> isRedateQueued = false

@@ -57,7 +57,7 @@ end:
         atomic { isTaken = queued[id] && isSignaled; queued[id] = false };    /* ModeSources.swift: takeAll */
         if
         :: isTaken ->
-again:      atomic {                            /* RunLoop+Serving.swift: claimServing */
+again:      atomic {                            /* SourceCore.swift: claimServing */
                 isMine = (servingLoop == 0);
 #ifdef FAULT_NO_CLAIM
                 isMine = true;

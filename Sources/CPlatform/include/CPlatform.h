@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 #include "CPlatformPorts.h"
+#include "CPlatformStacks.h"
+#include "CPlatformSupervisor.h"
 
 // MARK: Errors
 
@@ -21,6 +23,7 @@ struct cplatform_thread {
     uint64_t loop_id;  // 0: the thread has no loop (yet)
     void *loop;        // unretained; the thread's exit handler holds the reference
     uint64_t adopted_loop_id;  // the ended loop whose jobs this thread runs; otherwise 0
+    bool reports_warning;      // inside the handler of warnings
 };
 extern _Thread_local struct cplatform_thread cplatform_thread_state;
 
@@ -30,6 +33,13 @@ static inline void cplatform_set_current_loop(uint64_t id, void *loop) {
     cplatform_thread_state.loop_id = id;
     cplatform_thread_state.loop = loop;
 }
+
+// Returns false if the thread is inside the handler of warnings already.
+static inline bool cplatform_begin_warning(void) {
+    if (cplatform_thread_state.reports_warning) return false;
+    return cplatform_thread_state.reports_warning = true;
+}
+static inline void cplatform_end_warning(void) { cplatform_thread_state.reports_warning = false; }
 
 static inline uint64_t cplatform_adopted_loop_id(void) { return cplatform_thread_state.adopted_loop_id; }
 static inline void cplatform_set_adopted_loop(uint64_t id) { cplatform_thread_state.adopted_loop_id = id; }
@@ -48,7 +58,7 @@ extern int cplatform_forks;
 static inline int cplatform_fork_count(void) { return cplatform_forks; }
 
 // The parts of the library that have process-wide state, in the order in which they are held.
-enum { CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_PARTS };
+enum { CPLATFORM_FORK_WATCHDOG, CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_PARTS };
 
 // Makes every later fork call `hold` before it, and `release` after it in both processes. Calls both once before it first returns, so that
 // Swift's lazy values are made; `hold` accesses all of them. Thread-safe. A second call for a part is one load.
@@ -75,6 +85,15 @@ static inline uint64_t cplatform_ticks(void) {
 #else
     return cplatform_nanoseconds();
 #endif
+}
+
+// MARK: Recordings
+
+// How many loops of the process are recorded. A C variable, because each post reads it.
+extern int cplatform_recordings_in_progress;
+static inline int cplatform_recordings(void) { return __atomic_load_n(&cplatform_recordings_in_progress, __ATOMIC_RELAXED); }
+static inline void cplatform_count_recordings(int change) {
+    __atomic_fetch_add(&cplatform_recordings_in_progress, change, __ATOMIC_RELAXED);
 }
 
 // MARK: Locking
@@ -212,7 +231,9 @@ void cplatform_address_host(const struct cplatform_address *address, char text[C
 // Not zero-terminated; valid as long as the address. An abstract name begins with a zero byte.
 const char *cplatform_address_path(const struct cplatform_address *address, uint32_t *length);
 bool cplatform_address_is_any_ipv6(const struct cplatform_address *address);
+// The addresses of a socket and of its peer: 0, or -1 with errno.
 int cplatform_local_address(int descriptor, struct cplatform_address *address);
+int cplatform_peer_address(int descriptor, struct cplatform_address *address);
 
 int cplatform_make_socket(const struct cplatform_address *address);
 // Binds and listens. Null, or the name of the call that failed, with errno.

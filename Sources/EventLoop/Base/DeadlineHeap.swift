@@ -1,8 +1,25 @@
 // A 4-ary heap of deadlines in contiguous memory.
 //
-// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner, one thread.
+// Lifecycle of the storage: allocated here, grown by reallocation, freed in deinit. One owner, one thread.
 
-/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero. A slot is in the heap at most once.
+/// Where a heap's slots are in it: a number for each slot, in a table of the caller's, which may keep other things beside each number.
+struct HeapPositions {
+    static let absent = UInt32.max
+
+    /// The number of slot 0.
+    let first: UnsafeMutableRawPointer
+    /// The bytes from one slot's number to the next one's.
+    let stride: Int
+
+    @inline(__always)
+    subscript(slot: UInt32) -> UInt32 {
+        get { first.load(fromByteOffset: Int(slot) &* stride, as: UInt32.self) }
+        nonmutating set { first.storeBytes(of: newValue, toByteOffset: Int(slot) &* stride, as: UInt32.self) }
+    }
+}
+
+/// Slots ordered by (deadline, sequence). The caller numbers the slots densely from zero, and keeps their positions: each call gets the
+/// same table. A slot is in the heap at most once; the position of one that is not is `absent`.
 ///
 /// `insert`, `move` and `remove` are O(log n); `top` is O(1). A node has four children, which fit into one cache line.
 struct DeadlineHeap: ~Copyable {
@@ -18,73 +35,51 @@ struct DeadlineHeap: ~Copyable {
         }
     }
 
-    private static let absent = UInt32.max
-
+    private var entries = GrowingMemory<Entry>()
     private(set) var count = 0
-    private var capacity = 0
-    private var entries: UnsafeMutablePointer<Entry>
-    private var positionCount = 0
-    /// The index in `entries` of each slot, or `absent`.
-    private var positions: UnsafeMutablePointer<UInt32>
 
-    init() {
-        entries = .allocate(capacity: 0)
-        positions = .allocate(capacity: 0)
-    }
-
-    deinit {
-        entries.deallocate()
-        positions.deallocate()
-    }
+    init() {}
 
     var isEmpty: Bool { count == 0 }
     var top: Entry? { count == 0 ? nil : entries[0] }
 
-    func contains(_ slot: UInt32) -> Bool { Int(slot) < positionCount && positions[Int(slot)] != Self.absent }
-
-    /// The deadline of `slot`, which must be in the heap.
-    func deadline(of slot: UInt32) -> Int64 { entries[Int(positions[Int(slot)])].deadline }
-
-    mutating func insert(_ slot: UInt32, deadline: Int64, sequence: UInt32) {
-        assert(!contains(slot), "a slot is in the heap at most once")
-        reservePosition(slot)
-        if count == capacity { grow() }
+    mutating func insert(_ slot: UInt32, deadline: Int64, sequence: UInt32, _ positions: HeapPositions) {
+        assert(positions[slot] == HeapPositions.absent, "a slot is in the heap at most once")
+        if count == entries.capacity { entries.grow(to: count + 1) }
         count += 1
-        siftUp(count - 1, Entry(deadline: deadline, sequence: sequence, slot: slot))
+        siftUp(count - 1, Entry(deadline: deadline, sequence: sequence, slot: slot), positions)
     }
 
     /// Changes the deadline of `slot`, which must be in the heap.
-    mutating func move(_ slot: UInt32, deadline: Int64, sequence: UInt32) {
-        let index = Int(positions[Int(slot)])
+    mutating func move(_ slot: UInt32, deadline: Int64, sequence: UInt32, _ positions: HeapPositions) {
+        let index = Int(positions[slot])
         let entry = Entry(deadline: deadline, sequence: sequence, slot: slot)
-        if entry.precedes(entries[index]) { siftUp(index, entry) } else { siftDown(index, entry) }
+        if entry.precedes(entries[index]) { siftUp(index, entry, positions) } else { siftDown(index, entry, positions) }
     }
 
-    /// True if the slot was in the heap.
-    @discardableResult
-    mutating func remove(_ slot: UInt32) -> Bool {
-        guard contains(slot) else { return false }
-        let index = Int(positions[Int(slot)])
-        positions[Int(slot)] = Self.absent
+    /// Removes `slot`, which must be in the heap.
+    mutating func remove(_ slot: UInt32, _ positions: HeapPositions) {
+        let index = Int(positions[slot])
+        assert(index < count && entries[index].slot == slot, "a slot that is in the heap")
+        positions[slot] = HeapPositions.absent
         count -= 1
-        if index == count { return true }
+        if index == count { return }
         let moved = entries[count]
-        if moved.precedes(entries[index]) { siftUp(index, moved) } else { siftDown(index, moved) }
-        return true
+        if moved.precedes(entries[index]) { siftUp(index, moved, positions) } else { siftDown(index, moved, positions) }
     }
 
-    private mutating func siftUp(_ start: Int, _ entry: Entry) {
+    private mutating func siftUp(_ start: Int, _ entry: Entry, _ positions: HeapPositions) {
         var index = start
         while index > 0 {  // ends: the index decreases
             let parent = (index - 1) >> 2
             if !entry.precedes(entries[parent]) { break }
-            place(entries[parent], at: index)
+            place(entries[parent], at: index, positions)
             index = parent
         }
-        place(entry, at: index)
+        place(entry, at: index, positions)
     }
 
-    private mutating func siftDown(_ start: Int, _ entry: Entry) {
+    private mutating func siftDown(_ start: Int, _ entry: Entry, _ positions: HeapPositions) {
         var index = start
         while true {  // ends: the index increases up to `count`
             let first = index << 2 + 1
@@ -97,35 +92,15 @@ struct DeadlineHeap: ~Copyable {
                 child += 1
             }
             if !entries[least].precedes(entry) { break }
-            place(entries[least], at: index)
+            place(entries[least], at: index, positions)
             index = least
         }
-        place(entry, at: index)
+        place(entry, at: index, positions)
     }
 
     @inline(__always)
-    private mutating func place(_ entry: Entry, at index: Int) {
+    private mutating func place(_ entry: Entry, at index: Int, _ positions: HeapPositions) {
         entries[index] = entry
-        positions[Int(entry.slot)] = UInt32(truncatingIfNeeded: index)
-    }
-
-    private mutating func grow() {
-        let larger = max(16, capacity * 2)
-        let storage = UnsafeMutablePointer<Entry>.allocate(capacity: larger)
-        storage.moveInitialize(from: entries, count: count)
-        entries.deallocate()
-        entries = storage
-        capacity = larger
-    }
-
-    private mutating func reservePosition(_ slot: UInt32) {
-        if Int(slot) < positionCount { return }
-        let larger = max(16, positionCount * 2, Int(slot) + 1)
-        let storage = UnsafeMutablePointer<UInt32>.allocate(capacity: larger)
-        storage.moveInitialize(from: positions, count: positionCount)
-        (storage + positionCount).initialize(repeating: Self.absent, count: larger - positionCount)
-        positions.deallocate()
-        positions = storage
-        positionCount = larger
+        positions[entry.slot] = UInt32(truncatingIfNeeded: index)
     }
 }

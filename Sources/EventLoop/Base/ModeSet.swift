@@ -43,12 +43,24 @@ struct ModeSet: Sendable {
     @inline(never)
     private mutating func removeHigh(_ index: Int) { high[index / 64 - 1] &= ~(1 << UInt64(index % 64)) }
 
+    /// The first 64 indices, as bits, and whether there was ever another one.
+    @inline(__always)
+    var lowWord: UInt64 { low }
+    @inline(__always)
+    var hasHighWords: Bool { !high.isEmpty }
+
     func forEach(_ body: (Int) -> Void) {
         var word = low
         while word != 0 {  // ends: each turn clears a bit
             body(word.trailingZeroBitCount)
             word &= word - 1
         }
+        forEachHigh(body)
+    }
+
+    /// The same for the indices from 64 on.
+    @inline(never)
+    func forEachHigh(_ body: (Int) -> Void) {
         for (offset, bits) in high.enumerated() {
             var word = bits
             while word != 0 {  // ends: each turn clears a bit

@@ -1,16 +1,12 @@
 // An array without copy-on-write, for data that the loop's lock guards: it saves the uniqueness check of each change.
-//
-// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. One owner.
 
 /// A growing array of trivial values.
 struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
     // SAFETY: the owner of the list guards it: the loop's lock or its thread.
-    private var storage: UnsafeMutablePointer<Element>
-    private var capacity = 0
+    private var storage = GrowingMemory<Element>()
     private(set) var count = 0
 
-    init() { storage = .allocate(capacity: 0) }
-    deinit { storage.deallocate() }
+    init() {}
 
     @inline(__always)
     subscript(index: Int) -> Element {
@@ -26,7 +22,7 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
 
     @inline(__always)
     mutating func append(_ element: Element) {
-        if count == capacity { grow() }
+        if count == storage.capacity { storage.grow(to: count + 1) }
         storage[count] = element
         count += 1
     }
@@ -36,14 +32,5 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
         if count == 0 { return nil }
         count -= 1
         return storage[count]
-    }
-
-    @inline(never)
-    private mutating func grow() {
-        let larger = max(8, capacity * 2)
-        let new = UnsafeMutablePointer<Element>.allocate(capacity: larger)
-        new.moveInitialize(from: storage, count: count)
-        storage.deallocate()
-        (storage, capacity) = (new, larger)
     }
 }

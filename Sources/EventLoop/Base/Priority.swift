@@ -7,10 +7,11 @@ extension RunLoop {
     /// that is always ready starves sources of lower priorities. It does not starve events of C libraries on the mode's base, and they do
     /// not starve it: they have libevent's own priorities.
     public struct Priority: Sendable, Hashable, Comparable {
-        let level: Int32
-        public static let high = Priority(level: 0)
-        public static let `default` = Priority(level: 1)
-        public static let low = Priority(level: 2)
+        private let byte: Int8
+        var level: Int32 { Int32(byte) }
+        public static let high = Priority(byte: 0)
+        public static let `default` = Priority(byte: 1)
+        public static let low = Priority(byte: 2)
         public static func < (lhs: Self, rhs: Self) -> Bool { lhs.level < rhs.level }
     }
 }

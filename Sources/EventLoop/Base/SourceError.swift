@@ -21,6 +21,8 @@ extension RunLoop {
         case badProcess(Int32)
         /// The address cannot be used: its host is not numeric, or its path is too long.
         case badAddress(String)
+        /// The loop has ended, so nothing can be added to it.
+        case loopEnded
         /// The named operation failed with this errno.
         case system(operation: String, errno: Int32)
     }
@@ -40,6 +42,7 @@ extension RunLoop.SourceError {
         case .notPollable: EPERM
         case .badSignal, .badAddress: EINVAL
         case .badProcess: ECHILD
+        case .loopEnded: ECANCELED
         case .system(_, let errno): errno
         }
     }
@@ -55,6 +58,7 @@ extension RunLoop.SourceError: CustomStringConvertible {
         case .badSignal(let signal): "signal \(signal) cannot be handled: \(systemMessage(EINVAL))"
         case .badProcess(let process): "process \(process) is no child of this process, or was reaped: \(systemMessage(ECHILD))"
         case .badAddress(let address): "\(quoted(address)) is no address of a socket: its host is not numeric, or its path is too long"
+        case .loopEnded: "the run loop has ended"
         case .system(let operation, let errno): "\(operation): \(systemMessage(errno))"
         }
     }

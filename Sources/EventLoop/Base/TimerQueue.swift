@@ -5,32 +5,48 @@
 /// equal dates are due in the order in which the dates were set.
 ///
 /// If a date moves later, its heap entry is left where it is. When the entry reaches the top, it is filed under the current date. So an
-/// idle timeout that every request pushes back needs no heap operations. An entry is never later than its timer's date.
+/// idle timeout that every request pushes back needs no heap operations. An entry is never later than its timer's date. A timer that is
+/// filed enters a heap when somebody asks what is due, or how long to sleep: most often before the thread sleeps. So a timeout that is
+/// cancelled in the pass that set it needs no heap operations either.
 ///
 /// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to
 /// find how long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
 struct TimerQueue: ~Copyable {
-    private struct Slot {
+    private struct Slot: BitwiseCopyable {
         var date: Int64 = .max
-        var tolerance: Int64 = 0
         var owner: UnsafeRawPointer?
         var sequence: UInt32 = 0
-        var isFiled = false
+        /// In the heap by date, or among the new ones; `absent` if the timer is not filed.
+        var position = HeapPositions.absent
+
+        @inline(__always)
+        var isFiled: Bool { position != HeapPositions.absent }
+        @inline(__always)
+        var isNew: Bool { position & TimerQueue.newBit != 0 && isFiled }
     }
 
-    private var slots: UnsafeMutablePointer<Slot>
-    private var slotCapacity = 0
+    /// What a timer with a tolerance has beside its slot.
+    private struct Softness: BitwiseCopyable {
+        var tolerance: Int64 = 0
+        var hardPosition = HeapPositions.absent
+    }
+
+    private var slots = GrowingMemory<Slot>()
+    /// Has no room until the first timer with a tolerance, and has at least as much as `slots` from then on.
+    private var softness = GrowingMemory<Softness>()
+    /// Filed timers that are in no heap yet. Many leave before anybody asks what is due, and then the heaps need not change for them.
+    private var new = PlainList<UInt32>()
+    private static let newBit: UInt32 = 1 << 31
     private var strict = DeadlineHeap()
     private var soft = DeadlineHeap()
     private var hard = DeadlineHeap()
     private var lastSequence: UInt32 = 0
 
-    init() { slots = .allocate(capacity: 0) }
-    deinit { slots.deallocate() }
+    init() {}
 
     /// Whether no timer is filed. A timer is not filed while it fires. A timer that has lost its date may count as filed until its entry
     /// reaches the top.
-    var isEmpty: Bool { strict.isEmpty && soft.isEmpty }
+    var isEmpty: Bool { strict.isEmpty && soft.isEmpty && new.count == 0 }
 
     /// Adds a timer, and files it unless its date is `Int64.max`, which means no date. A timer without a date waits for `reschedule`.
     mutating func file(_ slot: UInt32, date: Int64, tolerance: Int64, owner: UnsafeRawPointer) {
@@ -38,15 +54,18 @@ struct TimerQueue: ~Copyable {
         let index = Int(slot)
         if slots[index].isFiled { unfile(slot) }
         lastSequence &+= 1
-        slots[index] = Slot(date: date, tolerance: tolerance, owner: owner, sequence: lastSequence)
+        slots[index].date = date
+        slots[index].owner = owner
+        slots[index].sequence = lastSequence
+        if tolerance != 0 || softness.capacity != 0 { setTolerance(slot, tolerance) }
         if date != .max { insert(slot) }
     }
 
-    /// Changes a timer's date. O(1) if the new date is later, O(log n) if it is earlier. Returns false if the slot has no timer.
+    /// Changes a timer's date. O(1) if the new date is later or the timer is new, else O(log n). Returns false if the slot has no timer.
     @discardableResult
     mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
-        guard index < slotCapacity, slots[index].owner != nil else { return false }
+        guard index < slots.capacity, slots[index].owner != nil else { return false }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
         // An equal date does not count as later: the entry would keep its old place among equal dates.
@@ -55,25 +74,25 @@ struct TimerQueue: ~Copyable {
         if slots[index].isFiled {
             if !isLater { refile(slot) }
         } else if date != .max {
-            insert(slot)
+            insertAgain(slot)
         }
         return true
     }
 
     /// Files a timer that `popDue` has returned, unless it has been filed again.
     mutating func fileIfPopped(_ slot: UInt32, date: Int64) {
-        if Int(slot) < slotCapacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
+        if Int(slot) < slots.capacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
     }
 
     /// Unfiles a timer until `reschedule`.
     mutating func setAside(_ slot: UInt32) {
-        if Int(slot) < slotCapacity && slots[Int(slot)].isFiled { unfile(slot) }
+        if Int(slot) < slots.capacity && slots[Int(slot)].isFiled { unfile(slot) }
     }
 
     /// Removes a timer.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)
-        guard index < slotCapacity, slots[index].owner != nil else { return }
+        guard index < slots.capacity, slots[index].owner != nil else { return }
         if slots[index].isFiled { unfile(slot) }
         slots[index].owner = nil
     }
@@ -82,22 +101,25 @@ struct TimerQueue: ~Copyable {
     /// none is due. `reschedule` files the timer again.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
         settle(upTo: now)
-        let first: DeadlineHeap.Entry
-        switch (strict.top, soft.top) {
-        case (nil, nil): return nil
-        case (let top?, nil), (nil, let top?): first = top
-        case (let one?, let other?): first = other.precedes(one) ? other : one
-        }
-        if first.deadline > now { return nil }
+        guard let first = firstEntry, first.deadline <= now else { return nil }
         unfile(first.slot)
         return (first.slot, slots[Int(first.slot)].owner!)  // filed slots have an owner
     }
 
     /// Whether a timer is due.
     mutating func hasDue(_ now: Int64) -> Bool {
-        guard !isEmpty, earliestEntry <= now else { return false }
+        if isEmpty { return false }
+        if new.count != 0 { sortNew() }
+        if earliestEntry > now { return false }
         settle(upTo: now)
         return earliestEntry <= now
+    }
+
+    /// The earliest date, and whose it is; nil if no timer has a date. O(1), and O(log n) for each date that has moved later since.
+    mutating func earliest() -> (date: Int64, owner: UnsafeRawPointer)? {
+        settle(upTo: .max)
+        guard let top = firstEntry else { return nil }
+        return (top.deadline, slots[Int(top.slot)].owner!)  // filed slots have an owner
     }
 
     /// Until when the thread may sleep; `Int64.max` if no timer has a date.
@@ -107,11 +129,27 @@ struct TimerQueue: ~Copyable {
         return min(strict.top?.deadline ?? .max, hard.top?.deadline ?? .max)
     }
 
+    private var firstEntry: DeadlineHeap.Entry? {
+        guard let one = strict.top else { return soft.top }
+        guard let other = soft.top else { return one }
+        return other.precedes(one) ? other : one
+    }
+
     /// Never later than the earliest date.
     private var earliestEntry: Int64 { min(strict.top?.deadline ?? .max, soft.top?.deadline ?? .max) }
 
+    /// Puts the new ones into the heaps.
+    @inline(never)
+    private mutating func sortNew() {
+        let count = new.count
+        while let slot = new.popLast() { sort(slot) }  // ends: one goes a turn
+        // Not worth keeping for a time at which everything is new again.
+        if count > 1_024 { new = PlainList() }
+    }
+
     /// Refiles top entries whose dates have moved later, until each top entry that is not after `limit` has its timer's date.
     private mutating func settle(upTo limit: Int64) {
+        if new.count != 0 { sortNew() }
         // Ends: each turn refiles an entry under its date.
         while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {
             refile(top.slot)
@@ -124,16 +162,45 @@ struct TimerQueue: ~Copyable {
         }
     }
 
-    private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(slots[Int(slot)].tolerance) }
+    private func tolerance(_ slot: UInt32) -> Int64 { softness.capacity == 0 ? 0 : softness[Int(slot)].tolerance }
 
+    private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(softness[Int(slot)].tolerance) }
+
+    // MARK: Positions in the heaps
+
+    private var positions: HeapPositions {
+        @inline(__always) get {
+            HeapPositions(first: UnsafeMutableRawPointer(slots.first) + Self.positionOffset, stride: MemoryLayout<Slot>.stride)
+        }
+    }
+
+    private var hardPositions: HeapPositions {
+        HeapPositions(first: UnsafeMutableRawPointer(softness.first) + Self.hardOffset, stride: MemoryLayout<Softness>.stride)
+    }
+
+    private static var positionOffset: Int { MemoryLayout<Slot>.offset(of: \.position).unsafelyUnwrapped }
+    private static var hardOffset: Int { MemoryLayout<Softness>.offset(of: \.hardPosition).unsafelyUnwrapped }
+
+    @inline(__always)
     private mutating func insert(_ slot: UInt32) {
+        slots[Int(slot)].position = Self.newBit | UInt32(truncatingIfNeeded: new.count)
+        new.append(slot)
+    }
+
+    /// Out of line, because most dates are set while the timer is filed.
+    @inline(never)
+    private mutating func insertAgain(_ slot: UInt32) { insert(slot) }
+
+    private mutating func sort(_ slot: UInt32) {
+        slots[Int(slot)].position = HeapPositions.absent
         let entry = slots[Int(slot)]
-        slots[Int(slot)].isFiled = true
-        if entry.tolerance == 0 {
-            strict.insert(slot, deadline: entry.date, sequence: entry.sequence)
+        // It has lost its date since it was filed.
+        if entry.date == .max { return }
+        if tolerance(slot) == 0 {
+            strict.insert(slot, deadline: entry.date, sequence: entry.sequence, positions)
         } else {
-            soft.insert(slot, deadline: entry.date, sequence: entry.sequence)
-            hard.insert(slot, deadline: hardDeadline(slot), sequence: entry.sequence)
+            soft.insert(slot, deadline: entry.date, sequence: entry.sequence, positions)
+            hard.insert(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
         }
     }
 
@@ -141,32 +208,59 @@ struct TimerQueue: ~Copyable {
         let entry = slots[Int(slot)]
         if entry.date == .max {
             unfile(slot)
-        } else if entry.tolerance == 0 {
-            strict.move(slot, deadline: entry.date, sequence: entry.sequence)
+        } else if entry.isNew {
+            // It is sorted by its date at that time.
+        } else if tolerance(slot) == 0 {
+            strict.move(slot, deadline: entry.date, sequence: entry.sequence, positions)
         } else {
-            soft.move(slot, deadline: entry.date, sequence: entry.sequence)
-            hard.move(slot, deadline: hardDeadline(slot), sequence: entry.sequence)
+            soft.move(slot, deadline: entry.date, sequence: entry.sequence, positions)
+            hard.move(slot, deadline: hardDeadline(slot), sequence: entry.sequence, hardPositions)
         }
     }
 
     private mutating func unfile(_ slot: UInt32) {
-        slots[Int(slot)].isFiled = false
-        if slots[Int(slot)].tolerance == 0 {
-            strict.remove(slot)
+        if slots[Int(slot)].isNew { return forgetNew(slot) }
+        if tolerance(slot) == 0 {
+            strict.remove(slot, positions)
         } else {
-            soft.remove(slot)
-            hard.remove(slot)
+            soft.remove(slot, positions)
+            hard.remove(slot, hardPositions)
         }
     }
 
+    /// The last one takes its place.
+    private mutating func forgetNew(_ slot: UInt32) {
+        let position = slots[Int(slot)].position
+        slots[Int(slot)].position = HeapPositions.absent
+        let last = new.popLast().unsafelyUnwrapped  // `slot` is there
+        if last == slot { return }
+        new[Int(position & ~Self.newBit)] = last
+        slots[Int(last)].position = position
+    }
+
+    /// Sets the tolerance of a timer that is not filed.
+    @inline(never)
+    private mutating func setTolerance(_ slot: UInt32, _ tolerance: Int64) {
+        if softness.capacity < slots.capacity { growSoftness() }
+        softness[Int(slot)].tolerance = tolerance
+    }
+
+    private mutating func growSoftness() {
+        let used = softness.capacity
+        softness.grow(to: slots.capacity)
+        (softness.first + used).initialize(repeating: Softness(), count: softness.capacity - used)
+    }
+
+    @inline(__always)
     private mutating func reserve(_ slot: UInt32) {
-        if Int(slot) < slotCapacity { return }
-        let larger = max(8, slotCapacity * 2, Int(slot) + 1)
-        let storage = UnsafeMutablePointer<Slot>.allocate(capacity: larger)
-        storage.moveInitialize(from: slots, count: slotCapacity)
-        (storage + slotCapacity).initialize(repeating: Slot(), count: larger - slotCapacity)
-        slots.deallocate()
-        slots = storage
-        slotCapacity = larger
+        if Int(slot) >= slots.capacity { grow(slot) }
+    }
+
+    @inline(never)
+    private mutating func grow(_ slot: UInt32) {
+        let used = slots.capacity
+        slots.grow(to: Int(slot) + 1)
+        (slots.first + used).initialize(repeating: Slot(), count: slots.capacity - used)
+        if softness.capacity != 0 && softness.capacity < slots.capacity { growSoftness() }
     }
 }

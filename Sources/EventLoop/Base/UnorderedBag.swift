@@ -46,6 +46,11 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         for index in 0..<list.count { list[index]._withUnsafeGuaranteedRef(body) }
     }
 
+    func contains(where isWanted: (Object) -> Bool) -> Bool {
+        for index in 0..<list.count where list[index]._withUnsafeGuaranteedRef(isWanted) { return true }
+        return false
+    }
+
     func contains(_ object: Object, at index: Int) -> Bool {
         index < list.count && list[index].toOpaque() == Unmanaged.passUnretained(object).toOpaque()
     }

@@ -47,7 +47,7 @@ extension RunLoop {
             channel.connect(demand: { [weak reader] in reader?.ask() }, removal: { [weak reader] in reader?.invalidate() })
             port.add(reader)
             // An ended loop refuses the source.
-            if !loop.add(reader, forMode: mode) { reader.invalidate() }
+            if !loop.addIfPossible(reader, forMode: mode) { reader.invalidate() }
             return AsyncIterator(reader: ChannelReader(channel))
         }
 

@@ -51,11 +51,11 @@ extension RunLoop {
             ) { _, ready in
                 channel.post(ready) { waiting, new in waiting.formUnion(new) }
             }
-            source.isArmed.store(false, ordering: .releasing)
+            source.core.pointee.isArmed.store(false, ordering: .releasing)
             // Only the loop retains the source, so that the source ends with the loop.
             source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
             channel.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
-            if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
+            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {

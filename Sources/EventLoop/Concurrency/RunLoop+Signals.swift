@@ -46,7 +46,7 @@ extension RunLoop {
             // Only the loop retains the source, so that the source ends with the loop.
             source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
             channel.connect { [weak source] in source?.invalidate() }
-            if !loop.add(source, forMode: mode) { throw RunLoopEnded() }
+            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {

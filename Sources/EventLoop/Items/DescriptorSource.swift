@@ -13,7 +13,7 @@ extension RunLoop {
     /// Thread-safe. If the source is in several loops, its handler never runs on two threads at once, and a one-shot source fires in one
     /// loop only.
     public final class DescriptorSource: Source, @unchecked Sendable {
-        // SAFETY: constants and atomics.
+        // SAFETY: constants, and the atomics of the core.
 
         public struct Events: OptionSet, Sendable, Hashable {
             public let rawValue: UInt8
@@ -34,14 +34,15 @@ extension RunLoop {
         public let priority: Priority
         let trigger: Trigger
         let identity: FileIdentity
-        let wanted: Atomic<UInt8>
-        /// False for a one-shot source that has fired, until `rearm()`.
-        let isArmed = Atomic<Bool>(true)
 
-        private let handler: HandlerSlot<Handler>
+        /// In the core. A closure in a value that cannot be copied is called without being retained.
+        private struct Handler: ~Copyable, Sendable {
+            private let body: @Sendable (DescriptorSource, Events) -> Void
 
-        private struct Handler: Sendable {
-            let call: @Sendable (DescriptorSource, Events) -> Void
+            init(_ body: @escaping @Sendable (DescriptorSource, Events) -> Void) { self.body = body }
+
+            @inline(__always)
+            borrowing func call(_ source: DescriptorSource, _ events: Events) { /* DOES CALLOUT */ body(source, events) }
         }
 
         /// Makes a source for an open descriptor.
@@ -57,9 +58,12 @@ extension RunLoop {
             self.descriptor = descriptor
             self.trigger = trigger
             self.priority = priority
-            wanted = Atomic(events.rawValue)
-            self.handler = HandlerSlot(Handler(call: handler))
-            super.init(kind: .descriptor, label: label, site: CreationSite(file, line))
+            super.init(
+                kind: .descriptor, label: label, site: CreationSite(file, line),
+                traits: trigger == .oneShot ? [.isDescriptorSource, .isOneShot] : .isDescriptorSource)
+            core.pointee.wanted.store(events.rawValue, ordering: .relaxed)
+            assert(MemoryLayout<Handler>.size == 2 * MemoryLayout<UInt>.size, "a closure is two words")
+            core.handlerMemory.initializeMemory(as: Handler.self, to: Handler(handler))
         }
 
         deinit { endByLastRelease() }
@@ -71,32 +75,39 @@ extension RunLoop {
                 case .edge: .edge
                 case .oneShot: .oneShot
                 }
-            let isArmed = trigger != .oneShot || isArmed.load(ordering: .acquiring)
+            let isArmed = trigger != .oneShot || core.pointee.isArmed.load(ordering: .acquiring)
             return Watch(
                 descriptor: descriptor,
-                wanted: isArmed ? Readiness(rawValue: Int32(wanted.load(ordering: .acquiring))) : [],
+                wanted: isArmed ? Readiness(rawValue: Int32(core.pointee.wanted.load(ordering: .acquiring))) : [],
                 trigger: trigger, priority: priority, identity: identity)
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            serveDescriptor(ready)
+            Self.serve(core, ready)
         }
 
-        /// `serve`, for a caller that knows the class.
+        /// `serve`, without a look at the object. The caller knows that the core is a descriptor source's, and keeps that alive.
         @inline(__always)
-        func serveDescriptor(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            let asked = Events(rawValue: wanted.load(ordering: .acquiring))
+        static func serve(_ core: SourceCorePointer, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            let asked = Events(rawValue: core.pointee.wanted.load(ordering: .acquiring))
             var events = asked
             if asked.contains(.closed) {
-                events = eventsWithClosed(asked, ready)
+                events = object(of: core)._withUnsafeGuaranteedRef { $0.eventsWithClosed(asked, ready) }
             } else if !ready.contains(.broken) {
                 events = asked.intersection(Events(ready))
             }
             if events.isEmpty { return false }
-            if trigger == .oneShot, !isArmed.exchange(false, ordering: .acquiringAndReleasing) { return false }
-            handler.with { $0.handlers.call(self, events) }
+            if core.pointee.traits.contains(.isOneShot), !core.pointee.isArmed.exchange(false, ordering: .acquiringAndReleasing) {
+                return false
+            }
+            // A membership holds a use, so the handler is not released before the call has returned.
+            let handler = core.handlerMemory.assumingMemoryBound(to: Handler.self)
+            object(of: core)._withUnsafeGuaranteedRef { handler.pointee.call($0, events) }
             return true
         }
+
+        @inline(__always)
+        private static func object(of core: SourceCorePointer) -> Unmanaged<DescriptorSource> { .fromOpaque(core.pointee.object) }
 
         /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel, without waiting.
         @inline(never)
@@ -105,7 +116,13 @@ extension RunLoop {
             return seen.contains(.broken) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
         }
 
-        override func releaseHandlers() { handler.clear() }
+        override func releaseHandlers() { /* DOES CALLOUT */
+            guard core.hasHandler else { return }
+            // The closure may hold the last reference to an object of the user's.
+            let handler = core.handlerMemory.assumingMemoryBound(to: Handler.self).move()
+            core.forgetHandler()
+            _ = consume handler
+        }
 
         override var typeDescription: String { "descriptor \(descriptor)" }
     }

@@ -12,24 +12,28 @@ extension RunLoop {
         public let label: String?
         let site: CreationSite
         let kind: SourceKind
-        let rundown = Rundown()
         let state = ForkAwareMutex(SourceState())
-        /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
-        let servingLoop = Atomic<UInt64>(0)
-        /// Whether other loops wait for the handler to return.
-        let hasWaiters = Atomic<Bool>(false)
-        /// How deeply calls of the handler are nested. Only the thread of `servingLoop` accesses it.
-        final var servingDepth = 0
+        /// What serving needs. It lives as long as the source.
+        let core: SourceCorePointer
 
-        init(kind: SourceKind, label: String?, site: CreationSite) {
+        /// `traits` are those that the class adds.
+        init(kind: SourceKind, label: String?, site: CreationSite, traits: SourceCore.Traits = []) {
             self.kind = kind
             self.label = label
             self.site = site
+            core = .make(traits: kind.isWatched ? traits.union(.isWatched) : traits)
+            core.setObject(Unmanaged.passUnretained(self).toOpaque())
         }
 
         deinit {
             // For a subclass without a deinit of its own. The subclass's stored properties are gone by now.
-            if rundown.isValid { endByLastRelease() }
+            if rundown.isValid { endByLastRelease(isWhole: false) }
+            core.free()
+        }
+
+        final var rundown: Rundown {
+            @inline(__always)
+            _read { yield core.pointee.rundown }
         }
 
         /// False after the source was invalidated, or failed by itself. Thread-safe.
@@ -98,6 +102,21 @@ extension RunLoop {
         /// Releases the handlers.
         func releaseHandlers() {}
 
+        /// What a recording calls a call of the handler.
+        var recordedKind: Recording.Kind {
+            switch kind {
+            case .custom: .customSource
+            case .messages: .port
+            case .watched, .descriptor, .guest: .descriptorSource
+            }
+        }
+
+        /// Whether somebody waits for the end of the source.
+        final var hasInvalidationBodies: Bool { state.withLock { $0.hasInvalidationBodies } }
+
+        /// False if the source can do all that it is made for without being in a mode.
+        var isOfUseInMode: Bool { true }
+
         /// For descriptions: the type in a word or two, and what waits in the source.
         var typeDescription: String { "source" }
 
@@ -111,18 +130,22 @@ extension RunLoop {
 
         /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
         /// source while the subclass's stored properties still exist.
-        final func endByLastRelease() { /* DOES CALLOUT */
+        final func endByLastRelease(isWhole: Bool = true) { /* DOES CALLOUT */
             // A source that was invalidated earlier is finished too, because whatever uses a source retains it.
             guard rundown.invalidate().first else { return }
+            if isWhole && isOfUseInMode && state.withLockUnlessInherited({ !$0.wasAdded }) ?? false { warnOfRelease() }
             releaseHandlers()
             callInvalidationBodies()
         }
 
         private func callInvalidationBodies() { /* DOES CALLOUT */
+            var failure: SourceError?
             let bodies = state.withLockUnlessInherited { state in
                 state.isFinished = true
+                failure = state.failure
                 return state.takeInvalidations()
             }
+            if case .badDescriptor(let descriptor) = failure { warnOfClosing(descriptor) }
             for body in bodies ?? [] { body(self) }
         }
     }
@@ -176,6 +199,8 @@ struct SourceState: Sendable {
     private(set) var others: [SourceMembership]?
     private var rare: Rare?
     var isFinished = false
+    /// Whether the source is or ever was in a loop.
+    private(set) var wasAdded = false
 
     /// State that few sources need.
     private final class Rare: @unchecked Sendable {
@@ -198,6 +223,8 @@ struct SourceState: Sendable {
     }
 
     mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) { makeRare().onInvalidation.append(body) }
+
+    var hasInvalidationBodies: Bool { rare?.onInvalidation.isEmpty == false }
 
     mutating func takeInvalidations() -> [@Sendable (RunLoop.Source) -> Void] {
         defer { rare?.onInvalidation = [] }
@@ -223,10 +250,15 @@ struct SourceState: Sendable {
     }
 
     mutating func add(_ membership: SourceMembership) {
+        wasAdded = true
         if first == nil { first = membership } else { others = (others ?? []) + [membership] }
     }
 
     mutating func remove(_ membership: SourceMembership) {
+        if others == nil {
+            if first === membership { first = nil }
+            return
+        }
         let left = memberships.filter { $0 !== membership }
         first = left.first
         others = left.count > 1 ? Array(left.dropFirst()) : nil
@@ -237,91 +269,5 @@ struct SourceState: Sendable {
     func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Unmanaged.passUnretained(first.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body) }
         if others != nil { others!.forEachUnretained(body) }
-    }
-}
-
-/// A source in one loop. The first `add` creates it, and it is dead when the source has left the loop's last mode. A later `add` creates a
-/// new one.
-///
-/// Lifecycle: the source and the loop retain it. Each membership is one use of the source's rundown. The use ends on the loop's thread,
-/// after the poller has stopped watching the descriptor.
-final class SourceMembership: @unchecked Sendable {
-    // SAFETY: constants, then properties that the loop's lock guards, then properties that the loop's thread owns.
-
-    let source: RunLoop.Source
-    let loop: RunLoop
-
-    // SAFETY: guarded by the loop's lock.
-    @exclusivity(unchecked) var modes = ModeSet()
-    /// The modes that have the source in their list of signaled sources, or of ports with messages.
-    @exclusivity(unchecked) var queuedModes = ModeSet()
-    /// The place of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
-    @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
-    /// Its index in the loop's bag of sources.
-    @exclusivity(unchecked) var index: Int32 = 0
-    @exclusivity(unchecked) var isCommon = false
-    @exclusivity(unchecked) var isDead = false
-
-    // SAFETY: accessed only on the loop's thread.
-
-    /// It has more than one registration. See RunLoop+Parking.swift.
-    @exclusivity(unchecked) var isInSeveralBases = false
-    /// The membership is dead, and its use ends after the calls in progress.
-    @exclusivity(unchecked) var endsAfterCalls = false
-    /// How many calls of the handler are on this thread's stack.
-    @exclusivity(unchecked) var callsInProgress: Int32 = 0
-    /// How many times it was served in the epoch `countedInEpoch`.
-    @exclusivity(unchecked) var servings: UInt32 = 0
-    @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
-    /// The step in which it last had its turn to deliver messages. Shares storage with `servings`, because a port is never registered on a
-    /// base.
-    var messageStep: UInt64 {
-        get { UInt64(countedInEpoch) << 32 | UInt64(servings) }
-        set { (countedInEpoch, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
-    }
-    /// The first of its registrations, which form a linked list. The tag of a registration is the index of its mode.
-    @exclusivity(unchecked) private var firstRegistration: RegistrationPointer?
-    /// The modes from whose bases the source is removed until they run.
-    @exclusivity(unchecked) var parkedModes = ModeSet()
-
-    init(source: RunLoop.Source, loop: RunLoop) {
-        self.source = source
-        self.loop = loop
-    }
-
-    // MARK: Registrations
-
-    var anyRegistration: RegistrationPointer? { firstRegistration }
-
-    func registration(inMode index: Int) -> RegistrationPointer? {
-        var next = firstRegistration
-        // Ends: the list is finite.
-        while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }
-        return next
-    }
-
-    func insert(_ registration: RegistrationPointer) {
-        registration.pointee.nextOfOwner = firstRegistration
-        firstRegistration = registration
-        isInSeveralBases = registration.pointee.nextOfOwner != nil
-    }
-
-    func takeRegistration(inMode index: Int) -> RegistrationPointer? {
-        let all = registrations
-        guard let found = all.first(where: { Int($0.pointee.tag) == index }) else { return nil }
-        firstRegistration = nil
-        for registration in all.reversed() where registration != found { insert(registration) }
-        isInSeveralBases = all.count > 2
-        return found
-    }
-
-    var registrations: [RegistrationPointer] {
-        var all: [RegistrationPointer] = []
-        var next = firstRegistration
-        while let registration = next {  // ends: the list is finite
-            all.append(registration)
-            next = registration.pointee.nextOfOwner
-        }
-        return all
     }
 }

@@ -37,6 +37,9 @@ struct EventBase: ~Copyable {
         defer { event_config_free(config) }
         // "Do not allocate a lock for the event base, even if we have locking set up" (event.h): the base has one thread.
         event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NOLOCK.rawValue))
+        // Without it, libevent reads its clock after each wait, for timeouts that a base without C libraries does not have. With it, libevent
+        // reads the clock for each timeout that it adds or checks ("check after each timeout callback", event.h).
+        event_config_set_flag(config, Int32(EVENT_BASE_FLAG_NO_CACHE_TIME.rawValue))
         // A C library's event that activates itself in its own callback would never let libevent look at anything else. The bound is
         // higher than any number of descriptors, so that a round is never divided otherwise.
         event_config_set_max_dispatch_interval(config, nil, Self.mostCallbacksInARound, 0)

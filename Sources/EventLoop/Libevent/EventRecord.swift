@@ -13,14 +13,14 @@ import Darwin
 #endif
 
 /// A Swift value with a `struct event` behind it.
-enum EventRecord<Header> {
+enum EventRecord<Header: ~Copyable> {
     private static var offset: Int {
         let alignment = max(MemoryLayout<Header>.alignment, 16)
         return (MemoryLayout<Header>.size + alignment - 1) / alignment * alignment
     }
 
-    static func allocate(_ header: Header) -> UnsafeMutablePointer<Header> {
-        let memory = UnsafeMutableRawPointer.allocate(byteCount: offset + event_get_struct_event_size(), alignment: 16)
+    static func allocate(_ header: consuming Header, alignment: Int = 16) -> UnsafeMutablePointer<Header> {
+        let memory = UnsafeMutableRawPointer.allocate(byteCount: offset + event_get_struct_event_size(), alignment: alignment)
         return memory.initializeMemory(as: Header.self, to: header)
     }
 

@@ -45,10 +45,19 @@ final class LoopOwned {
     @exclusivity(unchecked) var modeHistory = ModeHistory()
     @exclusivity(unchecked) var changeBatch = ChangeBatch()
     @exclusivity(unchecked) var ended = EndedItems()
+    /// Sources that this thread is serving, once for each use of them that ends after the call.
+    @exclusivity(unchecked) var endingUses: [RunLoop.Source] = []
     @exclusivity(unchecked) var jobs = JobRunner()
     @exclusivity(unchecked) var mainQueue = MainQueue()
     @exclusivity(unchecked) var hosting = Hosting()
     @exclusivity(unchecked) var messageSteps = MessageSteps()
+    @exclusivity(unchecked) var finishedRuns = FinishedRuns()
+    /// A timer was filed while it was firing, perhaps on another loop's thread.
+    @exclusivity(unchecked) var timersFireOutside = false
+    /// Nil while nobody observes the callouts. Borrowed: the loop holds it to its end.
+    @exclusivity(unchecked) var observation: Unmanaged<Observation>?
+    /// How often an observation has begun or ended.
+    @exclusivity(unchecked) var observationCount: UInt32 = 0
     /// Emptied by the step that performs blocks, and kept for its memory.
     @exclusivity(unchecked) var spareBlocks = WorkQueue()
     /// The sources that were found ready in a mode without a base.

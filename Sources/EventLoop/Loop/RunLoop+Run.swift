@@ -25,7 +25,7 @@ extension RunLoop {
 
         let mustNotSleep = handledSource || frame.pollsOnly
         var ready = Ready()
-        if mustNotSleep || observesSleep(mode) { ready = findReady(mode) }  // 5
+        if mustNotSleep || observesSleep(mode) { ready = findReady(frame, mode) }  // 5
         if !mustNotSleep && ready.isEmpty {
             notifyObservers(.beforeWaiting, in: mode)  // 6
             ready = sleep(frame, mode)  // 7

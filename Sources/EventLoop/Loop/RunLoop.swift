@@ -29,6 +29,10 @@ public final class RunLoop: Sendable {
     /// The loop has ended, or it is hosted: see `beginRunWithCare`.
     let runsNeedCare = Atomic<Bool>(false)
     let counters = Counters()
+    /// Made when somebody first wants to observe the loop's callouts.
+    let observation = AtomicLazyReference<Observation>()
+    /// The kernel's id of the owning thread. Zero before the thread has adopted the loop, and where threads have no such id.
+    private let adoptedBy = Atomic<Int32>(0)
 
     // MARK: Guarded by the lock
 
@@ -66,6 +70,12 @@ public final class RunLoop: Sendable {
         assert(runs.depth == 0, "a loop ends outside its runs")
     }
 
+    /// The kernel's id of the owning thread; zero where threads have no such id. Any thread.
+    var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }
+
+    /// On the owning thread, once.
+    func noteThread() { adoptedBy.store(cplatform_thread_id(), ordering: .relaxed) }
+
     // MARK: Which loop
 
     /// The calling thread's loop, made on first use and ended when the thread exits.
@@ -93,6 +103,11 @@ public final class RunLoop: Sendable {
     @inline(__always)
     func preconditionOnLoop(_ call: StaticString) {
         preconditionNotForked()
+        if LoopID.current != id { preconditionCurrent(call) }
+    }
+
+    @inline(never)
+    private func preconditionCurrent(_ call: StaticString) {
         precondition(
             isCurrent,
             "\(call) was called on another thread than the run loop's own; hand the work over with perform, or run RunLoop.current")

@@ -78,7 +78,7 @@ extension RunLoop {
             do { identity = try FileIdentity.ofPollable(server.set.set) } catch {
                 server.withdraw()
                 server.end()
-                throw .system(operation: "watching a set of descriptors", errno: error.errno)
+                throw .system(operation: "watching the sockets of the message port \(quoted(name))", errno: error.errno)
             }
             self.name = name
             self.maximumMessageSize = maximumMessageSize
@@ -111,7 +111,7 @@ extension RunLoop {
         /// Invalidates a port that cannot be found any more, because another port has its name.
         private func end() { /* DOES CALLOUT */
             state.withLock { state in
-                if state.failure == nil { state.failure = .system(operation: "keeping the name \(name)", errno: EADDRINUSE) }
+                if state.failure == nil { state.failure = .system(operation: "keeping the name \(quoted(name))", errno: EADDRINUSE) }
             }
             invalidate()
         }
@@ -122,6 +122,8 @@ extension RunLoop {
             handler.clear()
             server.end()
         }
+
+        override var recordedKind: RunLoop.Recording.Kind { .messagePort }
 
         override var typeDescription: String { "message port \"\(name)\"" }
     }

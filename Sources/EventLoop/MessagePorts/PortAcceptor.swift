@@ -69,7 +69,7 @@ final class PortAcceptor: @unchecked Sendable {
         let code = errno
         registration.withdraw()
         close(listener)
-        throw .system(operation: "watching the port's socket", errno: code)
+        throw .system(operation: "watching the socket of the message port \(quoted(name.text))", errno: code)
     }
 
     // MARK: Accepting

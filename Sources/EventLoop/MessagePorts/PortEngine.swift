@@ -58,7 +58,9 @@ final class PortEngine: @unchecked Sendable {
 
     private init() throws(RunLoop.PortError) {
         var set = cplatform_port_set()
-        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "creating a set of descriptors", errno: errno) }
+        if cplatform_make_port_set(&set) != 0 {
+            throw .system(operation: "creating a set of descriptors for connections to message ports", errno: errno)
+        }
         self.set = set
         do {
             thread = try RunLoopThread(name: "message-ports", setup: { _ in blockSignals() })
@@ -85,7 +87,7 @@ final class PortEngine: @unchecked Sendable {
             if let failure = source.failure { throw failure }
         } catch {
             thread.stop()
-            throw .system(operation: "watching a set of descriptors", errno: error.errno)
+            throw .system(operation: "watching the connections to message ports", errno: error.errno)
         }
     }
 

@@ -55,7 +55,9 @@ final class PortServer: @unchecked Sendable {
     ) throws(RunLoop.PortError) {
         PortForks.prepare()
         var set = cplatform_port_set()
-        if cplatform_make_port_set(&set) != 0 { throw .system(operation: "creating a set of descriptors", errno: errno) }
+        if cplatform_make_port_set(&set) != 0 {
+            throw .system(operation: "creating a set of descriptors for the message port \(quoted(name.text))", errno: errno)
+        }
         do {
             acceptor = try PortAcceptor(name, set: set, clock: clock)
         } catch {

@@ -67,7 +67,7 @@ extension RemoteConnection {
                 // A signal may have ended the wait before the deadline.
                 if RunLoop.Instant.now >= deadline { return abandonReading(waiter) }
             case .ended: end(.becameInvalid)
-            case .failed(let error): end(error)
+            case .failed(let error): end(named(error))
             }
             mayBlockInRead = false
         }
@@ -121,6 +121,12 @@ extension RemoteConnection {
         updateWatch(&state)
     }
 
+    /// The error of a receiver, which does not know the port's name.
+    private func named(_ error: RunLoop.PortError) -> RunLoop.PortError {
+        guard case .system(let operation, let errno) = error else { return error }
+        return .system(operation: "\(operation) from the message port \(quoted(name))", errno: errno)
+    }
+
     // MARK: The engine
 
     /// Called on the engine's thread with what the connection is ready for.
@@ -159,7 +165,7 @@ extension RemoteConnection {
             case .received: if let error = deliver() { return error }
             case .wouldBlock: return nil
             case .ended: return .becameInvalid
-            case .failed(let error): return error
+            case .failed(let error): return named(error)
             }
         }
         return nil

@@ -91,7 +91,8 @@ extension RemoteConnection {
     /// Sends as much as there is room for, and queues the rest behind earlier frames. Called under the lock, so that frames do not
     /// interleave.
     private func transmit(
-        _ frame: consuming OutgoingFrame, _ descriptors: [Int32], latch: @autoclosure () -> Latch?, _ state: inout State
+        _ frame: consuming OutgoingFrame, _ descriptors: [Int32], latch: @autoclosure () -> Latch?, task: TaskWait<Void>? = nil,
+        _ state: inout State
     ) -> SendResult {
         if state.isInvalid { return .failed(.invalidPort) }
         if state.unsent.isEmpty {
@@ -99,12 +100,12 @@ extension RemoteConnection {
             case 0: return .sent
             case EAGAIN: break
             case EPIPE, ECONNRESET, ENOTCONN: return .ended
-            case let code where frame.offset == 0: return .failed(.system(operation: "sendmsg", errno: code))
+            case let code where frame.offset == 0: return .failed(failure("sendmsg", code))
             // A frame that was sent in part cannot be completed, so the connection cannot be used any more.
             default: return .ended
             }
         }
-        let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch())
+        let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch(), task: task)
         unsent.ticket = state.unsent.appendForTicket(unsent)
         updateWatch(&state)
         return .queued(unsent)
@@ -121,13 +122,34 @@ extension RemoteConnection {
             throw .invalidPort
         case .queued(let unsent):
             _ = unsent.latch?.wait(until: deadline())
-            let (isFinished, failure) = state.withLock { state in
-                if !unsent.isFinished { cancel(unsent, &state) }
-                return (unsent.isFinished, unsent.failure)
-            }
-            if let failure { throw failure }
-            if !isFinished { throw .sendTimedOut }
+            try finish(unsent)
         }
+    }
+
+    /// Cancels a queued frame that is not sent yet, and throws if it was not sent.
+    private func finish(_ unsent: UnsentFrame) throws(RunLoop.PortError) {
+        let (isFinished, failure) = state.withLock { state in
+            if !unsent.isFinished { cancel(unsent, &state) }
+            return (unsent.isFinished, unsent.failure)
+        }
+        if let failure { throw failure }
+        if !isFinished { throw .sendTimedOut }
+    }
+
+    /// As `send`, but suspends the task instead of blocking the thread.
+    func sendOfTask(
+        id: Int32, data: [UInt8], descriptors: [Int32], deadline: RunLoop.Instant
+    ) async throws(RunLoop.PortError) { /* DOES CALLOUT */
+        try check(data, descriptors)
+        if Task.isCancelled { throw .sendTimedOut }
+        let wait = TaskWait<Void>()
+        let result = state.withLock {
+            let frame = OutgoingFrame(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
+            return transmit(frame, descriptors, latch: nil, task: wait, &$0)
+        }
+        guard case .queued(let unsent) = result else { return try finish(result, .now) }
+        await wait.outcome(until: deadline) { _ in wait.deliver(()) }
+        try finish(unsent)
     }
 
     /// Cancels a queued frame. If a part of it has been sent, the rest must follow, with a seal that tells the receiver to skip the frame.
@@ -150,14 +172,13 @@ extension RemoteConnection {
                 if code == EAGAIN { break }
                 if code != 0 {
                     guard first.frame.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
-                    first.failure = .system(operation: "sendmsg", errno: code)
+                    first.failure = failure("sendmsg", code)
                     if let waiter = state.waiters[first.frame.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
-                        wakeUps.complete(waiter, .failure(.system(operation: "sendmsg", errno: code)))
+                        wakeUps.complete(waiter, .failure(failure("sendmsg", code)))
                     }
                 }
                 first.isFinished = true
-                wakeUps.open(first.latch)
-                wakeUps.wake(first.sender)
+                wakeUps.wakeSender(of: first)
                 _ = state.unsent.popFirst()
             }
             updateWatch(&state)

@@ -23,6 +23,8 @@ final class RemoteConnection: @unchecked Sendable {
     // SAFETY: constants; `state` is guarded; `receiver` and `waitLimit` belong to `State.reader`.
 
     let descriptor: Int32
+    /// The port's, for messages of errors.
+    let name: String
     let token: UInt64
     let engine: PortEngine
     let maximumLength: Int
@@ -67,8 +69,8 @@ final class RemoteConnection: @unchecked Sendable {
     }
 
     /// Takes ownership of the descriptor, also if it throws.
-    init(_ descriptor: Int32, engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
-        (self.descriptor, self.engine, self.maximumLength) = (descriptor, engine, maximumLength)
+    init(_ descriptor: Int32, to name: String = "", engine: PortEngine, maximumLength: Int) throws(RunLoop.PortError) {
+        (self.descriptor, self.name, self.engine, self.maximumLength) = (descriptor, name, engine, maximumLength)
         token = engine.nextToken()
         receiver = FrameReceiver(
             maximumLength: maximumLength, takesDescriptors: false, peer: PortPeer(of: descriptor)?.process ?? 0, scratch: scratch)
@@ -79,7 +81,7 @@ final class RemoteConnection: @unchecked Sendable {
         }
         if code != 0 {
             engine.remove(token)
-            throw .system(operation: "watching a connection", errno: code)
+            throw failure("watching a connection", code)
         }
     }
 
@@ -128,6 +130,11 @@ final class RemoteConnection: @unchecked Sendable {
         if !belongsToParentProcess { cplatform_port_set_forget(&set, descriptor) }
     }
 
+    /// The error of an operation, which names the port.
+    func failure(_ operation: String, _ errno: Int32) -> RunLoop.PortError {
+        .system(operation: "\(operation) to the message port \(quoted(name))", errno: errno)
+    }
+
     // MARK: The end
 
     func onInvalidation(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
@@ -152,7 +159,7 @@ final class RemoteConnection: @unchecked Sendable {
             for waiter in state.waiters.values { wakeUps.complete(waiter, .failure(error)) }
             for unsent in state.unsent.removeAll() {
                 (unsent.isFinished, unsent.failure) = (true, error)
-                wakeUps.open(unsent.latch)
+                wakeUps.wakeSender(of: unsent)
             }
             (state.waiters, state.followers) = ([:], LinkedQueue())
             (state.passiveWaiters, state.abandonedReplies) = (0, 0)

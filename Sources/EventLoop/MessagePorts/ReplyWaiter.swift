@@ -43,6 +43,8 @@ final class UnsentFrame: @unchecked Sendable {
     let descriptors: [Int32]
     /// Opened when the frame is finished.
     @exclusivity(unchecked) var latch: Latch?
+    /// Resumed when the frame is finished.
+    @exclusivity(unchecked) var task: TaskWait<Void>?
     /// Woken when the frame is finished, if it runs its loop meanwhile.
     @exclusivity(unchecked) var sender: ReplyWaiter.Kind?
     /// It has been sent, or never will be.
@@ -50,18 +52,26 @@ final class UnsentFrame: @unchecked Sendable {
     /// Why it was not sent.
     @exclusivity(unchecked) var failure: RunLoop.PortError?
 
-    init(_ frame: OutgoingFrame, descriptors: [Int32], latch: Latch?) {
-        (self.frame, self.descriptors, self.latch) = (frame, descriptors, latch)
+    init(_ frame: OutgoingFrame, descriptors: [Int32], latch: Latch?, task: TaskWait<Void>?) {
+        (self.frame, self.descriptors, self.latch, self.task) = (frame, descriptors, latch, task)
     }
 }
 
 /// Wake-ups collected under the connection's lock and performed after it is released.
 struct DeferredWakeUps {
     private var latches: [Latch] = []
+    private var tasks: [TaskWait<Void>] = []
     private var continuations: [(CheckedContinuation<ReplyWaiter.ReplyResult, Never>, ReplyWaiter.ReplyResult)] = []
     private var sources: [(RunLoop, RunLoop.CustomSource)] = []
 
     mutating func open(_ latch: Latch?) { if let latch { latches.append(latch) } }
+
+    /// Wakes the sender of a frame that is finished. Called under the lock.
+    mutating func wakeSender(of unsent: UnsentFrame) {
+        open(unsent.latch)
+        if let task = unsent.task { tasks.append(task) }
+        wake(unsent.sender)
+    }
 
     /// Sets the result of a waiter and wakes it. No-op if it has one. Called under the lock.
     mutating func complete(_ waiter: ReplyWaiter, _ result: ReplyWaiter.ReplyResult) {
@@ -81,6 +91,7 @@ struct DeferredWakeUps {
     /// Called after the lock is released.
     consuming func performAll() { /* DOES CALLOUT */
         for latch in latches { latch.open() }
+        for task in tasks { task.deliver(()) }
         for (continuation, result) in continuations { continuation.resume(returning: result) }
         for (loop, source) in sources {
             source.signal()

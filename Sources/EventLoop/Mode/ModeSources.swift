@@ -1,24 +1,48 @@
 // The sources of a mode that other threads have made ready. Both lists are under the loop's lock.
 
 /// Custom sources with a pending signal, in no order.
-struct SignaledSources: Sendable {
-    private var list: ContiguousArray<SourceMembership> = []
+struct SignaledSources: ~Copyable {
+    /// Retained. A place of its own, because most passes have one signal: no array, and no second count of its reference.
+    private var single: Unmanaged<SourceMembership>?
+    private var others: ContiguousArray<SourceMembership> = []
+
+    deinit { single?.release() }
 
     /// Adds a source that has a signal.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
-        if membership.queuedModes.insert(index) { list.append(membership) }
+        guard membership.queuedModes.insert(index) else { return }
+        if single == nil { single = .passRetained(membership) } else { addFurther(membership) }
     }
 
-    /// Takes out a source that has left the mode.
+    @inline(never)
+    private mutating func addFurther(_ membership: SourceMembership) { others.append(membership) }
+
+    /// Takes out a source that has left the mode. The caller retains it.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
-        if membership.queuedModes.remove(index) { list.removeAll { $0 === membership } }
+        guard membership.queuedModes.remove(index) else { return }
+        if single?.toOpaque() == Unmanaged.passUnretained(membership).toOpaque() {
+            single?.release()
+            single = nil
+        } else {
+            others.removeAll { $0 === membership }
+        }
+    }
+
+    /// Takes the only source of the list, which the caller releases. Nil if there is none, or if there are several.
+    @inline(__always)
+    mutating func takeSingle(inMode index: Int) -> Unmanaged<SourceMembership>? {
+        guard let taken = single, others.isEmpty else { return nil }
+        single = nil
+        taken._withUnsafeGuaranteedRef { _ = $0.queuedModes.remove(index) }
+        return taken
     }
 
     /// Moves all into `batch`, which is empty, in the order in which they are performed.
-    @inline(__always)
     mutating func takeAll(into batch: inout ContiguousArray<SourceMembership>, inMode index: Int) {
-        swap(&batch, &list)
+        swap(&batch, &others)
+        if let single { batch.append(single.takeRetainedValue()) }
+        single = nil
         var isStale = false
         for place in batch.indices {
             batch[place].queuedModes.remove(index)
@@ -30,9 +54,15 @@ struct SignaledSources: Sendable {
     }
 
     /// Whether a source has a signal. One that was performed in another mode or loop stays in the list without.
-    var hasSignal: Bool { list.contains { $0.custom.isSignaled } }
+    var hasSignal: Bool {
+        single?._withUnsafeGuaranteedRef { $0.custom.isSignaled } ?? false || others.contains { $0.custom.isSignaled }
+    }
 
-    mutating func removeAll() { list = [] }
+    mutating func removeAll() {
+        single?.release()
+        single = nil
+        others = []
+    }
 }
 
 /// Ports that have messages, and some that had. They are served in turn.

@@ -10,6 +10,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     // SAFETY: constants and atomics, what the loop's lock guards, and what its thread owns, in this order.
 
     let name: RunLoop.Mode
+    let nameBits: NameBits
     let index: Int
 
     // MARK: Read by any thread, written under the loop's lock
@@ -49,6 +50,8 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     @exclusivity(unchecked) var lastServed = EventKind.mainQueue
     /// When the first guest loop wants to be called, as far as it said when it was asked last; `Int64.max` for never.
     @exclusivity(unchecked) var nextGuestCall = Int64.max
+    /// A step has begun after a sleep in its host, and has not looked yet which guest loops are due.
+    @exclusivity(unchecked) var hasSleptInHost = false
 
     /// Nil until the mode asks the kernel for the first time: a mode that has never run costs nothing.
     var poller: Poller? {
@@ -65,6 +68,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
 
     init(name: RunLoop.Mode, index: Int, isCommon: Bool) {
         self.name = name
+        nameBits = NameBits(name)
         self.index = index
         self.isCommon = Atomic(isCommon)
     }
@@ -107,6 +111,8 @@ struct TimerSlots: ~Copyable, Sendable {
     }
 
     mutating func giveBack(_ slot: UInt32) { free.append(slot) }
+
+    var wasNeverUsed: Bool { count == 0 }
 }
 
 /// The kinds of events that step 9 serves, one kind a pass.

@@ -9,7 +9,8 @@ import Synchronization
 ///
 /// Any thread reads it without a lock; modes are only added, under the loop's lock.
 final class ModeTable: @unchecked Sendable {
-    // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
+    // SAFETY: `array`, `countWord` and those of `index` are atomics, and an entry below the count never changes; the rest is guarded by the
+    // loop's lock.
 
     private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>
 
@@ -21,6 +22,9 @@ final class ModeTable: @unchecked Sendable {
 
     private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
     private let countWord = Atomic<Int>(0)
+
+    /// Finds the modes from `ModeIndex.leastCount` on.
+    private let index = ModeIndex()
 
     // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
@@ -75,17 +79,22 @@ final class ModeTable: @unchecked Sendable {
     /// Nil if there is no such mode.
     @inline(__always)
     func reference(_ name: RunLoop.Mode) -> Unmanaged<ModeState>? {
-        // A handful of modes: comparing short strings beats hashing one.
-        let count = count
+        let bits = NameBits(name)
+        let count = min(count, ModeIndex.leastCount)
         let entries = array.load(ordering: .acquiring)
-        for index in 0..<count where entries[index]._withUnsafeGuaranteedRef({ $0.name == name }) { return entries[index] }
-        return nil
+        // A handful of modes, and names that are short or literals: comparing words beats comparing strings, and that beats hashing one.
+        for index in 0..<count where entries[index]._withUnsafeGuaranteedRef({ $0.nameBits == bits }) { return entries[index] }
+        return referenceByText(name)
     }
 
-    func find(_ name: RunLoop.Mode) -> ModeState? {
-        if name == .default { return self[0] }
-        return reference(name)?.takeUnretainedValue()
+    @inline(never)
+    private func referenceByText(_ name: RunLoop.Mode) -> Unmanaged<ModeState>? {
+        // Before the array: a thread that finds an index finds an array that has it.
+        for index in 0..<min(count, ModeIndex.leastCount) where withMode(index, { $0.name == name }) { return reference(index) }
+        return index.find(name) { withMode($0) { $0.name == name } }.map { reference($0) }
     }
+
+    func find(_ name: RunLoop.Mode) -> ModeState? { reference(name)?.takeUnretainedValue() }
 
     // MARK: Under the lock
 
@@ -97,6 +106,7 @@ final class ModeTable: @unchecked Sendable {
         if index == capacity { growLocked() }
         (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
         countWord.store(index + 1, ordering: .releasing)
+        if index >= ModeIndex.leastCount { self.index.addLocked(name, index) }
         return mode
     }
 

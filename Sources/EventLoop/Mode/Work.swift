@@ -6,6 +6,8 @@ import Synchronization
 struct WorkItem: Sendable {
     var sequence: UInt64
     let body: @Sendable () -> Void
+    /// Where it was queued.
+    let site: CreationSite
     /// For a closure that may leave its queues before its turn.
     let ticket: WorkTicket?
 }

@@ -26,14 +26,20 @@ struct DescriptorTable: ~Copyable {
     }
 
     mutating func remove(_ registration: RegistrationPointer) {
-        var place = chains + Int(registration.pointee.watch.descriptor)
-        while let candidate = place.pointee {  // ends: the chain has an end
-            if candidate == registration {
-                place.pointee = candidate.pointee.nextOnDescriptor
-                count -= 1
+        let number = Int(registration.pointee.watch.descriptor)
+        let next = registration.pointee.nextOnDescriptor
+        count -= 1
+        if chains[number] == registration {
+            chains[number] = next
+            return
+        }
+        var previous = chains[number]
+        while let candidate = previous {  // ends: the chain has an end
+            if candidate.pointee.nextOnDescriptor == registration {
+                candidate.pointee.nextOnDescriptor = next
                 return
             }
-            place = Self.next(candidate)
+            previous = candidate.pointee.nextOnDescriptor
         }
         assertionFailure("a registration stands in the table from its making to its end")
     }
@@ -48,12 +54,6 @@ struct DescriptorTable: ~Copyable {
                 body(registration)
             }
         }
-    }
-
-    /// Where a registration keeps its successor.
-    private static func next(_ registration: RegistrationPointer) -> UnsafeMutablePointer<RegistrationPointer?> {
-        let offset = MemoryLayout<Registration>.offset(of: \.nextOnDescriptor)!  // a stored property
-        return (UnsafeMutableRawPointer(registration) + offset).assumingMemoryBound(to: RegistrationPointer?.self)
     }
 
     private mutating func grow(toHold descriptor: Int32) {

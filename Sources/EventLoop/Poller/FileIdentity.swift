@@ -12,8 +12,9 @@ import Darwin
 
 /// Tells one open file from another. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
 struct FileIdentity: Sendable, Equatable {
-    let device: UInt64
     let inode: UInt64
+    /// The kernel's numbers of devices have 32 bits.
+    let device: UInt32
 
     /// Nil when the descriptor is not open.
     init?(of descriptor: Int32) {
@@ -23,7 +24,7 @@ struct FileIdentity: Sendable, Equatable {
     }
 
     init(_ status: stat) {
-        device = UInt64(truncatingIfNeeded: status.st_dev)
+        device = UInt32(truncatingIfNeeded: status.st_dev)
         inode = UInt64(truncatingIfNeeded: status.st_ino)
     }
 

@@ -42,9 +42,7 @@ extension Poller {
             ready.remove(registration)
             lastServing &+= 1
             registration.pointee.servedAt = lastServing
-            registration.pointee.servings &+= 1
-            if !Self.isTimeToCompare(registration.pointee.servings) || isStillItself(registration) { return entry }
-            letGoOfStranger(registration)
+            if !registration.pointee.comparison.countDown() || checkFile(registration) { return entry }
         }
         return nil
     }
@@ -59,7 +57,7 @@ extension Poller {
     func freeRetired() {
         let dead = retired
         retired = []
-        for (registration, _) in dead { EventRecord.free(registration) }
+        for (registration, _) in dead { registration.giveBack() }
     }
 
     @inline(__always)
@@ -67,25 +65,26 @@ extension Poller {
         if batch.isOver { return nil }
         if batch.isSingle {
             batch.isOver = true
-            return leastRecentlyServed(batch.level)
+            return nextSingle(batch.level)
         }
         guard let first = ready.first else { return nil }
         if let level = batch.level, first.pointee.watch.priority.level != level { return nil }
         return first
     }
 
-    /// Whether to look what the number stands for: a system call, so ever more rarely, but never not at all.
-    @inline(__always)
-    private static func isTimeToCompare(_ servings: UInt32) -> Bool {
-        servings & (servings &- 1) == 0 || servings & 1023 == 0
+    /// Looks to which file the number belongs: a system call, so with exponentially decreasing frequency, but never zero.
+    @inline(never)
+    private func checkFile(_ registration: RegistrationPointer) -> Bool {
+        registration.pointee.comparison.restart()
+        if isStillItself(registration) { return true }
+        letGoOfStranger(registration)
+        return false
     }
 
-    @inline(never)
     func isStillItself(_ registration: RegistrationPointer) -> Bool {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
-    @inline(never)
     private func letGoOfStranger(_ registration: RegistrationPointer) {
         stale.append(registration.pointee.owner)
         disconnect(registration)
@@ -101,18 +100,14 @@ extension Poller {
 
     /// Moves the sources of a level before all others, in their order.
     private func bringForward(_ level: Int32) {
-        var urgent = ReadyList()
-        var others = ReadyList()
-        ready.forEach { registration in
-            if registration.pointee.watch.priority.level == level { urgent.append(registration) } else { others.append(registration) }
-        }
-        urgent.append(others)
-        ready = urgent
+        var sorted = ReadyList()
+        ready.forEach { if $0.pointee.watch.priority.level == level { sorted.append($0) } }
+        if sorted.isEmpty { return }
+        ready.forEach { if $0.pointee.watch.priority.level != level { sorted.append($0) } }
+        ready = sorted
     }
 
-    /// Fair to those that stand behind an always-ready one in the kernel's list.
-    @inline(never)
-    private func leastRecentlyServed(_ level: Int32?) -> RegistrationPointer? {
+    func leastRecentlyServed(_ level: Int32?) -> RegistrationPointer? {
         var chosen: RegistrationPointer?
         ready.forEach { registration in
             if let level, registration.pointee.watch.priority.level != level { return }

@@ -25,6 +25,8 @@ struct Guests {
     fileprivate var isEnding = false
     /// The last wait left events active in libevent: what they were ready for may be gone.
     fileprivate(set) var mayHoldStaleEvents = false
+    /// The base's epoll set, looked up at the first wait that is observed; -1 if there is none.
+    var observedSet: Int32?
 
     /// Who ended the last call of libevent.
     fileprivate enum WaitEnd {
@@ -119,12 +121,18 @@ extension Poller {
     /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
     /// and the more urgent one stayed so.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        if guestObserver != nil { return enterBesideObservedGuests(waiting: waiting) }
         askBesideGuests(waiting: false)
         if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
     }
 
     /// One call of libevent. Without waiting it ends after two rounds at the latest.
     func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        if let guestObserver { return askBesideGuests(waiting: waiting, guestObserver) }
+        askUnobserved(waiting: waiting)
+    }
+
+    func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         _ = base.takeMostActiveEvents()
         let ownCallbacks = collected
         guests!.end = .libevent

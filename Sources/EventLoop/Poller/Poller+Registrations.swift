@@ -11,18 +11,17 @@ import Darwin
 #endif
 
 extension Poller {
-    /// Watches a descriptor for `owner`, who stays alive until `unregister`. `tag` is for the owner.
+    /// Watches a descriptor of a source for `owner`, who stays alive until `unregister`, and keeps the source alive. `tag` is for the owner.
     ///
     /// `stale` gets the owners whose descriptor was closed and its number taken by another file: they are watched no longer when this
     /// returns, and must be failed by the caller.
     func register(
-        _ watch: Watch, owner: UnsafeRawPointer, tag: Int32, stale: inout [UnsafeRawPointer]
+        _ watch: Watch, of core: SourceCorePointer, owner: UnsafeRawPointer, tag: Int32, stale: inout [UnsafeRawPointer]
     ) -> Result<RegistrationPointer, RunLoop.SourceError> {
         if let error = checkNumber(watch, stale: &stale) { return .failure(error) }
-        let registration = EventRecord.allocate(
-            Registration(poller: .passUnretained(self), owner: owner, watch: watch, tag: tag))
+        let registration = Registration.take(for: core, in: self, owner: owner, watch: watch, tag: tag)
         if let error = connect(registration) {
-            EventRecord.free(registration)
+            registration.giveBack()
             return .failure(error)
         }
         registrations.insert(registration)
@@ -59,7 +58,7 @@ extension Poller {
         } else {
             // No batch keeps alive a source that was to fail after the wait.
             if !stale.isEmpty { stale.removeAll { $0 == registration.pointee.owner } }
-            EventRecord.free(registration)
+            registration.giveBack()
         }
         return wasOpen
     }

@@ -24,10 +24,15 @@ final class Poller {
     /// Every live registration by descriptor number, chained.
     @exclusivity(unchecked) var registrations = DescriptorTable()
     @exclusivity(unchecked) var ready = ReadyList()
+    /// See Poller+Leftovers.swift.
+    @exclusivity(unchecked) var leftovers = Leftovers()
     /// How many registrations have another priority than the default one.
     @exclusivity(unchecked) var unusualPriorities = 0
     /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
     @exclusivity(unchecked) var guests: Guests?
+    // SAFETY: the loop that owns the poller.
+    /// Who observes the loop's callouts: nil if nobody does (Poller+ObservedGuests.swift).
+    @exclusivity(unchecked) unowned(unsafe) var guestObserver: (any GuestObserver)?
     /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
     @exclusivity(unchecked) var closedEarly = ClosedDescriptors()
     /// The set of a host, with this base's set in it (Poller+Hosting.swift).
@@ -112,7 +117,7 @@ final class Poller {
         freeGuestRecords()
         registrations.forEach { registration in
             disconnect(registration)
-            EventRecord.free(registration)
+            registration.giveBack()
         }
         freeRetired()
     }
@@ -122,7 +127,7 @@ final class Poller {
     /// Collects what is ready, without waiting.
     @inline(__always)
     func poll() -> WaitResult {
-        if !ready.isEmpty { dropLevelTriggered() }
+        dropLevelTriggered()
         return inside(waiting: false)
     }
 
@@ -131,7 +136,7 @@ final class Poller {
     @inline(__always)
     func wait(until deadline: Int64) -> WaitResult {
         self.deadline.arm(deadline)
-        if !ready.isEmpty { dropLevelTriggered() }
+        dropLevelTriggered()
         return inside(waiting: true)
     }
 
@@ -142,6 +147,7 @@ final class Poller {
         precondition(!isInside, Self.nestedUnderForeign)
         if needsCare { return insideWithCare(waiting: waiting) }
         outcome = []
+        leftovers.forget()
         enterLibevent(waiting: waiting)
         if deadline.hasFired { deadline.settleFired() }
         return outcome
@@ -160,6 +166,7 @@ final class Poller {
     @inline(never)
     private func insideWithCare(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
         outcome = []
+        leftovers.forget()
         collected = 0
         ignored = 0
         isPlainWait = false
@@ -269,13 +276,12 @@ final class Poller {
 
     static let collect: EventCallback = { _, what, context in
         let registration = context!.assumingMemoryBound(to: Registration.self)
-        let poller = registration.pointee.poller
-        if registration.pointee.isPlain && poller._withUnsafeGuaranteedRef({ $0.isPlainWait }) {
-            let seen = EventFlags(rawValue: what).readiness
-            poller._withUnsafeGuaranteedRef { $0.note(registration, seen) }
-        } else {
-            poller._withUnsafeGuaranteedRef { $0.collect(registration, EventFlags(rawValue: what)) }
-        }
+        registration.pointee.poller._withUnsafeGuaranteedRef { $0.take(registration, EventFlags(rawValue: what)) }
+    }
+
+    @inline(__always)
+    private func take(_ registration: RegistrationPointer, _ what: EventFlags) {
+        if registration.pointee.isPlain && isPlainWait { note(registration, what.readiness) } else { collect(registration, what) }
     }
 
     @inline(__always)
@@ -322,15 +328,23 @@ final class Poller {
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
-    @inline(never)
+    @inline(__always)
     func dropLevelTriggered() {
-        ready.forEach { registration in
-            if registration.pointee.watch.trigger == .level { forgetReadiness(of: registration) }
+        if !ready.isEmpty { dropPresentLevelTriggered() }
+    }
+
+    @inline(never)
+    private func dropPresentLevelTriggered() {
+        ready.removeAll { registration in
+            if registration.pointee.watch.trigger != .level { return false }
+            registration.pointee.pending = []
+            return true
         }
     }
 
     /// Has the next batch serve a registration, although the kernel has not reported it.
     func addReady(_ registration: RegistrationPointer) {
+        leftovers.forget()
         if registration.pointee.isAdded { note(registration, .read) }
     }
 

@@ -1,43 +1,81 @@
 // What a wait has collected and nobody has served yet.
+//
+// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit.
 
-/// Registrations in the order the kernel reported them, linked through themselves: nothing here allocates, and any of them can leave
-/// in O(1). Owning thread only.
-struct ReadyList {
-    private(set) var first: RegistrationPointer?
-    private var last: RegistrationPointer?
+/// Registrations in the order the kernel reported them. Each knows its place, so that any of them can leave in O(1): its place stays
+/// empty until those before it have left. An array touches fewer lines than a list that is linked through the registrations. Owning thread
+/// only.
+struct ReadyList: ~Copyable {
+    private var places: UnsafeMutablePointer<RegistrationPointer?>
+    private(set) var capacity = 0
+    /// The places in use are from `front` to `end`. The first is not empty, unless there is none.
+    private var front = 0
+    private var end = 0
 
-    var isEmpty: Bool { first == nil }
+    init() { places = .allocate(capacity: 0) }
+    deinit { places.deallocate() }
+
+    @inline(__always)
+    var isEmpty: Bool { front == end }
+
+    @inline(__always)
+    var first: RegistrationPointer? { front == end ? nil : places[front] }
 
     @inline(__always)
     mutating func append(_ registration: RegistrationPointer) {
-        registration.pointee.previousReady = last
-        registration.pointee.nextReady = nil
-        if let last { last.pointee.nextReady = registration } else { first = registration }
-        last = registration
+        if end == capacity { makeRoom() }
+        places[end] = registration
+        registration.pointee.readyPlace = UInt32(truncatingIfNeeded: end)
+        end &+= 1
     }
 
     /// Takes out a registration that stands in the list.
     @inline(__always)
     mutating func remove(_ registration: RegistrationPointer) {
-        let (previous, next) = (registration.pointee.previousReady, registration.pointee.nextReady)
-        if let previous { previous.pointee.nextReady = next } else { first = next }
-        if let next { next.pointee.previousReady = previous } else { last = previous }
-    }
-
-    /// Appends a whole list.
-    mutating func append(_ other: ReadyList) {
-        guard let joint = other.first else { return }
-        joint.pointee.previousReady = last
-        if let last { last.pointee.nextReady = joint } else { first = joint }
-        last = other.last
-    }
-
-    /// Calls `body` with each; it may take that one out, or move it to another list.
-    func forEach(_ body: (RegistrationPointer) -> Void) {
-        var next = first
-        while let registration = next {  // ends: the list has an end
-            next = registration.pointee.nextReady
-            body(registration)
+        let place = Int(registration.pointee.readyPlace)
+        assert(place >= front && place < end && places[place] == registration, "a registration knows its place")
+        if place != front {
+            places[place] = nil
+            return
         }
+        repeat { front &+= 1 } while front < end && places[front] == nil  // ends: at the end of the list
+        if front == end { (front, end) = (0, 0) }
+    }
+
+    /// Calls `body` with each. The caller does not change the list meanwhile.
+    func forEach(_ body: (RegistrationPointer) -> Void) {
+        for place in front..<end { if let registration = places[place] { body(registration) } }
+    }
+
+    /// Takes out those for which `isUnwanted` is true. It may append them to another list.
+    mutating func removeAll(where isUnwanted: (RegistrationPointer) -> Bool) {
+        var new = front
+        for place in front..<end {
+            guard let registration = places[place] else { continue }
+            if isUnwanted(registration) { continue }
+            places[new] = registration
+            registration.pointee.readyPlace = UInt32(truncatingIfNeeded: new)
+            new += 1
+        }
+        end = new
+        if front == end { (front, end) = (0, 0) }
+    }
+
+    /// Moves the registrations to the beginning, and to a larger array if half of the places are in use.
+    @inline(never)
+    private mutating func makeRoom() {
+        var count = 0
+        forEach { _ in count += 1 }
+        let larger = count * 2 >= capacity ? max(16, capacity * 2) : capacity
+        let new = larger == capacity ? places : UnsafeMutablePointer<RegistrationPointer?>.allocate(capacity: larger)
+        var next = 0
+        for place in front..<end {
+            guard let registration = places[place] else { continue }
+            new[next] = registration
+            registration.pointee.readyPlace = UInt32(truncatingIfNeeded: next)
+            next += 1
+        }
+        if new != places { places.deallocate() }
+        (places, capacity, front, end) = (new, larger, 0, next)
     }
 }

@@ -1,38 +1,174 @@
 // A source's place in one base.
 //
-// Lifecycle: allocated by `Poller.register`, freed by `Poller.unregister`; while a batch of ready sources is being served the memory
-// stays, marked dead, because its source may be the one that is being served (`Poller.retired`).
+// Lifecycle: a watched source allocates one registration together with its core, and frees both. The first base that the source is added to
+// uses this registration (`SourceCorePointer.takeRegistration`). Each further base allocates one (`Poller.register`) and frees it
+// (`Poller.unregister`). While a batch of ready sources is being served, a registration that was removed stays as it is, because its source may
+// be the one that is being served (`Poller.retired`).
 
-/// Behind each lies libevent's own record of 128 bytes, and there may be a hundred thousand of them: the fields stand in an order that leaves
-/// no gaps.
-struct Registration {
-    let poller: Unmanaged<Poller>
+import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// Two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The second has what serving needs,
+/// beside the event, so that an event of the kernel touches three lines of this memory (docs/decisions/0043-what-serving-touches.md).
+struct Registration: ~Copyable {
+    // SAFETY: but for the core, the registration belongs to the thread of its poller's loop.
+
+    // MARK: Read when a source comes or goes
+
     /// The membership that the poller's owner registered; opaque down here.
-    let owner: UnsafeRawPointer
+    fileprivate(set) var owner: UnsafeRawPointer
+    /// The core of the registered source, if it is in another registration.
+    fileprivate var otherCore: SourceCorePointer?
     /// The owner's next registration, in another base. The owner's to use.
     var nextOfOwner: UnsafeMutablePointer<Registration>?
     /// The next registration of the same descriptor number in the same base.
     var nextOnDescriptor: UnsafeMutablePointer<Registration>?
-    /// The neighbours in the ready list.
-    var previousReady: UnsafeMutablePointer<Registration>?
-    var nextReady: UnsafeMutablePointer<Registration>?
     var watch: Watch
     /// What the owner knows the base by.
-    let tag: Int32
+    fileprivate(set) var tag: Int32 = 0
     /// The descriptor of the registration's own small poller, or -1.
     var nestedPoller: Int32 = -1
-    /// How often it was served.
-    var servings: UInt32 = 0
+
+    // MARK: Touched by every event
+
+    /// The source's own, if this is its first registration. Begins the second line.
+    var ownCore: SourceCore
+    /// The place in the ready list.
+    var readyPlace: UInt32 = 0
+    fileprivate(set) var poller: Unmanaged<Poller>
     /// When the registration was served last, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0
+    /// When its descriptor is looked at next. See Poller+Batches.swift.
+    var comparison = ComparisonCountdown()
     /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
     var pending: Readiness = []
+    fileprivate var flags: Flags = []
+
+    fileprivate struct Flags: OptionSet {
+        let rawValue: UInt8
+        static let isAdded = Flags(rawValue: 1 << 0)
+        static let isSpent = Flags(rawValue: 1 << 1)
+        static let isPlain = Flags(rawValue: 1 << 2)
+        static let isInSeveralBases = Flags(rawValue: 1 << 3)
+        static let isSeparate = Flags(rawValue: 1 << 4)
+    }
+
     /// libevent holds the event.
-    var isAdded = false
+    var isAdded: Bool {
+        get { flags.contains(.isAdded) }
+        set { flags.set(.isAdded, to: newValue) }
+    }
     /// The only shot of a one-shot behind a nested poller has been fired.
-    var isSpent = false
+    var isSpent: Bool {
+        get { flags.contains(.isSpent) }
+        set { flags.set(.isSpent, to: newValue) }
+    }
     /// What libevent reports needs no second thought: no nested poller, and the event stays added.
-    var isPlain = false
+    var isPlain: Bool {
+        @inline(__always)
+        get { flags.contains(.isPlain) }
+        set { flags.set(.isPlain, to: newValue) }
+    }
+    /// The owner has registrations in other bases too.
+    var isInSeveralBases: Bool {
+        @inline(__always)
+        get { flags.contains(.isInSeveralBases) }
+        set { flags.set(.isInSeveralBases, to: newValue) }
+    }
+
+    private init(object: UnsafeRawPointer, traits: SourceCore.Traits) {
+        let nobody = UnsafeRawPointer(bitPattern: 16)!
+        owner = nobody
+        poller = .fromOpaque(nobody)
+        watch = Watch(descriptor: -1, wanted: [], trigger: .level, priority: .default, identity: FileIdentity(stat()))
+        ownCore = SourceCore(object: object, traits: traits)
+    }
+}
+
+/// Counts servings down to those at which the loop checks to which file the descriptor belongs: the first, second, fourth, eighth … and
+/// every 1,024th.
+struct ComparisonCountdown: BitwiseCopyable {
+    /// How many are left in the lower 12 bits; in the upper ones the exponent of the number that follows.
+    private var word: UInt16 = 1
+
+    /// Counts a serving. True if it is the last before a check.
+    @inline(__always)
+    mutating func countDown() -> Bool {
+        word &-= 1
+        return word & 0xFFF == 0
+    }
+
+    /// Begins the next, longer countdown.
+    mutating func restart() {
+        let exponent = word >> 12
+        word = min(exponent + 1, 10) << 12 | 1 << exponent
+    }
 }
 
 typealias RegistrationPointer = UnsafeMutablePointer<Registration>
+
+extension Registration {
+    /// The size of a cache line. A few processors have larger ones.
+    static let lineSize = 64
+    static let coreOffset = lineSize
+
+    /// Allocates the core of a source in a registration that no base uses yet. The caller frees it with `EventRecord.free`.
+    static func allocate(object: UnsafeRawPointer, traits: SourceCore.Traits) -> RegistrationPointer {
+        EventRecord.allocate(Registration(object: object, traits: traits), alignment: lineSize)
+    }
+
+    /// A registration of a source in a base: the one around the source's core, or one of its own if that is in use.
+    static func take(
+        for core: SourceCorePointer, in poller: Poller, owner: UnsafeRawPointer, watch: Watch, tag: Int32
+    ) -> RegistrationPointer {
+        let own = core.takeRegistration()
+        let registration = own ?? allocate(object: core.pointee.object, traits: [])
+        registration.pointee.otherCore = own == nil ? core : nil
+        registration.pointee.owner = owner
+        registration.pointee.poller = .passUnretained(poller)
+        registration.pointee.watch = watch
+        registration.pointee.tag = tag
+        registration.pointee.nextOfOwner = nil
+        registration.pointee.nextOnDescriptor = nil
+        registration.pointee.nestedPoller = -1
+        registration.pointee.comparison = ComparisonCountdown()
+        registration.pointee.servedAt = 0
+        registration.pointee.pending = []
+        registration.pointee.flags = own == nil ? .isSeparate : []
+        return registration
+    }
+}
+
+extension Registration.Flags {
+    fileprivate mutating func set(_ flag: Self, to isSet: Bool) {
+        if isSet { insert(flag) } else { remove(flag) }
+    }
+}
+
+extension RegistrationPointer {
+    /// The registration is its source's own, and the only one: whoever serves it need not look at the first line.
+    @inline(__always)
+    var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
+
+    /// The core of the registered source.
+    @inline(__always)
+    var source: SourceCorePointer { pointee.flags.contains(.isSeparate) ? pointee.otherCore.unsafelyUnwrapped : core }
+
+    /// The core that is in this registration; only a source's own registration has one that is in use.
+    @inline(__always)
+    var core: SourceCorePointer {
+        (UnsafeMutableRawPointer(self) + Registration.coreOffset).assumingMemoryBound(to: SourceCore.self)
+    }
+
+    /// Frees a registration that has left its base, or leaves it to its source.
+    func giveBack() {
+        if pointee.flags.contains(.isSeparate) { EventRecord.free(self) } else { core.giveRegistrationBack() }
+    }
+}

@@ -17,9 +17,17 @@ enum WatchTrigger: Sendable { case level, edge, oneShot }
 
 struct Watch: Sendable {
     // In this order no room is lost: every registration has one.
+    var identity: FileIdentity
     var descriptor: Int32
     var wanted: Readiness
     var trigger: WatchTrigger
     var priority: RunLoop.Priority
-    var identity: FileIdentity
+
+    init(descriptor: Int32, wanted: Readiness, trigger: WatchTrigger, priority: RunLoop.Priority, identity: FileIdentity) {
+        self.identity = identity
+        self.descriptor = descriptor
+        self.wanted = wanted
+        self.trigger = trigger
+        self.priority = priority
+    }
 }

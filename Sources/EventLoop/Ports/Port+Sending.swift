@@ -14,6 +14,7 @@ extension RunLoop.Port {
     ///
     /// Thread-safe. Takes one lock, and makes no system call while the loop does not sleep or the queue has messages. May release the
     /// message if the port is invalid. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
+    @available(*, noasync, message: "this send blocks the thread; write `try await send(_:before:)`, which suspends the task")
     public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now {
@@ -29,6 +30,34 @@ extension RunLoop.Port {
     /// - Throws: `.invalidPort`, `.sendTimedOut`.
     public func send(_ message: RunLoop.PortMessage) throws(RunLoop.PortError) {
         try finishSending(queue.put(message))
+    }
+
+    /// Sends a message, and suspends the task until there is room for it.
+    ///
+    /// Waiting tasks and threads get room in the order in which they came. If the task is cancelled, the call fails at once, as if its
+    /// time had passed; if it was cancelled before, nothing is sent. With a deadline that has passed, tries once.
+    ///
+    /// - Throws: `.invalidPort` if the port is invalid or becomes invalid during the wait, `.sendTimedOut` if there was no room before the
+    ///   deadline (in real time) or the cancellation. In both cases the message is not sent.
+    ///
+    /// A port makes no room while no loop runs it; pass a deadline if that may happen. Thread-safe.
+    public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) async throws(RunLoop.PortError) {
+        if Task.isCancelled { throw .sendTimedOut }
+        var outcome = queue.put(message)
+        if outcome == .full && deadline > .now {
+            // The only loops that could make room are in another process.
+            if isServedByParentProcessOnly { throw .invalidPort }
+            outcome = await putWhenRoom(message, before: deadline)
+        }
+        try finishSending(outcome)
+    }
+
+    private func putWhenRoom(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) async -> PortQueue.EnqueueResult {
+        let wait = TaskWait<Void>()
+        let sender = WaitingSender(message, .task(wait))
+        guard queue.enqueue(sender) else { return .closed }
+        await wait.outcome(until: deadline) { _ in wait.deliver(()) }
+        return queue.withdraw(sender)
     }
 
     @inline(__always)

@@ -22,7 +22,7 @@ extension RunLoop {
     public final class Port: Source, @unchecked Sendable {
         // SAFETY: constants and atomics; `queue` has a lock; `batch` says its own.
 
-        /// How many messages may wait before `send` blocks.
+        /// How many messages may wait before the port is full.
         public let capacity: Int
         let queue: PortQueue
         let hasHandler: Bool
@@ -58,8 +58,12 @@ extension RunLoop {
 
         deinit {
             assert(batch.isEmpty, "a batch exists only during a step")
+            // A sender that waits retains the port, so only requests for room can be left.
+            if isValid && queue.isAwaited { queue.close() }
             endByLastRelease()
         }
+
+        override var isOfUseInMode: Bool { hasHandler }
 
         // MARK: Being served
 

@@ -1,4 +1,4 @@
-// The message queue of a port, and the threads that wait for room in it.
+// The message queue of a port. PortQueue+Waiting.swift has those that wait for room in it.
 //
 // A sender appends to `inbox` under its lock, which it takes once for each message. The receiver, which is the thread that serves the port,
 // swaps the whole inbox into a batch of its own. It counts each message in `taken` when it delivers the message, so a message in the batch
@@ -7,7 +7,7 @@
 internal import CPlatform
 import Synchronization
 
-/// A bounded queue, first in, first out. Threads that wait for room are also served first in, first out. Thread-safe.
+/// A bounded queue, first in, first out. Those that wait for room are also served first in, first out. Thread-safe.
 struct PortQueue: ~Copyable, Sendable {
     enum EnqueueResult: Sendable {
         /// The queue was empty, so the caller must notify the loops.
@@ -26,17 +26,19 @@ struct PortQueue: ~Copyable, Sendable {
         /// read it only if the queue seems full.
         var takenSeen: UInt64 = 0
         var isClosed = false
-        var senders: ContiguousArray<WaitingSender> = []
+        var senders = LinkedQueue<WaitingSender>()
+        /// Requests to be notified of room.
+        var requests = LinkedQueue<RunLoop.RoomRequest>()
     }
 
     private let capacity: UInt64
-    private let inbox = ForkAwareMutex(Inbox())
+    let inbox = ForkAwareMutex(Inbox())
     /// How many messages were ever appended. Written under the lock.
     private let appended = Atomic<UInt64>(0)
     /// How many of them were delivered.
     private let taken = Atomic<UInt64>(0)
-    /// The count of `senders`. Written under the lock.
-    private let waitingSenders = Atomic<Int>(0)
+    /// The count of `senders`, and in the upper half that of `requests`. Written under the lock.
+    let waiting = Atomic<UInt64>(0)
 
     init(capacity: Int) { self.capacity = UInt64(capacity) }
 
@@ -49,8 +51,11 @@ struct PortQueue: ~Copyable, Sendable {
         return Int(appended.load(ordering: .sequentiallyConsistent) &- taken)
     }
 
-    /// The number of threads that wait for room.
-    var senderCount: Int { waitingSenders.load(ordering: .relaxed) }
+    /// The number of threads and tasks that wait for room.
+    var senderCount: Int { Int(waiting.load(ordering: .relaxed) & UInt64(UInt32.max)) }
+
+    /// Whether a thread or task waits for room, or a request to be notified of it.
+    var isAwaited: Bool { waiting.load(ordering: .sequentiallyConsistent) != 0 }
 
     /// The number of the last message. Messages are numbered from one.
     var lastNumber: UInt64 { appended.load(ordering: .acquiring) }
@@ -71,31 +76,8 @@ struct PortQueue: ~Copyable, Sendable {
         return append(message, to: &inbox.pointee)
     }
 
-    /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
-    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
-        if let outcome = spin(message) { return outcome }
-        let sender = WaitingSender(message)
-        let admitted = inbox.withLock { inbox -> Admitted? in
-            if inbox.isClosed { return nil }
-            inbox.senders.append(sender)
-            // This order matters: the receiver updates `taken` and then reads `waitingSenders`. A sender writes `waitingSenders` and then
-            // reads `taken`.
-            waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
-            return admit(&inbox)
-        }
-        guard let admitted else { return .closed }
-        admitted.open()
-        _ = sender.latch.wait(until: deadline)
-        return inbox.withLock { inbox in
-            if let outcome = sender.outcome { return outcome }
-            inbox.senders.removeAll { $0 === sender }
-            waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
-            return .full
-        }
-    }
-
     /// A receiver that is running makes room sooner than a thread can fall asleep and wake again.
-    private func spin(_ message: RunLoop.PortMessage) -> EnqueueResult? {
+    func spin(_ message: RunLoop.PortMessage) -> EnqueueResult? {
         for _ in 0..<100 {
             cplatform_relax()
             let used = appended.load(ordering: .relaxed) &- taken.load(ordering: .relaxed)
@@ -107,7 +89,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     @inline(__always)
-    private func hasRoom(_ inbox: inout Inbox) -> Bool {
+    func hasRoom(_ inbox: inout Inbox) -> Bool {
         let sent = appended.load(ordering: .relaxed)
         if sent &- inbox.takenSeen < capacity { return true }
         inbox.takenSeen = taken.load(ordering: .sequentiallyConsistent)
@@ -115,7 +97,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     @inline(__always)
-    private func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> EnqueueResult {
+    func append(_ message: RunLoop.PortMessage, to inbox: inout Inbox) -> EnqueueResult {
         let isFirst = inbox.messages.isEmpty
         inbox.messages.append(message)
         appended.store(appended.load(ordering: .relaxed) &+ 1, ordering: .releasing)
@@ -143,15 +125,18 @@ struct PortQueue: ~Copyable, Sendable {
     @inline(__always)
     func countDelivery() -> Bool {
         taken.add(1, ordering: .sequentiallyConsistent)
-        return waitingSenders.load(ordering: .sequentiallyConsistent) != 0 && admitSenders()
+        return isAwaited && admitWaiting()
     }
 
     @inline(never)
-    private func admitSenders() -> Bool {
-        let admitted = inbox.withLock { admit(&$0) }
-        admitted.open()
+    private func admitWaiting() -> Bool { /* DOES CALLOUT */
+        let admitted = inbox.withLock { admit(&$0, afterDelivery: true) }
+        admitted.wakeAll()
         return admitted.isFirst
     }
+
+    /// Whether no delivery is to come: every message has been delivered.
+    var isDrained: Bool { appended.load(ordering: .relaxed) == taken.load(ordering: .sequentiallyConsistent) }
 
     /// Returns undelivered messages to the front of the queue. If the queue is closed, the messages stay in the batch, and the caller drops
     /// them.
@@ -184,56 +169,11 @@ struct PortQueue: ~Copyable, Sendable {
     /// Closes the queue: drops its messages, and fails the waiting senders. Releases the messages before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Deque<RunLoop.PortMessage>()
-        let senders = inbox.withLockUnlessInherited { inbox -> ContiguousArray<WaitingSender> in
+        let admitted = inbox.withLockUnlessInherited { inbox -> Admitted in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
-            for sender in inbox.senders { sender.outcome = .closed }
-            defer { inbox.senders = [] }
-            waitingSenders.store(0, ordering: .sequentiallyConsistent)
-            return inbox.senders
+            return removeAllWaiting(&inbox)
         }
-        for sender in senders ?? [] { sender.latch.open() }
-    }
-
-    // MARK: Waiting senders
-
-    /// The senders whose messages were appended. Their latches are opened after the lock is released.
-    private struct Admitted: Sendable {
-        var senders: ContiguousArray<WaitingSender> = []
-        var isFirst = false
-
-        func open() { for sender in senders { sender.latch.open() } }
-    }
-
-    /// Appends the messages of waiting senders, the longest-waiting first, as long as there is room. Under the lock.
-    private func admit(_ inbox: inout Inbox) -> Admitted {
-        var admitted = Admitted()
-        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each turn removes a sender
-            inbox.senders.removeFirst()
-            let outcome = append(sender.takeMessage(), to: &inbox)
-            sender.outcome = outcome
-            if outcome == .first { admitted.isFirst = true }
-            admitted.senders.append(sender)
-        }
-        waitingSenders.store(inbox.senders.count, ordering: .sequentiallyConsistent)
-        return admitted
-    }
-}
-
-/// A thread that waits for room, and its message.
-///
-/// Lifecycle: the thread creates it. The thread and the queue retain it until the message is appended or the thread stops waiting.
-final class WaitingSender: @unchecked Sendable {
-    // SAFETY: guarded by the lock of the queue.
-    private var message: RunLoop.PortMessage?
-    /// Nil while the thread waits.
-    var outcome: PortQueue.EnqueueResult?
-    let latch = Latch()
-
-    init(_ message: RunLoop.PortMessage) { self.message = message }
-
-    func takeMessage() -> RunLoop.PortMessage {
-        defer { message = nil }
-        return message!  // it is taken once
+        admitted?.wakeAll()
     }
 }

@@ -89,7 +89,7 @@ final class ChildWatch: Sendable {
         switch cplatform_child_status(child, descriptor, reaps, &exit) {
         case 0: return nil
         case 1: return ChildExit(wasKilled: exit.was_killed, dumpedCore: exit.dumped_core, status: exit.status)
-        default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid", errno: errno)
+        default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid for process \(child)", errno: errno)
         }
     }
 }

@@ -84,6 +84,8 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
+        override var recordedKind: RunLoop.Recording.Kind { .processSource }
+
         override var typeDescription: String { "process \(pid)" }
     }
 }

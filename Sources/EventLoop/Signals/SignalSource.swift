@@ -70,6 +70,8 @@ extension RunLoop {
 
         override func releaseHandlers() { handler.clear() }
 
+        override var recordedKind: RunLoop.Recording.Kind { .signalSource }
+
         override var typeDescription: String { "signal \(signal)" }
     }
 }

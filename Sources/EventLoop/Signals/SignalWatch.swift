@@ -29,7 +29,9 @@ final class SignalWatch: Sendable {
         guard let channel = WakeChannel() else { throw .system(operation: "making a descriptor for signal \(signal)", errno: errno) }
         guard let identity = FileIdentity(of: channel.readEnd) else { throw .badDescriptor(channel.readEnd) }
         var ends = [channel.readEnd, channel.writeEnd]
-        guard let pointer = cplatform_watch_signal(signal, &ends) else { throw .system(operation: "sigaction", errno: errno) }
+        guard let pointer = cplatform_watch_signal(signal, &ends) else {
+            throw .system(operation: "sigaction of signal \(signal)", errno: errno)
+        }
         self.channel = channel
         self.identity = identity
         watch = ForkAwareMutex(Watch(pointer: pointer))

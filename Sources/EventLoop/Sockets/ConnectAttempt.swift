@@ -127,7 +127,8 @@ final class ConnectAttempt: Sendable {
         state.withLock { state in
             if duplicating {
                 let copy = cplatform_duplicate(state.descriptor)
-                return copy < 0 ? .failure(.system(operation: "fcntl(F_DUPFD_CLOEXEC)", errno: errno)) : .success(copy)
+                if copy >= 0 { return .success(copy) }
+                return .failure(.system(operation: "fcntl(F_DUPFD_CLOEXEC) of the connection to \(address)", errno: errno))
             }
             defer { state.descriptor = -1 }
             return .success(state.descriptor)

@@ -1,6 +1,7 @@
 // A listening socket.
 //
-// Lifecycle: init opens the descriptor and creates the file of a Unix path; `end` or deinit closes the one and removes the other.
+// Lifecycle: init opens the descriptor and creates the file of a Unix path, or adopts a descriptor; `end` or deinit closes the descriptor
+// and removes the file.
 
 internal import CPlatform
 import Synchronization
@@ -55,6 +56,27 @@ final class ListeningSocket: Sendable {
         localAddress = code == 0 ? RunLoop.SocketAddress(local) ?? address : address
         // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
+    }
+
+    /// Takes over a socket that listens already. If it throws, the descriptor remains the caller's.
+    init(adopting descriptor: Int32) throws(RunLoop.SourceError) {
+        guard let identity = FileIdentity(of: descriptor) else { throw .badDescriptor(descriptor) }
+        if Int(cplatform_descriptor_kind(descriptor)) != CPLATFORM_LISTENER {
+            throw .system(operation: "adopting descriptor \(descriptor), which is no stream socket that listens", errno: EINVAL)
+        }
+        var local = cplatform_address()
+        guard cplatform_local_address(descriptor, &local) == 0, let address = RunLoop.SocketAddress(local) else {
+            throw .system(operation: "adopting descriptor \(descriptor), whose address is of an unknown kind", errno: EAFNOSUPPORT)
+        }
+        let code = [cplatform_set_close_on_exec(descriptor), cplatform_set_nonblocking(descriptor)].first { $0 != 0 }
+        if let code { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
+        native = local
+        localAddress = address
+        forkEpoch = ForkEpoch.current
+        // The file of a Unix path belongs to the process that created it.
+        file = nil
+        self.identity = identity
+        handle = Atomic(descriptor)
     }
 
     deinit { end() }

@@ -27,6 +27,22 @@ extension RunLoop {
 }
 
 extension RunLoop.SocketAddress {
+    /// The address that the socket is bound to, with the port that the kernel chose. Nil if the descriptor is no IPv4, IPv6 or Unix socket.
+    /// Thread-safe. See `getsockname(2)`.
+    public init?(localOf descriptor: Int32) {
+        var native = cplatform_address()
+        guard cplatform_local_address(descriptor, &native) == 0 else { return nil }
+        self.init(native)
+    }
+
+    /// The address of the socket's peer. Nil if the socket is not connected, or is no IPv4, IPv6 or Unix socket. Thread-safe. See
+    /// `getpeername(2)`.
+    public init?(peerOf descriptor: Int32) {
+        var native = cplatform_address()
+        guard cplatform_peer_address(descriptor, &native) == 0 else { return nil }
+        self.init(native)
+    }
+
     /// The kernel's form of the address.
     func native() throws(RunLoop.SourceError) -> cplatform_address {
         var native = cplatform_address()

@@ -70,6 +70,25 @@ extension RunLoop {
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
+        /// Makes a source of a socket that listens already: one that a service manager passed to this process (`Supervisor.sockets`), for
+        /// example. The source owns the socket from then on, makes it non-blocking and close-on-exec, and closes it at the end. It does
+        /// not remove the file of a Unix path, which belongs to the process that made it. Other than that, as
+        /// `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
+        ///
+        /// - Throws: `.badDescriptor` if the descriptor is not open, `.system` if it is no stream socket that listens, or if its family is
+        ///   unknown. The descriptor then remains the caller's.
+        public init(
+            adoptingListener descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID,
+            line: UInt = #line, accept: @escaping @Sendable (SocketSource, _ descriptor: Int32, _ peer: SocketAddress) -> Void
+        ) throws(SourceError) {
+            role = .listening(try ListeningSocket(adopting: descriptor))
+            self.priority = priority
+            retry = CompanionTimer("pause of a listener")
+            deadline = CompanionTimer("none")
+            handlers = HandlerSlot(Handlers(accept: accept))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+        }
+
         /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and
         /// the source is then invalid.
         ///
@@ -185,6 +204,8 @@ extension RunLoop {
             }
             handlers.clear()
         }
+
+        override var recordedKind: RunLoop.Recording.Kind { .socketSource }
 
         override var typeDescription: String {
             switch role {

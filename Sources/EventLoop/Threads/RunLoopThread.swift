@@ -93,19 +93,11 @@ public final class RunLoopThread: Sendable {
     /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
-        if !runLoop.belongsToParentProcess { runLoop.perform { [life] in life.shortenDraining(to: limit) } }
+        if !runLoop.belongsToParentProcess { runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) } }
         stop()
     }
 
-    /// Blocks until the thread has ended. Returns false if `timeout` (real time) passes first. Calling it on the thread itself is a
-    /// precondition failure, because the thread would wait for itself. In a child of fork the thread does not exist, and `join` returns
-    /// true at once.
-    @discardableResult
-    public func join(timeout: Duration? = nil) -> Bool {
-        if runLoop.belongsToParentProcess { return true }
-        precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
-        return life.ended.wait(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
-    }
+    var threadEnd: ThreadEnd { life.ended }
 }
 
 extension RunLoopThread {
@@ -124,8 +116,7 @@ private struct ThreadStages {
 
 /// State that the thread and its handle share.
 ///
-/// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. Opening `ended` is its last visible
-/// action.
+/// Lifecycle: retained by the handle, and by the thread from start to end. The thread is detached. `ended` is its last visible action.
 private final class ThreadLife: Sendable {
     private struct DrainLimit {
         var duration: Duration
@@ -135,7 +126,7 @@ private final class ThreadLife: Sendable {
 
     let name: String
     let started = Latch()
-    let ended = Latch()
+    let ended = ThreadEnd()
     let isStopping = Atomic<Bool>(false)
     let outcome = ForkAwareMutex<Result<RunLoop, any Error>?>(nil)
     private let setup: ForkAwareMutex<(@Sendable (RunLoop) throws -> ThreadStages)?>
@@ -160,7 +151,7 @@ private final class ThreadLife: Sendable {
         cplatform_name_this_thread(name)
         run()
         LoopLifetime.endLoopOfThisThread()
-        ended.open()
+        ended.come()
     }
 
     private func run() { /* DOES CALLOUT */

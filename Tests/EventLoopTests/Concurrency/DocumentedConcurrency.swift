@@ -53,6 +53,12 @@ private func fetch(_ loop: RunLoop) async throws -> String {
     }
 }
 
+private func serve(until stopped: Task<Void, Never>, with group: RunLoopThreadGroup) async {
+    await stopped.value
+    let stuck = await group.shutdown(timeout: .seconds(5))
+    for thread in stuck { print("\(thread.name) does not end") }
+}
+
 private func report(_ loop: RunLoop, times: Int) async -> Int {
     var seen = 0
     for await tick in loop.ticks(every: .milliseconds(1)) {
@@ -111,6 +117,12 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
         #expect(try await text == "one two")
     }
 
+    @Test func `no call that blocks`() async throws {
+        let group = try RunLoopThreadGroup(count: 2)
+        await serve(until: Task {}, with: group)
+        #expect(await group.shutdown(timeout: patience).isEmpty)
+    }
+
     @Test func `threads`() async throws {
         let thread = try RunLoopThread(
             name: "audio", stackSize: 1 << 20,
@@ -121,7 +133,7 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
         thread.runLoop.perform { print("on \(thread.name)") }
 
         thread.stop()
-        thread.join()
+        await thread.join()
         #expect(answer == 42)
     }
 

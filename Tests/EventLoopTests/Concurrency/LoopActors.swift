@@ -60,7 +60,7 @@ func withLoopThread<R>(
     do {
         let result = try await body(thread)
         thread.stop()
-        #expect(thread.join(timeout: patience))
+        #expect(await thread.join(timeout: patience))
         return result
     } catch {
         thread.stop()

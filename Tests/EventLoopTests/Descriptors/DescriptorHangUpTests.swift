@@ -4,6 +4,7 @@
 //  - A reset makes a source ready for all its events.
 //  - A source without events is not called even after its peer has closed, and the loop sleeps.
 
+import CLibevent
 import EventLoop
 import EventLoopTestSupport
 import Testing

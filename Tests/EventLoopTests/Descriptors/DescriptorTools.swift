@@ -1,5 +1,6 @@
 // Tools for the tests of descriptors: sources on pipes, socket pairs, and the kernel's list of watched descriptors.
 
+import CLibevent
 import EventLoop
 import EventLoopTestSupport
 

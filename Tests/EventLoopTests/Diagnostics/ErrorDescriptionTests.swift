@@ -57,4 +57,50 @@ import Darwin
         for error in errors { #expect("\(error)".split(separator: " ").count > 4, "\(error)") }
         #expect(Set(errors.map { "\($0)" }).count == errors.count)
     }
+
+    @Test func `every case of every error is one line, and an errno comes with the system's message and its name`() {
+        let code = ECONNRESET
+        let sources: [RunLoop.SourceError] = [
+            .badDescriptor(17), .notPollable(17), .badSignal(17), .badProcess(17), .badAddress("a\nb"),
+            .loopEnded, .system(operation: "bind 17", errno: code),
+        ]
+        for error in sources {
+            switch error {  // a new case must be added here
+            case .badDescriptor, .notPollable, .badSignal, .badProcess: #expect("\(error)".contains("17") && "\(error)".contains("(E"))
+            case .badAddress: #expect("\(error)".contains(#""a\nb""#))
+            case .loopEnded: #expect("\(error)" == "the run loop has ended")
+            case .system(let operation, let errno):
+                #expect("\(error)" == "\(operation): \(String(cString: strerror(errno))) (ECONNRESET)")
+            }
+            #expect(!"\(error)".contains("\n"), "\(error)")
+        }
+        let ports: [RunLoop.PortError] = [
+            .invalidPort, .becameInvalid, .sendTimedOut, .replyTimedOut, .notFound, .nameInUse, .notPermitted, .badName("a\nb"),
+            .messageTooLarge(17), .protocolViolation("17"), .system(operation: "sendmsg 17", errno: code),
+        ]
+        for error in ports {
+            switch error {
+            case .invalidPort, .becameInvalid, .sendTimedOut, .replyTimedOut, .notFound, .nameInUse, .notPermitted:
+                #expect("\(error)".split(separator: " ").count > 4)
+            case .badName: #expect("\(error)".contains(#""a\nb""#))
+            case .messageTooLarge, .protocolViolation: #expect("\(error)".contains("17"))
+            case .system(let operation, let errno):
+                #expect("\(error)" == "\(operation): \(String(cString: strerror(errno))) (ECONNRESET)")
+            }
+            #expect(!"\(error)".contains("\n"), "\(error)")
+        }
+    }
+
+    @Test func `the errors of a connection to a message port name the port`() throws {
+        let name = freshName()
+        let served = try ServedPort(name) { _, _, data in data }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        do {
+            try remote.send(id: 1, descriptors: [-1], timeout: .zero)
+            Issue.record("a descriptor that is not open was sent")
+        } catch {
+            #expect("\(error)" == "sendmsg to the message port \"\(name)\": \(String(cString: strerror(EBADF))) (EBADF)")
+        }
+        try served.end()
+    }
 }

@@ -1,8 +1,9 @@
 // Loops of others that this one drives (semantics 20).
 
-import EventLoop
 import EventLoopTestSupport
 import Testing
+
+@testable import EventLoop
 
 #if canImport(Glibc)
 import Glibc
@@ -35,6 +36,11 @@ import Darwin
                     onDispatch.value?()
                 })
         }
+    }
+
+    private struct UncheckedHost: @unchecked Sendable {
+        // SAFETY: used on the loop's thread only.
+        let hosted: RunLoop.HostedLoop
     }
 
     // MARK: Calls
@@ -345,6 +351,36 @@ import Darwin
             let before = host.steps
             try host.run("three calls") { trace.list.count == 3 }
             #expect(host.steps - before < 20)
+        }
+    }
+
+    @Test func `a loop whose last host is invalidated by prepare is its thread's again`() throws {
+        try inManualTime { loop, _, trace in
+            let guest = Guest()
+            let host = Box<UncheckedHost?>(nil)
+            guest.onPrepare.value = { host.value?.hosted.invalidate() }
+            let hosted = try loop.hosted()
+            host.value = UncheckedHost(hosted: hosted)
+            loop.add(try guest.source(trace))
+            #expect(hosted.descriptor == -1)
+            let isWorking = loop.waker.isWorking
+            #expect(isWorking)
+            (host.value, guest.onPrepare.value) = (nil, nil)
+        }
+    }
+
+    @Test func `a run of another mode at the beginning of a step does not make it forget a guest that is due`() throws {
+        try inHost { loop, host, trace in
+            let (pipe, other) = (Pipe(), Guest())
+            loop.add(try other.source(trace, "other"), forMode: "other")
+            loop.add(
+                try RunLoop.GuestLoop(
+                    descriptor: pipe.readEnd, prepare: { .now + .milliseconds(10) },
+                    dispatch: { withExtendedLifetime(pipe) { trace.add("x") } }))
+            loop.add(RunLoop.Observer(activities: .entry) { _, _ in _ = loop.run(mode: "other", for: .zero) })
+            let before = host.steps
+            try host.run("three calls") { trace.list.count == 3 || host.steps > before + 50 }
+            #expect(trace.description == "x x x")
         }
     }
 

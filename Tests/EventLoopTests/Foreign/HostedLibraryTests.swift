@@ -56,7 +56,7 @@ import Darwin
     @Test func `what the last batch writes into a bufferevent reaches the other end before teardown frees it`() throws {
         for _ in 0..<20 {
             var ends: [Int32] = [-1, -1]
-            try #require(socketpair(AF_UNIX, streamType, 0, &ends) == 0)
+            try #require(socketpair(AF_UNIX, closingStreamType, 0, &ends) == 0)
             let (near, far) = (ends[0], ends[1])
             defer { close(far) }
             evutil_make_socket_nonblocking(near)
@@ -83,9 +83,9 @@ import Darwin
 
 // Not inherited by programs that other tests start, which would keep the connection open.
 #if canImport(Glibc)
-private let streamType = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+private let closingStreamType = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
 #else
-private let streamType = SOCK_STREAM
+private let closingStreamType = SOCK_STREAM
 #endif
 
 /// A pointer of a C library that another thread passes back to the library's thread.
@@ -154,7 +154,7 @@ private func boundPort(_ descriptor: Int32) -> UInt16 {
 
 /// Connects, sends `request`, and returns all that comes back.
 private func answer(to request: String, atPort port: UInt16) throws -> String {
-    let descriptor = socket(AF_INET, streamType, 0)
+    let descriptor = socket(AF_INET, closingStreamType, 0)
     defer { close(descriptor) }
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)

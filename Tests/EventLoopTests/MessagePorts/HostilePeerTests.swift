@@ -6,6 +6,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import EventLoopTestSupport
 import Glibc
 import Testing
@@ -99,7 +100,7 @@ import Testing
             let bytes = rawFrame(length: 0, body: [1])
             let end = inForkedChild {
                 if setuid(12_345) != 0 { return 1 }
-                let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+                let descriptor = socket(AF_UNIX, SocketKind.stream, 0)
                 let size = socklen_t(MemoryLayout<sockaddr_un>.size)
                 let code = withUnsafePointer(to: &address) {
                     $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, size) }

@@ -50,7 +50,7 @@ import Testing
             ended.open()
         }
         // Half a frame is no violation until the connection ends.
-        if violation == .half { try remote.send(id: 1, timeout: .zero) }
+        if violation == .half { try await remote.send(id: 1, timeout: .zero) }
         var error: RunLoop.PortError?
         do { _ = try await request(remote, way, violation == .half ? 2 : 1) } catch let found as RunLoop.PortError { error = found }
         switch violation {
@@ -60,7 +60,7 @@ import Testing
         }
         try await elsewhere { ended.wait() }
         #expect(!remote.isValid)
-        #expect(throws: RunLoop.PortError.invalidPort) { try remote.send(id: 1, timeout: .zero) }
+        await #expect(throws: RunLoop.PortError.invalidPort) { try await remote.send(id: 1, timeout: .zero) }
         remote.invalidate()
         #expect(notifications.value == 1)
         try server.end()
@@ -78,7 +78,7 @@ import Testing
         }
         let remote = try RunLoop.RemoteMessagePort(name: server.name)
         for id in Int32(1)...20 {
-            try remote.send(id: id, timeout: patience)
+            try await remote.send(id: id, timeout: patience)
             let reply = try await request(remote, way, id)
             #expect(reply == [UInt8(id)])
         }

@@ -381,6 +381,32 @@ import Testing
         try running.end()
     }
 
+    @Test func `a task's message that is not sent in time, or cancelled, does not arrive, even if a part of it was sent`() async throws {
+        let handled = Box<[Int32]>([])
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, id, _ in
+            handled.change { $0.append(id) }
+            return nil
+        }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let large = [UInt8](repeating: 1, count: 4 << 20)
+        await #expect(throws: RunLoop.PortError.sendTimedOut) { try await remote.send(id: 1, data: large, timeout: .milliseconds(1)) }
+        let cancelled = Task { try await remote.send(id: 2, timeout: .seconds(3600)) }
+        cancelled.cancel()
+        await #expect(throws: RunLoop.PortError.sendTimedOut) { try await cancelled.value }
+        let waiting = (0..<20).map { _ in Task { try await remote.send(id: 3, timeout: patience) } }
+        let running = RunningLoop { $0.add(port) }
+        for sender in waiting { try await sender.value }
+        try await remote.send(id: 4, data: large, timeout: patience)
+        try await suspendUntil("the last message") { handled.value.last == 4 }
+        #expect(handled.value == Array(repeating: 3, count: 20) + [4])
+        port.invalidate()
+        await #expect(throws: RunLoop.PortError.self) {
+            while true { try await remote.send(id: 5, timeout: .zero) }  // ends: when the client has noticed the end
+        }
+        try running.end()
+    }
+
     @Test func `a message that is too large is refused by either end, with its size`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name, maximumMessageSize: 100) { _, id, _ in

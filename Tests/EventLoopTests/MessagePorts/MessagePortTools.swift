@@ -61,18 +61,6 @@ extension RunLoop.RemoteMessagePort {
     }
 }
 
-/// Runs a blocking closure on a thread of its own. A test that blocks a thread of the pool may wait forever for a task that needs one.
-func elsewhere<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
-    let handle = Box<JoinableThread<R>?>(nil)
-    await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-        handle.value = plainThread {
-            defer { continuation.resume() }
-            return try body()
-        }
-    }
-    return try handle.value!.join()
-}
-
 func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8.self) }
 
 /// Runs `body` while the process has only `free` unused descriptors. For a test in a separate process.

@@ -6,6 +6,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import EventLoopTestSupport
 import Glibc
 import Testing

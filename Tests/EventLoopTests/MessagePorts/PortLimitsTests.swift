@@ -7,6 +7,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import CPlatform
 import EventLoopTestSupport
 import Glibc

@@ -118,7 +118,7 @@ import Testing
         let other = try ServedPort(name) { _, _, _ in [7] }
         let running = RunningLoop { $0.add(port) }
         ended.wait()
-        #expect(port.failure == .system(operation: "keeping the name \(name)", errno: EADDRINUSE))
+        #expect(port.failure == .system(operation: "keeping the name \"\(name)\"", errno: EADDRINUSE))
         #expect(!port.isValid && !client.isValid)
         #expect(try RunLoop.RemoteMessagePort(name: name).ask() == "\u{7}")
         try other.end()

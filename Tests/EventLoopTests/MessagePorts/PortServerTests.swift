@@ -7,6 +7,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import EventLoopTestSupport
 import Glibc
 import Testing

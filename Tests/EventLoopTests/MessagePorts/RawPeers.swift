@@ -2,6 +2,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import EventLoopTestSupport
 import Testing
 import Glibc

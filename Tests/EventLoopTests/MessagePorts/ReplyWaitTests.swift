@@ -3,6 +3,7 @@
 //  - Every timeout is valid: zero or less, in the past, and infinite.
 //  - A request ends if its loop is told to end, or if its task was cancelled before.
 
+import CLibevent
 import EventLoopTestSupport
 import Testing
 

@@ -236,7 +236,7 @@ import Testing
         #expect(throws: RunLoop.PortError.messageTooLarge(65)) {
             try remote.send(id: 6, descriptors: many + [pipe.writeEnd], timeout: .zero)
         }
-        #expect(throws: RunLoop.PortError.system(operation: "sendmsg", errno: EBADF)) {
+        #expect(throws: RunLoop.PortError.system(operation: "sendmsg to the message port \"\(name)\"", errno: EBADF)) {
             try remote.send(id: 6, descriptors: [-1], timeout: .zero)
         }
         #expect(try remote.ask(0, "alive") == "alive")

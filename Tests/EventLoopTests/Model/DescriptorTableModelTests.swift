@@ -28,7 +28,7 @@ private struct TablePlay: ModelPlay, ~Copyable {
         } else {
             let place = random.below(chain.count)
             table.remove(chain[place])
-            chain[place].deallocate()
+            chain[place].freeFake()
             model[number]!.remove(at: place)
         }
         try compare(number)
@@ -56,7 +56,7 @@ private struct TablePlay: ModelPlay, ~Copyable {
         var visited: [RegistrationPointer] = []
         table.forEach {
             visited.append($0)
-            if freeing { $0.deallocate() }
+            if freeing { $0.freeFake() }
         }
         try agree(visited, model.keys.sorted().flatMap { model[$0]! }, "forEach")
     }
@@ -70,7 +70,7 @@ private struct FourRegistrations: EnumerablePlay, ~Copyable {
     private var model: [Int] = []
 
     init(start: Int) {}
-    deinit { for registration in registrations { registration.deallocate() } }
+    deinit { for registration in registrations { registration.freeFake() } }
 
     mutating func perform(_ operation: Int) throws {
         if let place = model.firstIndex(of: operation) {

@@ -1,25 +1,15 @@
-// Registrations for the poller's lists. They have a descriptor number and links, but no event.
+// Registrations for the poller's lists. They have a descriptor number and places in lists, but no poller.
 
 @testable import EventLoop
 
-#if canImport(Glibc)
-import Glibc
-#else
-import Darwin
-#endif
-
 extension RegistrationPointer {
-    /// The caller frees it with `deallocate()`.
+    /// The caller frees it with `freeFake()`.
     static func fake(descriptor: Int32) -> RegistrationPointer {
-        let nobody = UnsafeRawPointer(bitPattern: 16)!
-        let registration = RegistrationPointer.allocate(capacity: 1)
-        // SAFETY: the lists read the number and their own links only; they never access the poller or the owner.
-        registration.initialize(
-            to: Registration(
-                poller: .fromOpaque(nobody), owner: nobody,
-                watch: Watch(
-                    descriptor: descriptor, wanted: .read, trigger: .level, priority: .default, identity: FileIdentity(stat())),
-                tag: 0))
+        // SAFETY: the lists read the number and their own places only; they never access the poller, the owner or the source.
+        let registration = Registration.allocate(object: UnsafeRawPointer(bitPattern: 16)!, traits: [])
+        registration.pointee.watch.descriptor = descriptor
         return registration
     }
+
+    func freeFake() { EventRecord.free(self) }
 }

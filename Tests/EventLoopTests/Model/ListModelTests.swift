@@ -144,6 +144,26 @@ private struct ShortObjectList: EnumerablePlay, ~Copyable {
 }
 
 @Suite struct ListModelTests {
+    @Test func `a plain list keeps 20,000 elements while its memory grows`() {
+        var list = PlainList<UInt64>()
+        for value in 0..<20_000 { list.append(UInt64(value) &* 0x9E37_79B9) }
+        #expect((0..<20_000).allSatisfy { list[$0] == UInt64($0) &* 0x9E37_79B9 })
+    }
+
+    @Test func `memory doubles while it is small, and is at most a quarter too large after that`() {
+        var memory = GrowingMemory<UInt32>()
+        #expect(memory.capacity == 0)
+        var largest = 0.0
+        for count in 1...200_000 where count > memory.capacity {
+            memory.grow(to: count)
+            memory[count - 1] = UInt32(count)
+            if count > 1_024 { largest = max(largest, Double(memory.capacity) / Double(count)) }
+        }
+        #expect(largest <= 1.25)
+        memory.grow(to: 1_000_000)
+        #expect(memory.capacity == 1_000_000)
+    }
+
     @Test func `random changes of a plain list match those of an array`() throws {
         try playRandomly(PlainListPlay.self, seeds: 0..<60, steps: 1_000)
     }

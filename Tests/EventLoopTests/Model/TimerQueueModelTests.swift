@@ -1,5 +1,6 @@
 // Rules proved here, against a searched list:
 // - Timers come out by date, and never before their dates. Timers with equal dates come out in the order in which the dates were set.
+// - The earliest timer is the one that comes out first.
 // - The wake-up is the minimum of date plus tolerance. A sum that overflows means never.
 // - The queue refiles entries late. This is not visible from outside: neither in the order nor in the wake-up.
 // - A timer without a date is not filed. Setting the date of an absent timer does nothing.
@@ -71,6 +72,13 @@ private struct QueuePair: ~Copyable {
         try agree(queue.isEmpty, wakes.isEmpty, "isEmpty after nextWake")
     }
 
+    mutating func askEarliest() throws {
+        let first = timers.values.filter(\.isFiled).min { ($0.date, $0.order) < ($1.date, $1.order) }
+        let earliest = queue.earliest()
+        try agree(earliest?.date, first?.date, "the earliest date")
+        try agree(earliest?.owner, first?.owner, "whose date is the earliest")
+    }
+
     /// A queue with a filed timer never reports that it is empty.
     func askIsEmpty() throws {
         if timers.values.contains(where: \.isFiled) { try agree(queue.isEmpty, false, "isEmpty") }
@@ -95,7 +103,8 @@ private struct QueuePlay: ModelPlay, ~Copyable {
         // One slot more than there are timers, and from time to time a distant slot that was never filed.
         let slot = random.below(200) == 0 ? 5_000 : UInt32(random.below(slots + 1))
         let date = random.pick(Self.dates)
-        switch random.below(20) {
+        switch random.below(21) {
+        case 20: try pair.askEarliest()
         case 0..<4: pair.file(slot, date: date, tolerance: random.pick(Self.tolerances))
         case 4..<12: pair.reschedule(slot, date: date)
         case 12: pair.remove(slot)
@@ -111,7 +120,7 @@ private struct QueuePlay: ModelPlay, ~Copyable {
 
 /// Two timers with few dates, one strict and one with a tolerance.
 private struct TwoTimers: EnumerablePlay, ~Copyable {
-    static let operationCount = 10
+    static let operationCount = 11
     private var pair = QueuePair()
 
     /// In the first start both timers are strict, and share one heap.
@@ -131,6 +140,7 @@ private struct TwoTimers: EnumerablePlay, ~Copyable {
         case 6: pair.remove(1)
         case 7: try pair.popDue(1)
         case 8: try pair.askNextWake()
+        case 9: try pair.askEarliest()
         default: try pair.askHasDue(1)
         }
     }

@@ -32,7 +32,7 @@ private struct WorkQueuePlay: ModelPlay, ~Copyable {
 
     private mutating func append(_ index: Int) {
         lastSequence += 1
-        let item = WorkItem(sequence: lastSequence, body: {}, ticket: nil)
+        let item = WorkItem(sequence: lastSequence, body: {}, site: CreationSite(#fileID, #line), ticket: nil)
         withQueue(index) { $0.append(item) }
         models[index].append(lastSequence)
     }

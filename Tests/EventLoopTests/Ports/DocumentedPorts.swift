@@ -80,6 +80,24 @@ private func insist(_ record: [UInt8], to port: RunLoop.Port) throws {
     try port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(5))
 }
 
+private func insistInTask(_ record: [UInt8], to port: RunLoop.Port) async throws {
+    try await port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(5))
+}
+
+/// Sends all records, as fast as the receiver takes them, and serves other items of its loop meanwhile.
+@Sendable private func sendAll(_ records: ArraySlice<[UInt8]>, to port: RunLoop.Port, on loop: RunLoop) {
+    for index in records.indices {
+        do throws(RunLoop.PortError) {
+            try port.send(RunLoop.PortMessage(id: 3, components: [.bytes(records[index])]))
+        } catch .sendTimedOut {
+            port.whenRoom(on: loop) { sendAll(records[index...], to: port, on: loop) }
+            return
+        } catch {
+            return  // the port has ended
+        }
+    }
+}
+
 // MARK: In a task
 
 private func sum(_ port: RunLoop.Port, on loop: RunLoop, until last: UInt32) async -> Int {
@@ -103,6 +121,22 @@ private func sum(_ port: RunLoop.Port, on loop: RunLoop, until last: UInt32) asy
         #expect(!offer([3], to: port))
         port.invalidate()
         #expect(!offer([4], to: port))
+    }
+
+    @Test func `room, for tasks and loops`() async throws {
+        let (sender, receiver) = (try RunLoopThread(name: "sender"), try RunLoopThread(name: "receiver"))
+        let bytes = Box(0)
+        let port = RunLoop.Port(capacity: 2) { _, message in
+            for case .bytes(let part) in message.components { bytes.change { $0 += part.count } }
+        }
+        sender.runLoop.perform { [loop = sender.runLoop] in sendAll([[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]], to: port, on: loop) }
+        receiver.runLoop.add(port)
+        for _ in 0..<5 { try await insistInTask([1], to: port) }
+        try await suspendUntil("all records") { bytes.value == 15 }
+        for thread in [sender, receiver] {
+            thread.stop()
+            await thread.join()
+        }
     }
 
     @Test func `in a task`() async throws {

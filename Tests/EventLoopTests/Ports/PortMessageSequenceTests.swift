@@ -87,7 +87,6 @@ extension RunLoop {
 
     @Test func `several tasks share the messages of a port, and none is lost`() async throws {
         let group = try RunLoopThreadGroup(count: 2)
-        defer { group.shutdown() }
         let count = 600 / UInt32(roundsDivisor)
         let port = RunLoop.Port(capacity: 8)
         let sender = plainThread {
@@ -109,13 +108,13 @@ extension RunLoop {
             return await tasks.reduce(into: []) { $0 += $1 }
         }
         try sender.join()
+        await group.shutdown()
         #expect(seen.sorted() == Array(1...count))
     }
 
     @Test func `if two loops compete for one message, the loop that loses continues to wait`() async throws {
         let count = 4_000 / UInt32(roundsDivisor)
         let group = try RunLoopThreadGroup(count: 2)
-        defer { group.shutdown() }
         let port = RunLoop.Port()
         let seen = Counter()
         async let readers: Void = withTaskGroup(of: Void.self) { tasks in
@@ -133,6 +132,7 @@ extension RunLoop {
         }
         await readers
         try sender.join()
+        await group.shutdown()
         #expect(seen.value == Int(count))
     }
 

@@ -160,7 +160,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
                 try waitUntil { ended.value }
                 for thread in threads {
                     thread.stop()
-                    #expect(thread.join(timeout: patience))
+                    #expect(await thread.join(timeout: patience))
                 }
                 #expect(trace.description == "exited(9)")
             }

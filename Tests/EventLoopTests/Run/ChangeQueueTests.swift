@@ -52,6 +52,83 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         #expect(looks > 0 && looks < 20)
     }
 
+    @Test func `a source that its loop's thread adds and removes is watched and not watched at once`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let isFinished = Box(false)
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            source.onInvalidation { isFinished.value = true }
+            loop.withEventBase { _ in }
+            for _ in 0..<3 {
+                #expect(loop.add(source))
+                #expect(loop.contains(source))
+                let membership = source.existingMembership(of: loop)!  // it was added
+                #expect(membership.anyRegistration != nil && loop.queuedChanges == 0)
+                loop.remove(source)
+                #expect(!loop.contains(source))
+                #expect(membership.anyRegistration == nil && membership.isDead && loop.queuedChanges == 0)
+            }
+            #expect(!isFinished.value)
+            source.invalidate()
+            #expect(isFinished.value)
+            #expect(!loop.add(source))
+        }
+    }
+
+    @Test func `a source that its handler removes and adds finishes once, after the handler has returned`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            pipe.write()
+            let finishes = Box(0)
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { source, _ in
+                for _ in 0..<5 {
+                    RunLoop.threadsLoop().remove(source)
+                    RunLoop.threadsLoop().add(source)
+                }
+                source.invalidate()
+                #expect(finishes.value == 0)
+            }
+            source.onInvalidation { finishes.increment() }
+            loop.add(source)
+            _ = loop.run(for: patience, returnAfterSourceHandled: true)
+            #expect(finishes.value == 1)
+            #expect(loop.queuedChanges == 0)
+        }
+    }
+
+    @Test(arguments: 0..<8)
+    func `a source that two threads add and remove is watched in the modes that it is in, and finishes once`(seed: UInt64) throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let modes: [RunLoop.Mode] = [.default, "second", .common]
+            let finishes = Box(0)
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            source.onInvalidation { finishes.increment() }
+            for mode in modes.dropLast() { loop.withEventBase(forMode: mode) { _ in } }
+            @Sendable func change(_ random: inout SplitMix64) {
+                let mode = random.pick(modes)
+                if random.below(2) == 0 { loop.add(source, forMode: mode) } else { loop.remove(source, forMode: mode) }
+            }
+            let other = plainThread {
+                var random = SplitMix64(seed: 2 * seed)
+                for _ in 0..<2_000 { change(&random) }
+            }
+            var random = SplitMix64(seed: 2 * seed + 1)
+            for _ in 0..<2_000 { change(&random) }
+            try other.join()
+            loop.add(source, forMode: "second")
+            _ = loop.run(mode: "second", until: .distantPast)
+            let membership = source.existingMembership(of: loop)!  // it is in a mode
+            for (index, mode) in modes.dropLast().enumerated() {
+                #expect((membership.registration(inMode: index) != nil) == loop.contains(source, forMode: mode))
+            }
+            source.invalidate()
+            _ = loop.run(mode: "second", until: .distantPast)
+            #expect(membership.anyRegistration == nil)
+            #expect(finishes.value == 1)
+        }
+    }
+
     @Test(arguments: [false, true], [false, true])
     func `timers that other threads add and invalidate while the owner is busy leave nothing behind`(
         isCommon: Bool, isRedated: Bool

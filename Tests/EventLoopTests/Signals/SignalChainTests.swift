@@ -144,7 +144,9 @@ import Darwin
             install(.plain(plainHandler), for: signal)
             source.invalidate()
         }
-        #expect(throws: RunLoop.SourceError.system(operation: "sigaction", errno: EBUSY)) { try countingSource(signal, Box(0)) }
+        #expect(throws: RunLoop.SourceError.system(operation: "sigaction of signal \(signal)", errno: EBUSY)) {
+            try countingSource(signal, Box(0))
+        }
     }
 
     @Test func `our handler works again if other code puts it back`() throws {
@@ -233,7 +235,7 @@ import Darwin
             raiseHere(SIGUSR1)
             try waitUntil { told.value == 1 }
             thread.stop()
-            #expect(thread.join(timeout: patience))
+            #expect(await thread.join(timeout: patience))
         }
     }
 }

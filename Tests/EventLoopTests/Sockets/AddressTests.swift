@@ -1,5 +1,6 @@
 // Rules proved here (SocketAddress.swift, ListeningSocket.swift): which addresses are valid, and when the files of Unix paths are removed.
 
+import CLibevent
 import CPlatform
 import EventLoop
 import EventLoopTestSupport
@@ -42,6 +43,15 @@ private let longestPath = MemoryLayout.size(ofValue: sockaddr_un().sun_path) - 1
         #expect("\(SocketAddress.ipv6(host: "fe80::1%eth0", port: 80))" == "[fe80::1%eth0]:80")
         #expect("\(SocketAddress.unix(path: "/run/a"))" == "/run/a")
         #expect("\(SocketAddress.unix(path: "\0a"))" == "@a")
+    }
+
+    @Test(arguments: 0...255) func `every byte of an IPv4 host is written as inet_ntop writes it`(byte: Int) {
+        for host in ["\(byte).0.10.255", "1.\(byte).99.100", "255.9.\(byte).200", "100.101.0.\(byte)"] {
+            var native = SocketAddress.ipv4(host: host, port: 5).native
+            var text = [CChar](repeating: 1, count: Int(CPLATFORM_HOST_SIZE))
+            cplatform_address_host(&native, &text)
+            #expect(String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self) == host)
+        }
     }
 
     @Test func `an interface may be given by name or by number`() {

@@ -69,7 +69,7 @@ private func setDescriptorLimit(_ count: UInt) {
             #expect(answered.value == count && failed.value == 0)
             listener.invalidate()
             server.stop()
-            #expect(server.join(timeout: patience))
+            #expect(await server.join(timeout: patience))
         }
     }
 

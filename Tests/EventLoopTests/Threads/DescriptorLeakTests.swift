@@ -141,7 +141,7 @@ import Darwin
 
     @Test func `a thread whose setup throws leaves no descriptor behind`() async {
         await #expect(processExitsWith: .success) {
-            _ = try RunLoopThread(name: "warm").join(timeout: .zero)
+            _ = await (try RunLoopThread(name: "warm")).join(timeout: .zero)
             let before = openDescriptors()
             for _ in 0..<100 {
                 #expect(throws: Refused.self) { try RunLoopThread(name: "refused", setup: { _ in throw Refused() }) }

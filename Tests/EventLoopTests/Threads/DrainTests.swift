@@ -314,7 +314,7 @@ import Darwin
             thread.stop()
             #expect(hold.isValid && thread.runLoop.perform { trace.add("answer") })
             hold.release()
-            #expect(thread.join(timeout: patience))
+            #expect(await thread.join(timeout: patience))
             #expect(trace.description == "answer teardown")
         }
     }
@@ -404,7 +404,7 @@ import Darwin
             let thread = try RunLoopThread(name: "leaky", drainLimit: .zero, setup: { _ in }, teardown: { _, _ in })
             let holds = [thread.hold(), thread.hold()]
             thread.stop()
-            #expect(thread.join(timeout: patience))
+            #expect(await thread.join(timeout: patience))
             #expect(trace.description.contains("\"leaky\" ends although 2 of its holds"), "\(trace)")
             for hold in holds { hold.release() }
         }

@@ -28,7 +28,7 @@ import Testing
             // The parent's object is unaffected.
             #expect(try plainThread { try thread.runLoop.performAndWait { 42 } }.join() == 42)
             thread.stop()
-            thread.join()
+            await thread.join()
         }
     }
 
@@ -45,7 +45,7 @@ import Testing
             #expect(end.signal != 0 && end.signal != SIGALRM, "\(end)")
             #expect(end.errors.contains("in a child of fork"), "\(end.errors)")
             thread.stop()
-            thread.join()
+            await thread.join()
         }
     }
 
@@ -76,7 +76,7 @@ import Testing
             #expect(end.status == 0, "\(end)")
             #expect(source.isValid)
             thread.stop()
-            thread.join()
+            await thread.join()
         }
     }
 

@@ -344,7 +344,7 @@ import Darwin
         let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
             let thread = try RunLoopThread(name: "itself")
             thread.runLoop.perform { thread.join() }
-            thread.join()
+            await thread.join()
         }
         let errors = String(decoding: try #require(result).standardErrorContent, as: UTF8.self)
         #expect(errors.contains("join"), "\(errors)")

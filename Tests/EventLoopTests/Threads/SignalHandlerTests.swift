@@ -96,26 +96,18 @@ private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
     @Test func `a signal whose handler does not use the loop does not end its wait`() async {
         await #expect(processExitsWith: .success) {
-            let (result, early) = try onFreshThread { loop in
-                install(on: loop) { _ in }
-                let alive = loop.keepAlive()
-                defer { alive.cancel() }
-                let deadline = RunLoop.Instant.now + .milliseconds(50)
-                let thread = currentThreadID()
-                let other = plainThread {
-                    try waitUntilAsleep(loop)
-                    for _ in 0..<5 {
-                        pthread_kill(pthread_t(thread), SIGUSR1)
-                        sched_yield()
-                    }
+            var milliseconds = 50
+            var areSent = false
+            // On a busy machine the deadline may come before the other thread sees the loop asleep: then with a later one.
+            while !areSent {  // ends: the deadlines come later and later
+                let (result, early, sent) = try onFreshThread { [milliseconds] loop in
+                    try runAmongSignals(loop, for: .milliseconds(milliseconds))
                 }
-                let result = loop.run(until: deadline)
-                let early = RunLoop.Instant.now < deadline
-                try other.join()
-                return (result, early)
+                #expect(result == .timedOut)
+                #expect(!early)
+                areSent = sent
+                milliseconds *= 2
             }
-            #expect(result == .timedOut)
-            #expect(!early)
         }
     }
 
@@ -215,6 +207,30 @@ private func install(on loop: RunLoop, _ handler: @escaping @convention(c) (Int3
     action.__sigaction_u = .init(__sa_handler: handler)
     #endif
     precondition(sigaction(SIGUSR1, &action, nil) == 0)
+}
+
+/// Runs `loop` until a deadline, while another thread sends signals that the handler ignores. Says whether the run ended early, and whether the
+/// loop was asleep when they were sent.
+private func runAmongSignals(_ loop: RunLoop, for duration: Duration) throws -> (RunLoop.RunResult, isEarly: Bool, areSent: Bool) {
+    install(on: loop) { _ in }
+    let alive = loop.keepAlive()
+    defer { alive.cancel() }
+    let isOver = Box(false)
+    let deadline = RunLoop.Instant.now + duration
+    let thread = currentThreadID()
+    let other = plainThread {
+        try waitUntil("the loop sleeps, or its run is over") { loop.isWaiting || isOver.value }
+        if isOver.value { return false }
+        for _ in 0..<5 {
+            pthread_kill(pthread_t(thread), SIGUSR1)
+            sched_yield()
+        }
+        return true
+    }
+    let result = loop.run(until: deadline)
+    let isEarly = RunLoop.Instant.now < deadline
+    isOver.value = true
+    return (result, isEarly, try other.join())
 }
 
 /// Runs `loop` on its thread. Another thread acts as soon as the loop sleeps.

@@ -8,7 +8,8 @@ import Testing
 
     /// Names of other libraries and programs.
     private static let foreign: Set<String> = [
-        "MainActor", "_Fork", "clone", "event_core", "event_extra", "event_openssl", "event_pthreads", "event_reinit", "kcmp",
+        "MainActor", "_Fork", "assumeIsolated", "clone", "evbuffer_pullup", "event_core", "event_extra", "event_openssl", "event_pthreads",
+        "event_reinit", "kcmp",
         "libevent_core", "max_dispatch_callbacks", "os_unfair_lock", "swift_task_asyncMainDrainQueue", "vfork",
     ]
 

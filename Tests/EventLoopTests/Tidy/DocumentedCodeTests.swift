@@ -19,6 +19,7 @@ import Testing
         "docs/embedding.md": [
             "GLibHost", "GLibGuest", "LibuvHost", "LibuvGuest",
         ].map { "../Examples/Sources/Embedding/\($0).swift" },
+        "docs/streams.md": ["EventLoopStreamsTests/DocumentedStreams.swift", "../Examples/Tests/TLSTests/DocumentedTLS.swift"],
         "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
     ]
 

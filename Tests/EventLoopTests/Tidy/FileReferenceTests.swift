@@ -27,7 +27,10 @@ private struct Places {
         ).union(["Diff"])
     }
 
-    private static let shortRoots = ["Tests/EventLoopTests", "Sources/EventLoop", "Sources/EventLoop/Loop"]
+    private static let shortRoots = [
+        "Tests/EventLoopTests", "Sources/EventLoop", "Sources/EventLoop/Loop", "Tests/EventLoopStreamsTests", "Sources/EventLoopStreams",
+        "Sources/eventloop-demo",
+    ]
     /// Names that stand for any file in a rule, or for a file of the reader's own package.
     private static let anyFile: Set<String> = ["main.swift", "Type+Facet.swift", "Package.swift"]
     /// Files that are named but do not exist yet. Remove a name from this list when its file is added.

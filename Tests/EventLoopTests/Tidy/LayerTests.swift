@@ -1,10 +1,11 @@
 // Rules proved here, which the compiler does not check:
 // - A file uses types and members of its own layer and of the layers below, not of those above (docs/architecture.md).
 // - Only files in Libevent/ import CLibevent. No file of the library imports Foundation or Dispatch.
+// - The modules of streams import EventLoop, their C target and the standard library only.
 // - One library imports Foundation, and one imports Swift Testing.
 // - RunLoop+Run.swift has the ten steps, once each and in order, without `#if` and without locks.
 // - Every claim of safety that the compiler does not check has its reason beside it.
-// - No file of the library has more than 400 lines.
+// - No file of these modules has more than 400 lines.
 //
 // Rules of the check of the layers, on small made-up trees:
 // - It reports an upward use.
@@ -16,12 +17,26 @@ import Testing
 /// From the lowest level up. Folders of the same level may not use each other.
 private let levels = [
     ["Base"], ["Libevent"], ["Poller"], ["Items"], ["Mode"], ["Loop"], ["Sockets", "Signals", "Ports"], ["Processes"], ["Concurrency"],
-    ["Threads"], ["MessagePorts"],
+    ["Threads"], ["MessagePorts"], ["Observing"],
+]
+
+/// The same for the module of streams.
+private let levelsOfStreams = [["Base"], ["Transport"], ["Bytes"], ["Stream"], ["Framing"], ["Connecting"], ["Server"]]
+
+/// What the modules beside the core may import.
+private let standardModules: Set<String> = ["Synchronization", "Glibc", "Musl", "Darwin"]
+private let importsOfModules: [(module: String, imports: Set<String>)] = [
+    ("EventLoopStreams", ["EventLoop", "CStreams"]), ("EventLoopTLS", ["EventLoop", "EventLoopStreams", "COpenSSL"]),
 ]
 
 /// Every layer may name `RunLoop`: memberships refer to their loop, and closures receive it. Layers below Loop may not use its members.
 private let layering = Layering(
     levels, forwardTypes: ["RunLoop"], receivers: ["loop": "RunLoop"], standardMembers: standardMembers)
+
+/// As above: every layer may name the stream. Types of EventLoop and the standard library have members of these names, too.
+private let layeringOfStreams = Layering(
+    levelsOfStreams, forwardTypes: ["ByteStream", "RunLoop"],
+    standardMembers: standardMembers.union(["duration", "loopEnded", "system", "withUnsafeBytes"]))
 
 /// Members of the standard library's types. If the type of a receiver is unknown, a use of one of these is not reported.
 private let standardMembers: Set<String> = [
@@ -47,8 +62,7 @@ private struct NameException {
 }
 
 private let exceptions = [
-    NameException(name: "contains", prefix: "Items/Observer.swift", reason: "of OptionSet"),
-    NameException(name: "ticks", prefix: "Loop/RunLoop+Statistics.swift", reason: "a label of a tuple"),
+    NameException(name: "contains", prefix: "Items/Observer.swift", reason: "of OptionSet")
 ]
 
 private struct SourceFile {
@@ -77,13 +91,18 @@ private func importedModules(_ tokens: [Token]) -> [String] {
 }
 
 /// Read and parsed once for all tests.
-private let filesOfLibrary = Result { try readLibrary() }
+private let filesOfModules = Result {
+    try Dictionary(uniqueKeysWithValues: (["EventLoop"] + importsOfModules.map(\.module)).map { ($0, try readModule($0)) })
+}
 
-private func libraryFiles() throws -> [SourceFile] { try filesOfLibrary.get() }
+private func libraryFiles(_ module: String = "EventLoop") throws -> [SourceFile] { try filesOfModules.get()[module] ?? [] }
 
-private func readLibrary() throws -> [SourceFile] {
+/// Of the core, and of the modules beside it.
+private func allFiles() throws -> [SourceFile] { try filesOfModules.get().values.flatMap { $0 } }
+
+private func readModule(_ module: String) throws -> [SourceFile] {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-        .appendingPathComponent("../../../Sources/EventLoop").standardizedFileURL
+        .appendingPathComponent("../../../Sources/\(module)").standardizedFileURL
     // A layer may have folders of its own.
     return try FileManager.default.subpathsOfDirectory(atPath: root.path).filter { $0.hasSuffix(".swift") }.sorted().map { path in
         let parts = path.split(separator: "/")
@@ -102,6 +121,22 @@ private func readLibrary() throws -> [SourceFile] {
         for use in uses where !exceptions.contains(where: { $0.covers(use) }) { Issue.record("\(use), which is above it") }
         for exception in exceptions where !uses.contains(where: exception.covers) {
             Issue.record("the exception for \(exception.name) is not needed any more; remove it")
+        }
+    }
+
+    @Test func `a file of the module of streams uses only its own layer and the layers below`() throws {
+        let files = try libraryFiles("EventLoopStreams")
+        #expect(Set(files.map(\.layer)) == Set(levelsOfStreams.flatMap { $0 }), "the folders must be those of `levelsOfStreams`")
+        for use in layeringOfStreams.upwardUses(in: files.map(\.layered)) { Issue.record("\(use), which is above it") }
+    }
+
+    @Test(arguments: importsOfModules.map(\.module))
+    func `a module beside the core imports only what it may`(module: String) throws {
+        let allowed = try #require(importsOfModules.first { $0.module == module }).imports.union(standardModules)
+        let files = try libraryFiles(module)
+        #expect(!files.isEmpty)
+        for file in files {
+            for name in file.imports where !allowed.contains(name) { Issue.record("\(module)/\(file.name) imports \(name)") }
         }
     }
 
@@ -140,7 +175,7 @@ private func readLibrary() throws -> [SourceFile] {
     }
 
     @Test func `every claim of safety that the compiler does not check has a reason`() throws {
-        for file in try libraryFiles() {
+        for file in try allFiles() {
             for (index, line) in file.lines.enumerated() where line.contains("@unchecked Sendable") || line.contains("nonisolated(unsafe)")
             {
                 let around = file.lines[max(0, index - 4)...min(index + 2, file.lines.count - 1)]
@@ -150,7 +185,7 @@ private func readLibrary() throws -> [SourceFile] {
     }
 
     @Test func `no file has more than 400 lines`() throws {
-        for file in try libraryFiles() { #expect(file.lines.count <= 400, "\(file.name) has \(file.lines.count)") }
+        for file in try allFiles() { #expect(file.lines.count <= 400, "\(file.name) has \(file.lines.count)") }
     }
 }
 

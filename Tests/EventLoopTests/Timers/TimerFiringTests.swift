@@ -120,6 +120,19 @@ import Testing
         #expect(trace == "next 7000000 next 7000000 fire@100 fire@107 fire@117 -> timedOut")
     }
 
+    @Test func `a date reads back as it was set last, also after one in the past and in the distant future`() throws {
+        let dates = try inManualTime { loop, clock, _ in
+            clock.advance(by: .milliseconds(100))
+            let timer = RunLoop.Timer(fireAt: .ms(200), interval: .milliseconds(10), label: "labelled") { _ in }
+            loop.add(timer)
+            return [RunLoop.Instant.distantFuture, .ms(50), .ms(100), .ms(60), .ms(300), .distantFuture].map { date in
+                timer.nextFire = date
+                return timer.nextFire == date
+            }
+        }
+        #expect(dates == Array(repeating: true, count: 6))
+    }
+
     // MARK: 12
 
     @Test func `a loop that is not running fires nothing`() throws {

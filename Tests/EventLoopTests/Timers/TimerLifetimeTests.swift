@@ -154,11 +154,13 @@ import Testing
                         trace.add("take away")
                         gone.invalidate()
                     })
+                let isOver = Box(false)
                 let other = plainThread {
-                    try waitUntilAsleep(loop)
+                    try waitUntil("the loop sleeps, or its run is over") { loop.isWaiting || isOver.value }
                     pipe.write()
                 }
                 _ = loop.run(for: .milliseconds(80))
+                isOver.value = true
                 try other.join()
                 return trace.list
             }

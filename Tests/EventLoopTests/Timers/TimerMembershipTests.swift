@@ -74,6 +74,20 @@ import Testing
         #expect(outcome == "[]; [a, b]; [b]; a finished; b@10 b timedOut; [];")
     }
 
+    @Test func `removal from the common modes leaves a timer in a mode that is not one of them`() throws {
+        let trace = try inManualTime { loop, _, trace in
+            let timer = RunLoop.Timer(fireAt: .ms(10)) { _ in trace.add("fired") }
+            loop.add(timer, forMode: "private")
+            loop.add(timer, forMode: .common)
+            loop.remove(timer, forMode: .default)
+            loop.remove(timer, forMode: .common)
+            trace.add("\(loop.contains(timer, forMode: .common)) \(loop.contains(timer, forMode: "private"))")
+            trace.add("-> \(loop.run(mode: "private", until: .ms(50)))")
+            return trace.description
+        }
+        #expect(trace == "false true fired -> finished")
+    }
+
     @Test func `a timer belongs to one loop until it leaves its last mode there`() throws {
         let outcome = try onFreshThread { loop in
             let other = try RunLoopThread(name: "other")

@@ -168,13 +168,15 @@ import Darwin
             defer { alive.cancel() }
             let pipe = Pipe()
             try leaveFileBehind(of: pipe, number: 740, in: loop)
+            let isOver = Box(false)
             let other = plainThread {
-                try waitUntilAsleep(loop)
+                try waitUntil("the loop sleeps, or its run is over") { loop.isWaiting || isOver.value }
                 pipe.write("x")
             }
             let before = threadTime()
             let result = loop.run(for: .milliseconds(300))
             let used = threadTime() - before
+            isOver.value = true
             try other.join()
             return (result, used)
         }

@@ -6,8 +6,8 @@ import Synchronization
 /// A change that another thread made, for the owner to carry out on its bases and timer queues.
 enum LoopChange: Sendable {
     case source(SourceChange)
-    case timerJoined(RunLoop.Timer, TimerMemberships.Membership)
-    case timerLeft(RunLoop.Timer, TimerMemberships.Membership)
+    case timerJoined(RunLoop.Timer, TimerMembership)
+    case timerLeft(RunLoop.Timer, TimerMembership)
     /// The timer's date or tolerance was set.
     case timerChanged(RunLoop.Timer)
     /// The loop's use of the timer ends.
@@ -67,21 +67,20 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     // MARK: Timers
 
-    mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) {
+    mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMembership) {
         let place = changes.append(.timerJoined(timer, membership))
-        timer.memberships.setChangePlace(place, inMode: membership.modeIndex)
+        timer.setChangePlace(place, inMode: membership.modeIndex)
     }
 
-    /// The owner takes a timer out at once: a queued change with which it joined is void.
+    /// The owner takes a timer out of its only mode at once: a queued change with which it joined is void.
     @inline(__always)
-    mutating func cancelJoin(of timer: RunLoop.Timer, in modeIndex: Int) {
-        guard let place = timer.memberships.changePlace(inMode: modeIndex) else { return }
-        _ = changes.remove(place)
+    mutating func cancelJoin(of timer: RunLoop.Timer) {
+        if timer.listing.changePlace != LinkedQueue<LoopChange>.noPlace { _ = changes.remove(timer.listing.changePlace) }
     }
 
     /// Queues that a timer has left a mode, or takes back the queued change with which it joined. `membership` is what it was. True if the
     /// owner has never filed it there, so that its slot is free at once.
-    mutating func enqueueLeave(_ timer: RunLoop.Timer, _ membership: TimerMemberships.Membership) -> Bool {
+    mutating func enqueueLeave(_ timer: RunLoop.Timer, _ membership: TimerMembership) -> Bool {
         if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
             changes.append(.timerLeft(timer, membership))
             return false
@@ -93,8 +92,7 @@ struct ChangeQueue: ~Copyable, Sendable {
     /// Queues that a timer that the owner knows has another date, once however often it changes.
     mutating func enqueueRedate(_ timer: RunLoop.Timer) {
         // Under the lock, so a flag that is set means a change that is queued.
-        let flags = timer.flags.bitwiseOr(RunLoop.Timer.Flag.redateQueued, ordering: .sequentiallyConsistent).oldValue
-        if flags & RunLoop.Timer.Flag.redateQueued == 0 { changes.append(.timerChanged(timer)) }
+        if timer.state.noteRedateQueued() { changes.append(.timerChanged(timer)) }
     }
 
     // MARK: Ends

@@ -42,9 +42,9 @@ extension RunLoop {
         case .timerJoined(let timer, let membership):
             // It is, unless the loop has ended: a thread that takes a timer out takes its change out.
             taken.isMember = isTimer(timer, filedAs: membership)
-            if taken.isMember { timer.memberships.markFiled(inMode: membership.modeIndex) }
+            if taken.isMember { timer.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):
-            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .sequentiallyConsistent)
+            timer.state.forgetRedateQueued()
         case .timerLeft, .timerDied, .observerDied: break
         }
         return taken
@@ -85,7 +85,7 @@ extension RunLoop {
         preconditionNotForked()
         let mustTell = shared.withLock { shared in
             // Not filed yet: the change that is queued will read the date.
-            guard isHereLocked(timer), timer.memberships.isKnownToOwner else { return false }
+            guard isHereLocked(timer), timer.listing.isKnownToOwner else { return false }
             shared.changes.enqueueRedate(timer)
             return true
         }
@@ -119,7 +119,7 @@ extension RunLoop {
             fileAgain(timer)
         case .timerDied(let timer):
             // A date that this thread set while another one moved the timer is not lost.
-            let loopID = TimerPlace(word: timer.place.load(ordering: .sequentiallyConsistent)).loopID
+            let loopID = timer.state.latest.loopID
             if loopID != 0 && loopID != id { timer.submitRedate(loopID) }
             endUse(of: timer)
         case .observerDied(let observer):
@@ -137,15 +137,15 @@ extension RunLoop {
     }
 
     /// Takes the source off every base, then ends the membership's use of it.
-    private func applyEnd(of membership: SourceMembership) {
+    func applyEnd(of membership: SourceMembership) {
         forgetParked(membership)
         // Ends: one goes a turn.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
-        if membership.callsInProgress > 0 { membership.endsAfterCalls = true } else { endUse(of: membership.source) }
+        if isServing(membership.source) { endUseAfterCalls(of: membership.source) } else { endUse(of: membership.source) }
     }
 
     func endUse(of timer: Timer) {
-        if timer.rundown.exit() {
+        if timer.state.exit() {
             owned.ended.append(.timer(timer))
             owned.pending.insert(.finishing)
         }
@@ -171,12 +171,19 @@ extension RunLoop {
         while !owned.ended.isEmpty {  // ends: each item ends once
             for item in owned.ended.takeAll() {
                 switch item {
-                case .source(let source): source.finish()
+                case .source(let source): finish(source)
                 case .timer(let timer): timer.finish()
                 case .observer(let observer): observer.finish()
                 }
             }
         }
+    }
+
+    private func finish(_ source: Source) { /* DOES CALLOUT */
+        guard isObserved && source.hasInvalidationBodies else { return source.finish() }
+        let span = Observed.open(self, modeTable[max(0, runs.modeIndex)], source.callout(.invalidation))
+        source.finish()
+        Observed.close(self, span)
     }
 
     /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.

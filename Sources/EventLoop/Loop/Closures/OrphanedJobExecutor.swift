@@ -37,12 +37,18 @@ enum OrphanedJobExecutor {
     }
 
     /// Before a fork: nobody is in the middle of a change.
-    static func holdOverFork() { _ = state.lockValue() }
+    static func holdOverFork() {
+        _ = fresh.hasThread
+        _ = state.lockValue()
+    }
+
+    /// For a child of fork: to make an empty array, the runtime may look up types, under locks of its own.
+    private static let fresh = State()
 
     /// In a child of fork there is no thread yet, and the loops are the parent's, which runs their jobs.
     static func release(inChild: Bool) {
         // Written over, and what was there is kept for ever: the end of a loop is no business of a handler of fork.
-        if inChild { state.lockedValue().initialize(to: State()) }
+        if inChild { state.lockedValue().initialize(to: fresh) }
         state.unlock()
     }
 

@@ -8,17 +8,13 @@ extension RunLoop {
     /// It is performed once, in the first run of any of `modes`, first in first out. False when the loop has ended: the block will not
     /// be performed. An empty list of modes performs nothing. Thread-safe.
     @discardableResult
-    public func performBlock(inModes modes: [Mode] = Mode.onlyDefault, _ block: @escaping @Sendable () -> Void) -> Bool {
-        preconditionNotForked()
-        let ticket = Self.ticket(for: modes)
-        let isAccepted = shared.withLock { shared -> Bool in
-            if shared.phase != .open { return false }
-            let item = WorkItem(sequence: shared.nextWork(), body: block, ticket: ticket)
-            modeTable.enqueueLocked(item, modes, .block)
-            return true
-        }
-        if isAccepted { waker.mark(.blocks) }
-        return isAccepted
+    public func performBlock(
+        inModes modes: [Mode] = Mode.onlyDefault, file: StaticString = #fileID, line: UInt = #line, _ block: @escaping @Sendable () -> Void
+    ) -> Bool {
+        let site = CreationSite(file, line)
+        guard enqueueClosure(modes, block, site, Self.ticket(for: modes), .block) else { return refuseClosure(site) }
+        waker.mark(.blocks)
+        return true
     }
 
     /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the
@@ -26,7 +22,7 @@ extension RunLoop {
     @inline(__always)
     @discardableResult
     func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
-        hasPendingWork && performQueuedBlocks(in: mode)
+        hasWork(.forBlocks) && performQueuedBlocks(in: mode)
     }
 
     @inline(never)
@@ -41,12 +37,20 @@ extension RunLoop {
         if hasMore { takeMoreBlocks(mode, &batch) }
         if hasPendingWork { carryOutPendingChanges(mode) }
         let isPerformed = !batch.isEmpty
-        while !batch.isEmpty {  // ends: the batch is fixed
-            counters.blocksPerformed.increment()
-            callOutToBlock(batch.popFirst().body)
-        }
+        if isObserved { perform(&batch, mode, Observed.self) } else { perform(&batch, mode, Unobserved.self) }
         swap(&batch, &owned.spareBlocks)
         return isPerformed
+    }
+
+    @inline(__always)
+    private func perform<Observer: CalloutObserver>(_ batch: inout WorkQueue, _ mode: ModeState, _: Observer.Type) { /* DOES CALLOUT */
+        while !batch.isEmpty {  // ends: the batch is fixed
+            counters.blocksPerformed.increment()
+            let item = batch.popFirst()
+            let span = Observer.open(self, mode, .block, item.sequence, item.site)
+            callOutToBlock(item.body)
+            Observer.close(self, span)
+        }
     }
 
     /// True if there is more than can be taken by exchanging two queues.

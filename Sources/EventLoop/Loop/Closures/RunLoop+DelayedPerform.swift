@@ -10,14 +10,15 @@ extension RunLoop {
     /// token is invalid from the start. Any thread may ask.
     @discardableResult
     public func perform(
-        after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, _ body: @escaping @Sendable () -> Void
+        after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
+        line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> DelayedPerform {
         preconditionNotForked()
         let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
         let start = timeForOthers()
         let timer = Timer(
             date: start.advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
-            label: "delayed perform", site: CreationSite(#fileID, #line)
+            recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
         ) { [weak token] _ in
             token?.forget()
             body()

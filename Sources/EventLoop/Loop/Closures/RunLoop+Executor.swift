@@ -20,7 +20,7 @@ extension RunLoop: SerialExecutor, TaskExecutor {
     }
 
     // Which of its two sides the runtime means can only be told by giving each a witness of its own. Without one everything comes through
-    // the call above and is right, and a task that prefers the loop pays two hops for a call into an actor there.
+    // the call above and is right, and a task that prefers the loop pays a trip through the queue for each function that is not isolated.
     #if compiler(>=6.0) && compiler(<6.5)
     /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.
     @_implements(TaskExecutor,enqueue(_:))
@@ -57,13 +57,13 @@ extension RunLoop: SerialExecutor, TaskExecutor {
 extension QueuedJob {
     /// Runs it on the calling thread, which is the loop's, or acts for it after its end.
     ///
-    /// A job that came by preference runs as code of the loop *and* isolated to it. Calls into the loop's actors then need no hop on the way
-    /// in, one on the way out: that is what makes them cheap, and it is right, because the loop runs one job at a time. A job of an actor runs
-    /// isolated only: given a preference that its task does not have, the runtime would send it through the queue again at every `await`
+    /// A job that came by preference runs as code of the loop, without isolation (decision 42): calls of functions that are not isolated, most
+    /// of a server's, stay in the job then. Isolated to the loop as well, each of them would be a trip through the queue. A job of an actor
+    /// runs isolated only: given a preference that its task does not have, the runtime would send it through the queue again at every `await`
     /// that returns to the actor.
     func run(on loop: RunLoop) { /* DOES CALLOUT */
         if isPreference {
-            job.runSynchronously(isolatedTo: loop.asUnownedSerialExecutor(), taskExecutor: loop.asUnownedTaskExecutor())
+            job.runSynchronously(on: loop.asUnownedTaskExecutor())
         } else {
             job.runSynchronously(on: loop.asUnownedSerialExecutor())
         }

@@ -23,26 +23,35 @@ extension RunLoop {
     func performJobs(in mode: ModeState) { /* DOES CALLOUT */
         owned.pending.remove(.jobs)
         if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }
-        performJobBatch { if hasPendingWork { carryOutPendingChanges(mode) } }
+        performJobBatch(mode) { if hasPendingWork { carryOutPendingChanges(mode) } }
     }
 
     /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
-    func performJobBatch(_ carryOutChanges: () -> Void) { /* DOES CALLOUT */
+    func performJobBatch(_ mode: ModeState, _ carryOutChanges: () -> Void) { /* DOES CALLOUT */
         var batch = owned.jobs.begin()
         shared.withLock { $0.jobs.swapJobs(with: &batch) }
         carryOutChanges()
+        if isObserved { perform(batch, mode, Observed.self) } else { perform(batch, mode, Unobserved.self) }
+        owned.jobs.end(&batch)
+    }
+
+    @inline(__always)
+    private func perform<Observer: CalloutObserver>(_ batch: ContiguousArray<QueuedJob>, _ mode: ModeState, _: Observer.Type)
+    { /* DOES CALLOUT */
         for index in batch.indices {
             if index == batch.count - 1 { pendingJobs.endBatch() }
             counters.jobsPerformed.increment()
+            let span = Observer.open(self, mode, CalloutItem(kind: .job))
             callOutToJob(batch[index])
+            Observer.close(self, span)
         }
-        owned.jobs.end(&batch)
     }
 
     /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more
     /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
     var mayPutOffPolling: Bool {
-        if owned.pending.bits.isEmpty || !owned.pending.bits.isSubset(of: [.jobs, .messages]) { return false }
+        let bits = owned.pending.bits.subtracting(.observed)
+        if bits.isEmpty || !bits.isSubset(of: [.jobs, .messages]) { return false }
         return owned.jobs.hasPolledLately()
     }
 

@@ -53,7 +53,7 @@ extension RunLoop {
     }
 
     /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
-    func drainMainQueue(handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
+    func drainMainQueue(_ mode: ModeState, handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
         if handleIsReadable {
             // The watcher of the handle must read it; unread it would stay readable.
             var count: UInt64 = 0
@@ -66,13 +66,19 @@ extension RunLoop {
         owned.pending.takeMainQueueDrain()
         owned.mainQueue.isDraining = true
         defer { owned.mainQueue.isDraining = false }
-        if owned.hosting.isEmpty {
-            cplatform_main_queue_drain()
-        } else if !cplatform_main_queue_drain_unless_draining() {
-            // The host is the main queue itself.
-            return false
-        }
+        let isDrained = isObserved ? drain(mode, Observed.self) : drain(mode, Unobserved.self)
+        if !isDrained { return false }
         counters.sourcesHandled.increment()
         return true
+    }
+
+    /// Has Dispatch perform the main queue's blocks. False if the host is the main queue itself.
+    @inline(__always)
+    private func drain<Observer: CalloutObserver>(_ mode: ModeState, _: Observer.Type) -> Bool { /* DOES CALLOUT */
+        let span = Observer.open(self, mode, CalloutItem(kind: .mainQueue))
+        var isDrained = true
+        if owned.hosting.isEmpty { cplatform_main_queue_drain() } else { isDrained = cplatform_main_queue_drain_unless_draining() }
+        Observer.close(self, span, isCalled: isDrained)
+        return isDrained
     }
 }

@@ -10,21 +10,28 @@ extension RunLoop {
     /// list of modes performs nothing. Also on the owning thread `body` is queued, not called. Thread-safe; no system call when the
     /// loop is working, one when it sleeps. See `performSelector:onThread:withObject:waitUntilDone:modes:`.
     @discardableResult
-    public func perform(inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () -> Void) -> Bool {
-        enqueuePerform(modes, body, Self.ticket(for: modes))
+    public func perform(
+        inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
+    ) -> Bool {
+        let site = CreationSite(file, line)
+        return enqueuePerform(modes, body, site, Self.ticket(for: modes)) || refuseClosure(site)
     }
 
     /// The same in the common modes. A function of its own, because passing a list of modes, even of one, costs more than the closure.
     @discardableResult
-    public func perform(_ body: __owned @escaping @Sendable () -> Void) -> Bool {
+    public func perform(file: StaticString = #fileID, line: UInt = #line, _ body: __owned @escaping @Sendable () -> Void) -> Bool {
         preconditionNotForked()
+        let site = CreationSite(file, line)
+        let posted = RecordedPosts.present
         let locked = shared.lockValue()
         guard locked.pointee.phase == .open else {
             shared.unlock()
-            return false
+            return refuseClosure(site)
         }
-        common.enqueueLocked(WorkItem(sequence: locked.pointee.nextWork(), body: body, ticket: nil), .perform)
+        let sequence = locked.pointee.nextWork()
+        common.enqueueLocked(WorkItem(sequence: sequence, body: body, site: site, ticket: nil), .perform)
         shared.unlock()
+        if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
         notify(.performs)
         return true
     }
@@ -32,51 +39,78 @@ extension RunLoop {
     /// The same, handing over a value that is not Sendable.
     @discardableResult
     public func perform<Value>(
-        inModes modes: [Mode] = Mode.onlyCommon, sending value: sending Value, _ body: @escaping @Sendable (sending Value) -> Void
+        inModes modes: [Mode] = Mode.onlyCommon, sending value: sending Value, file: StaticString = #fileID, line: UInt = #line,
+        _ body: @escaping @Sendable (sending Value) -> Void
     ) -> Bool {
         let parcel = Parcel(value)
-        return enqueuePerform(modes, { body(parcel.take()) }, Self.ticket(for: modes))
+        let site = CreationSite(file, line)
+        return enqueuePerform(modes, { body(parcel.take()) }, site, Self.ticket(for: modes)) || refuseClosure(site)
     }
 
     /// Queues for step 4. False when the loop takes no more.
-    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ ticket: WorkTicket?) -> Bool {
-        preconditionNotForked()
-        let isAccepted = shared.withLock { shared -> Bool in
-            if shared.phase != .open { return false }
-            let item = WorkItem(sequence: shared.nextWork(), body: body, ticket: ticket)
-            modeTable.enqueueLocked(item, modes, .perform)
-            return true
-        }
+    func enqueuePerform(_ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?) -> Bool {
+        let isAccepted = enqueueClosure(modes, body, site, ticket, .perform)
         if isAccepted && !modes.isEmpty { notify(.performs) }
         return isAccepted
+    }
+
+    /// Queues a closure, and notifies nobody. False when the loop takes no more.
+    func enqueueClosure(
+        _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?, _ kind: ClosureKind
+    ) -> Bool {
+        preconditionNotForked()
+        let posted = RecordedPosts.present
+        let sequence = shared.withLock { shared -> UInt64? in
+            if shared.phase != .open { return nil }
+            let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
+            modeTable.enqueueLocked(item, modes, kind)
+            return item.sequence
+        }
+        guard let sequence else { return false }
+        if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
+        return true
     }
 
     /// Performs what is queued for the mode by `perform`, then the custom sources that were signaled before this pass got here. True
     /// when something was performed. When the run returns after a source, the walk ends with the first.
     @inline(__always)
     func performCustomSources(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        hasPendingWork && performPending(frame, mode)
+        hasWork(.forSources) && performPending(frame, mode)
     }
 
     @inline(never)
     private func performPending(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
         takeAttention(mode)
-        let performed = performQueued(in: mode)
-        if performed && frame.returnsAfterSource { return true }
-        return performSignaled(frame, mode) || performed
+        var isPerformed = false
+        if owned.pending.contains(.performs) {
+            isPerformed = performQueued(in: mode)
+            if isPerformed && frame.returnsAfterSource { return true }
+            takeAttention(mode)
+        }
+        guard owned.pending.contains(.signals) else { return isPerformed }
+        return performSignaled(frame, mode) || isPerformed
     }
 
     /// Performs what was queued for the mode when this begins, in order. True when there was something.
     ///
     /// One at a time from the owner's queues, so that a run nested in one of them performs the rest. Closures with a ticket stay under the lock
     /// until their turn, where a run nested in another of their modes finds them, and their waiters take them back.
-    func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
-        guard owned.pending.contains(.performs) else { return false }
+    private func performQueued(in mode: ModeState) -> Bool { /* DOES CALLOUT */
         owned.pending.remove(.performs)
         let isCommon = mode.isCommon.load(ordering: .acquiring)
-        var (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
+        let (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
         // Changes that were made before they were queued take effect before they are performed.
         settleEnds(mode)
+        return isObserved
+            ? performTaken(in: mode, isCommon, last, ticketed, Observed.self)
+            : performTaken(in: mode, isCommon, last, ticketed, Unobserved.self)
+    }
+
+    @inline(__always)
+    private func performTaken<Observer: CalloutObserver>(
+        in mode: ModeState, _ isCommon: Bool, _ last: UInt64, _ firstTicketed: UInt64, _: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
+        var ticketed = firstTicketed
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later place
             let isOwn = !isCommon || mode.performing.firstSequence < common.performing.firstSequence
@@ -100,7 +134,9 @@ extension RunLoop {
             if let ticket = item.ticket, !ticket.isWaiting { continue }
             isPerformed = true
             counters.sourcesHandled.increment()
+            let span = Observer.open(self, mode, .perform, item.sequence, item.site)
             callOutToPerform(item.body)
+            Observer.close(self, span)
         }
         return isPerformed
     }

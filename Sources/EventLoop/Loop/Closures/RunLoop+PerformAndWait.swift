@@ -21,9 +21,10 @@ extension RunLoop {
     /// `body` is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no
     /// timeout. An empty list of modes is a precondition failure: the call could never return. See
     /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
-    @available(*, noasync)
+    @available(*, noasync, message: "performAndWait blocks the thread; write `try await performAsync`, which suspends the task")
     public func performAndWait<R>(
-        inModes modes: [Mode] = Mode.onlyCommon, timeout: Duration? = nil, _ body: @Sendable () throws -> sending R
+        inModes modes: [Mode] = Mode.onlyCommon, timeout: Duration? = nil, file: StaticString = #fileID, line: UInt = #line,
+        _ body: @Sendable () throws -> sending R
     ) throws -> sending R { /* DOES CALLOUT */
         precondition(
             !modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
@@ -39,7 +40,7 @@ extension RunLoop {
             let request = PerformRequest(
                 perform: { result.run(body) },
                 completion: { [latch] _ in latch.open() })
-            guard enqueuePerform(modes, request.perform, request) else {
+            guard enqueuePerform(modes, request.perform, CreationSite(file, line), request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }
@@ -62,7 +63,8 @@ extension RunLoop {
     /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs
     /// `body` at once.
     public func performAsync<R>(
-        inModes modes: [Mode] = Mode.onlyCommon, _ body: @escaping @Sendable () throws -> sending R
+        inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line,
+        _ body: @escaping @Sendable () throws -> sending R
     ) async throws -> sending R { /* DOES CALLOUT */
         precondition(
             !modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
@@ -74,7 +76,7 @@ extension RunLoop {
         await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                 request.onCompletion { _ in continuation.resume() }
-                if !enqueuePerform(modes, request.perform, request) { return request.workWasDropped() }
+                if !enqueuePerform(modes, request.perform, CreationSite(file, line), request) { return request.workWasDropped() }
                 // Cancelled before it stood in a queue: nobody else takes it out.
                 if request.wasCancelled { dequeue(request) }
             }

@@ -44,17 +44,10 @@ struct Hosting {
     var isStepping = false
     /// The owner is on its way to sleep, and calls out.
     var isSettling = false
-    /// A step has begun after a sleep in its host, and has not asked the kernel yet.
-    var hasSlept = false
 
     var isEmpty: Bool { modes.isEmpty }
 
     func contains(_ modeIndex: Int) -> Bool { modes.contains { $0.mode.index == modeIndex } }
-
-    mutating func takeSleep() -> Bool {
-        defer { hasSlept = false }
-        return hasSlept
-    }
 
     mutating func append(_ hosted: HostedMode) { modes.append(hosted) }
     mutating func remove(_ hosted: HostedMode) { modes.removeAll { $0 === hosted } }

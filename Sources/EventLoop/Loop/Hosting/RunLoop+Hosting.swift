@@ -39,7 +39,7 @@ extension RunLoop {
         owned.hosting.append(hosted)
         // Before the first sleep: see `Waker.mark`.
         waker.setHosted(true)
-        runsNeedCare.store(true, ordering: .relaxed)
+        updateRunCare()
         if !mode.parked.isEmpty { unpark(mode) }
         sleepInHost()
         return hosted
@@ -54,7 +54,7 @@ extension RunLoop {
         wakeInHost()
         if owned.hosting.isEmpty {
             waker.setHosted(false)
-            runsNeedCare.store(hasEnded.load(ordering: .relaxed), ordering: .relaxed)
+            updateRunCare()
         } else if wasBetweenSteps {
             sleepInHost()
         }
@@ -76,6 +76,7 @@ extension RunLoop {
     func step(_ hosted: HostedMode) -> RunResult { /* DOES CALLOUT */
         let passes = counters.passes.current
         owned.hosting.isStepping = true
+        hosted.mode.hasSleptInHost = owned.hosting.isBetweenSteps
         let result = run(hosted.mode.name, limit: .min, returnsAfterSource: false)
         if runs.depth > 0 && !hosted.isOver { sleepInHost() }
         // Without a pass nobody has asked the kernel, and nobody has taken the wake-up.
@@ -96,7 +97,7 @@ extension RunLoop {
     @inline(never)
     func beginRunWithCare(_ name: Mode) -> Bool {
         if hasEnded.load(ordering: .relaxed) { return false }
-        owned.hosting.hasSlept = owned.hosting.isStepping && owned.hosting.isBetweenSteps
+        if waker.untaken.union(owned.pending.bits).contains(.observers) { takeObservers() }
         if owned.hosting.isStepping {
             owned.hosting.isStepping = false
         } else if runs.depth == 0 {
@@ -111,9 +112,15 @@ extension RunLoop {
     /// A run of a hosted loop has ended. If the host sleeps next, the loop sleeps in it.
     @inline(never)
     func endRunWithCare() { /* DOES CALLOUT */
+        endObservedRun()
         if owned.hosting.isEmpty { return }
         owned.pending.insert(.recheckQueues)
         if runs.depth == 0 || runs.depth == owned.hosting.depth { sleepInHost() }
+    }
+
+    func updateRunCare() {
+        runsNeedCare.store(
+            hasEnded.load(ordering: .relaxed) || !owned.hosting.isEmpty || owned.observation != nil, ordering: .relaxed)
     }
 
     // MARK: Sleeping
@@ -122,6 +129,7 @@ extension RunLoop {
     private func wakeInHost() {
         if !owned.hosting.isBetweenSteps { return }
         owned.hosting.isBetweenSteps = false
+        if runs.depth > 0 { observeHost(isWorking: true) }
         time.manualClock?.endWaiting(self)
         if waker.endSleep() { counters.wakeUps.increment() }
     }
@@ -135,9 +143,12 @@ extension RunLoop {
         wakeInHost()
         for hosted in owned.hosting.modes { settle(hosted.mode) }
         owned.hosting.isSettling = false
+        // A callout may have invalidated the last of them.
+        if owned.hosting.isEmpty { return }
         // No callouts from here on.
         for hosted in owned.hosting.modes { armDeadline(hosted.mode) }
         owned.hosting.isBetweenSteps = true
+        observeHost(isWorking: false)
         owned.hosting.depth = runs.depth
         if runs.depth == 0 { waker.beginSleep() } else { waker.beAlert() }
         let severalModes = owned.hosting.modes.count > 1

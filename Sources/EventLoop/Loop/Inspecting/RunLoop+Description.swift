@@ -25,7 +25,7 @@ extension RunLoop: CustomDebugStringConvertible {
             let signaled = (source as? CustomSource)?.isSignaled == true ? ", signaled" : ""
             lines.append(line(source.typeDescription + signaled, source.label, source.site))
         }
-        let timers = shared.timers.filter { $0.memberships.contains(mode.index) }
+        let timers = shared.timers.filter { $0.isInMode(mode.index) }
             .sorted { $0.date.load(ordering: .relaxed) < $1.date.load(ordering: .relaxed) }
         for timer in timers { lines.append(line("timer, " + when(timer, present), timer.label, timer.site)) }
         for observer in mode.observers {

@@ -1,11 +1,14 @@
 // Counters of a loop, since it was made.
 
-internal import CPlatform
 import Synchronization
 
 extension RunLoop {
     /// Counters since the loop was made. Thread-safe; the values are read one after another.
-    public var statistics: Statistics { counters.statistics }
+    public var statistics: Statistics {
+        var statistics = counters.statistics
+        statistics.slowest = SlowestAtReading(list: slowestCalloutsNow, loopID: id)
+        return statistics
+    }
 
     public struct Statistics: Sendable, Hashable {
         /// Passes (steps 2 to 9), how often the thread slept, and how often another thread woke it.
@@ -16,23 +19,13 @@ extension RunLoop {
         public var jobsPerformed: UInt64
         /// Real time asleep, real time at work inside runs, and the longest stretch of work between two sleeps.
         public var timeWaiting: Duration, timeWorking: Duration, longestPass: Duration
+        /// How long the thread was away from the kernel between two polls, inside runs (and inside `HostedLoop.step()`): a descriptor that
+        /// became ready waited at most that long. Real time. Always on.
+        public var responseDelays = Histogram()
+        /// How much later than its date each timer was called, in the loop's time. Always on.
+        public var timerLateness = Histogram()
+        var slowest = SlowestAtReading(list: [], loopID: 0)
     }
-}
-
-/// A number that one thread raises and any thread reads.
-struct Counter: ~Copyable, Sendable {
-    private let value = Atomic<UInt64>(0)
-    var current: UInt64 { value.load(ordering: .relaxed) }
-
-    /// Owning thread only: a load and a store, not a locked instruction.
-    @inline(__always)
-    borrowing func add(_ amount: UInt64) { value.store(value.load(ordering: .relaxed) &+ amount, ordering: .relaxed) }
-
-    @inline(__always)
-    borrowing func increment() { add(1) }
-
-    @inline(__always)
-    borrowing func set(_ new: UInt64) { value.store(new, ordering: .relaxed) }
 }
 
 /// Raised by the owning thread, read by any.
@@ -40,46 +33,82 @@ struct Counters: ~Copyable, Sendable {
     let passes = Counter(), waits = Counter(), wakeUps = Counter()
     let sourcesHandled = Counter(), timersFired = Counter(), blocksPerformed = Counter(), jobsPerformed = Counter()
     private let ticksWaiting = Counter(), ticksWorking = Counter(), longestWork = Counter()
-    private let madeAt = (ticks: Self.now, instant: RunLoop.Instant.now.nanoseconds)
-    /// When the present stretch of work or sleep began; zero outside any run.
-    private let changedAt = Counter()
+    /// Of the stretches between two polls of the kernel, in ticks.
+    private let responseDelays = LiveHistogram()
+    /// In nanoseconds of the loop's time.
+    private let timerLateness = LiveHistogram(), latenessSum = Counter()
+    /// When the present stretch of work or sleep began, and when the kernel was last polled; zero outside any run.
+    private let changedAt = Counter(), polledAt = Counter()
 
-    borrowing func beginRunning() { changedAt.set(Self.now) }
-    borrowing func endRunning() { endWork() }
+    /// When the owner last went to sleep, or came back, in ticks.
+    @inline(__always)
+    var lastChange: UInt64 { changedAt.current }
 
-    borrowing func beginWaiting() { endWork() }
+    /// How long the owner has slept, in ticks.
+    @inline(__always)
+    var waitedTicks: UInt64 { ticksWaiting.current }
 
-    borrowing func endWaiting() {
-        let now = Self.now
-        ticksWaiting.add(Self.passed(changedAt.current, now))
+    init() { _ = TickClock.start }
+
+    @inline(__always)
+    borrowing func beginRunning() {
+        let now = TickClock.ticks
         changedAt.set(now)
+        polledAt.set(now)
     }
 
+    @inline(__always)
+    borrowing func endRunning() { endWork() }
+
+    @inline(__always)
+    borrowing func beginWaiting() { endWork() }
+
+    @inline(__always)
+    borrowing func endWaiting() {
+        let now = TickClock.ticks
+        ticksWaiting.add(TickClock.passed(changedAt.current, now))
+        changedAt.set(now)
+        polledAt.set(now)
+    }
+
+    /// The owner polls the kernel without waiting. The time of the poll itself belongs to the next stretch.
+    @inline(__always)
+    borrowing func poll() { endStretch(TickClock.ticks) }
+
+    /// A timer is called so many nanoseconds after its date.
+    @inline(__always)
+    borrowing func fireTimer(late nanoseconds: Int64) {
+        timersFired.increment()
+        let lateness = UInt64(max(0, min(nanoseconds, 1 << 62)))
+        timerLateness.record(lateness)
+        latenessSum.add(lateness)
+    }
+
+    @inline(__always)
     private borrowing func endWork() {
-        let now = Self.now
-        let worked = Self.passed(changedAt.current, now)
+        let now = TickClock.ticks
+        let worked = TickClock.passed(changedAt.current, now)
         changedAt.set(now)
         ticksWorking.add(worked)
         if worked > longestWork.current { longestWork.set(worked) }
+        endStretch(now)
     }
 
-    /// Not negative, also on a machine whose processors' clocks disagree.
     @inline(__always)
-    private static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
-
-    /// In the processor's own units: two readings of a system clock were 30 ns of a pass that takes 1,000 with all its system calls.
-    private static var now: UInt64 { cplatform_ticks() }
+    private borrowing func endStretch(_ now: UInt64) {
+        responseDelays.record(TickClock.passed(polledAt.current, now))
+        polledAt.set(now)
+    }
 
     var statistics: RunLoop.Statistics {
-        // How long the processor's unit is, by what has passed since the loop was made.
-        let ticks = Double(Self.passed(madeAt.ticks, Self.now))
-        let unit = ticks > 0 ? Double(RunLoop.Instant.now.nanoseconds - madeAt.instant) / ticks : 0
-        func time(_ ticks: borrowing Counter) -> Duration {
-            .nanoseconds(Int64(exactly: (Double(ticks.current) * unit).rounded(.down)) ?? .max)
-        }
+        let unit = TickClock.nanosecondsPerTick
+        func time(_ ticks: borrowing Counter) -> Duration { .nanoseconds(Int64(clamping: Double(ticks.current) * unit)) }
         return RunLoop.Statistics(
             passes: passes.current, waits: waits.current, wakeUps: wakeUps.current, sourcesHandled: sourcesHandled.current,
             timersFired: timersFired.current, blocksPerformed: blocksPerformed.current, jobsPerformed: jobsPerformed.current,
-            timeWaiting: time(ticksWaiting), timeWorking: time(ticksWorking), longestPass: time(longestWork))
+            timeWaiting: time(ticksWaiting), timeWorking: time(ticksWorking), longestPass: time(longestWork),
+            // The stretches between two polls are the work between two sleeps.
+            responseDelays: responseDelays.histogram(nanosecondsPerUnit: unit, sum: ticksWorking.current),
+            timerLateness: timerLateness.histogram(nanosecondsPerUnit: 1, sum: latenessSum.current))
     }
 }

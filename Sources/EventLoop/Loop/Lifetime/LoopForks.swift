@@ -20,9 +20,11 @@ enum LoopForks {
         LoopRegistry.holdOverFork()
         OrphanedJobExecutor.holdOverFork()
         LibeventRuntime.holdOverFork()
+        Warnings.holdOverFork()
     }
 
     private static func release(inChild: Bool) {
+        Warnings.releaseAfterFork()
         LibeventRuntime.releaseAfterFork()
         OrphanedJobExecutor.release(inChild: inChild)
         LoopRegistry.release(inChild: inChild)

@@ -59,6 +59,7 @@ enum LoopLifetime {
     private static func own(_ loop: RunLoop) {
         let pointer = Unmanaged.passRetained(loop).toOpaque()
         cplatform_set_current_loop(loop.id, pointer)
+        loop.noteThread()
         let code = pthread_setspecific(exitKey, pointer)
         precondition(code == 0, "pthread_setspecific: \(code)")
     }
@@ -135,11 +136,17 @@ enum LoopRegistry {
         return loops.withLock { $0[id]?.takeUnretainedValue() }
     }
 
-    static func holdOverFork() { _ = loops.lockValue() }
+    /// For a child of fork: to make an empty dictionary, the runtime may look up types, under locks of its own.
+    private static let none: [UInt64: Unmanaged<RunLoop>] = [:]
+
+    static func holdOverFork() {
+        _ = none.count
+        _ = loops.lockValue()
+    }
 
     static func release(inChild: Bool) {
         // The threads of these loops are the parent's. Written over: a handler of fork frees nothing.
-        if inChild { loops.lockedValue().initialize(to: [:]) }
+        if inChild { loops.lockedValue().initialize(to: none) }
         loops.unlock()
     }
 }
@@ -178,7 +185,7 @@ extension RunLoop {
     private func release(_ timers: [Timer], _ observers: [Observer]) {
         for timer in timers {
             if timer.endsWithLoop { timer.invalidate() }
-            if timer.rundown.exit() { timer.finish() }
+            if timer.state.exit() { timer.finish() }
         }
         forgetSeenObservers()
         for observer in observers where observer.rundown.exit() { observer.finish() }
@@ -224,8 +231,8 @@ extension LoopShared {
         }
         let endedTimers = timers.takeAll()
         for timer in endedTimers {
-            timer.memberships.clear()
-            timer.place.store(0, ordering: .sequentiallyConsistent)
+            timer.clearMemberships()
+            timer.state.leave()
         }
         var endedObservers: [RunLoop.Observer] = []
         for observer in modes.all.flatMap(\.observers) + commonObservers where observer.loopID.load(ordering: .relaxed) == loop.id {

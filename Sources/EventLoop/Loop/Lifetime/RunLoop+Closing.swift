@@ -105,8 +105,17 @@ extension RunLoop {
         batch.sort { $0.sequence < $1.sequence }
         applyChanges()
         finishItems()
-        for item in batch { callOutToPerform(item.body) }
-        performJobBatch { applyChanges() }
+        if isObserved { perform(batch, Observed.self) } else { perform(batch, Unobserved.self) }
+        performJobBatch(modeTable[0]) { applyChanges() }
+    }
+
+    @inline(__always)
+    private func perform<Observer: CalloutObserver>(_ batch: [WorkItem], _: Observer.Type) { /* DOES CALLOUT */
+        for item in batch {
+            let span = Observer.open(self, modeTable[0], .perform, item.sequence, item.site)
+            callOutToPerform(item.body)
+            Observer.close(self, span)
+        }
     }
 
     /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.

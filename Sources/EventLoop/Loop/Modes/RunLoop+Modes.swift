@@ -52,11 +52,8 @@ extension LoopShared {
             let mode = modes.makeLocked(name)
             if put(membership, in: mode) != nil { gained.append((membership, mode)) }
         }
-        for timer in timers.filter(\.memberships.isCommon) {
-            guard let membership = Self.put(timer, in: modes.makeLocked(name)) else { continue }
-            timer.place.store(
-                timer.memberships.place(in: TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID).word,
-                ordering: .releasing)
+        for timer in timers.filter(\.listing.isCommon) {
+            guard let membership = Self.put(timer, in: modes.makeLocked(name), timer.state.value.loopID) else { continue }
             changes.enqueueJoin(timer, membership)
         }
         for observer in commonObservers { modes.makeLocked(name).insertObserverLocked(observer) }

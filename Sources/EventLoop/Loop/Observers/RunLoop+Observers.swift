@@ -10,7 +10,7 @@ extension RunLoop {
     @discardableResult
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
         preconditionNotForked()
-        return shared.withLock { shared in
+        let isAdded = shared.withLock { shared in
             guard claimLocked(observer, shared) else { return false }
             if mode == .common {
                 if !observer.isCommon { shared.commonObservers.append(observer) }
@@ -21,6 +21,7 @@ extension RunLoop {
             }
             return true
         }
+        return isAdded || refuse(observer)
     }
 
     /// Takes an observer out of a mode; with `.common`, out of every common mode. On the owning thread it is not notified again once this
@@ -92,24 +93,36 @@ extension RunLoop {
 
     @inline(never)
     private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
+        guard isObserved else { return callObservers(activity, in: mode, Unobserved.self) }
+        if activity == .exit { endObservedPass() }
+        callObservers(activity, in: mode, Observed.self)
+    }
+
+    @inline(__always)
+    private func callObservers<Observing: CalloutObserver>(_ activity: Activity, in mode: ModeState, _ observing: Observing.Type)
+    { /* DOES CALLOUT */
         let generation = removals.generation
         // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)
         // The snapshot holds them, so they are borrowed without counting.
         observers.withUnsafeBufferPointer { observers in
             for index in observers.indices {
-                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { call($0, activity, mode, generation) }
+                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { call($0, activity, mode, generation, observing) }
             }
         }
     }
 
     @inline(__always)
-    private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
+    private func call<Observing: CalloutObserver>(
+        _ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64, _: Observing.Type
+    ) { /* DOES CALLOUT */
         if observer.activities.isDisjoint(with: activity) || observer.isFiring.load(ordering: .relaxed) { return }
         if removals.generation != generation && !isMember(observer, of: mode) { return }
         if !observer.isValid { return }
         observer.isFiring.store(true, ordering: .relaxed)
+        let span = Observing.open(self, mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))
         callOutToObserver(observer, activity)
+        Observing.close(self, span)
         observer.isFiring.store(false, ordering: .relaxed)
         if !observer.repeats { observer.invalidate() }
         if owned.ended.hasObserversInCall { endObserver(observer) }

@@ -32,8 +32,6 @@ final class RunFrame: Sendable {
     @exclusivity(unchecked) nonisolated(unsafe) var timers = PassBatch<RunLoop.Timer>()  // SAFETY: owning thread
     /// A nested run has begun since the pass began to serve ready sources: the rest of the batch does not belong to this pass any more.
     @exclusivity(unchecked) nonisolated(unsafe) var lostItsBatch = false  // SAFETY: owning thread
-    /// The outer run had been woken when this one began.
-    @exclusivity(unchecked) nonisolated(unsafe) var outerWasWoken = false  // SAFETY: owning thread
 
     init(outer: Unmanaged<RunFrame>?) { self.outer = outer }
 
@@ -106,6 +104,7 @@ struct PassBatch<Item> {
     /// Whether something has not been reached.
     @inline(__always)
     var hasRest: Bool { next < items.count }
+    var hasSeveral: Bool { items.count > 1 }
     var rest: ArraySlice<Item> { items[min(next, items.count)...] }
 
     /// Fills the batch, which is empty.
@@ -119,6 +118,9 @@ struct PassBatch<Item> {
         next += 1
         return item
     }
+
+    /// The item that was reached last; nil if none was.
+    var reached: Item? { next > 0 && next <= items.count ? items[next - 1] : nil }
 
     /// Takes out an item, in order to empty the batch; nil when it is empty. The caller releases the item, because the last reference to what
     /// it holds may be here, and a deinit of the user's may run the loop.

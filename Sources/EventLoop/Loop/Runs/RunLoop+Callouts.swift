@@ -6,8 +6,9 @@ extension RunLoop {
 
     /// A descriptor, a signal, a process, a socket: what the kernel watches.
     @inline(never)
-    func callOutToWatchedSource(_ source: Source, _ ready: Readiness) -> Bool {
-        source.kind == .descriptor ? unsafeDowncast(source, to: DescriptorSource.self).serveDescriptor(ready) : source.serve(ready)
+    func callOutToWatchedSource(_ core: SourceCorePointer, _ ready: Readiness) -> Bool {
+        if core.pointee.traits.contains(.isDescriptorSource) { return DescriptorSource.serve(core, ready) }
+        return Source.borrowed(core)._withUnsafeGuaranteedRef { $0.serve(ready) }
     }
 
     @inline(never)

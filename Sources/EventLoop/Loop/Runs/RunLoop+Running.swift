@@ -4,7 +4,10 @@ import Synchronization
 
 extension RunLoop {
     /// Runs in `.default` until stopped or finished. On the owning thread only; calls out. See `CFRunLoopRun`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     @discardableResult
     public func run() -> RunResult { /* DOES CALLOUT */
         run(.default, limit: .max, returnsAfterSource: false)
@@ -15,14 +18,20 @@ extension RunLoop {
     /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
     /// `.finished` at once, without notifying observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
     /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult
     { /* DOES CALLOUT */
         run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled)
     }
 
     /// Runs in `mode` for `timeout` from now; zero or less makes one pass that does not sleep. Otherwise as `run(mode:until:)`.
-    @available(*, noasync)
+    @available(
+        *, noasync,
+        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
+    )
     public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
         preconditionOnLoop("run(mode:for:)")
         let nanoseconds = timeout.saturatedNanoseconds
@@ -34,23 +43,30 @@ extension RunLoop {
     func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
         preconditionOnLoop("run")
         if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return .finished }
+        let outerWasWoken = runs.depth > 0 && suspendOuterRun()
         // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
-        return beginRun()._withUnsafeGuaranteedRef { frame in
-            let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
-            endRun(frame)
-            return result
-        }
+        return runs.push()._withUnsafeGuaranteedRef { run($0, name, limit, returnsAfterSource, outerWasWoken) }
     }
 
+    private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outerWasWoken: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
+        if runs.pop(frame) { passOnStickyStop() }
+        if outerWasWoken { owned.pending.insert(.wake) }
+        if runsNeedCare.load(ordering: .relaxed) { endRunWithCare() }
+        return result
+    }
+
+    @inline(__always)
     private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
         if runs.depth == 1 && takePendingStop(for: name) || runs.isTerminating { return .stopped }
         guard let mode = modeToRun(name) else {
             settleWithoutPass()
-            return .finished
+            return finishWithoutPass(name, nil)
         }
         return mode._withUnsafeGuaranteedRef {
-            isEmpty($0) && isEmptyWhenSettled($0) ? .finished : runMode(frame, $0, limit, returnsAfterSource)
+            isEmpty($0) && isEmptyWhenSettled($0) ? finishWithoutPass(name, $0) : runMode(frame, $0, limit, returnsAfterSource)
         }
     }
 
@@ -76,8 +92,8 @@ extension RunLoop {
             returnsAfterSource: returnsAfterSource)
         let outerMode = runs.enterMode(mode.index)
         let isNested = runs.depth > 1
-        // The pending bits were set for another mode, unless nothing but runs of this one came before.
-        if owned.modeHistory.beginRun(inMode: mode.index, isNested: isNested) { owned.pending.insert(.recheckQueues) }
+        // The pending bits were set for another mode, unless only runs of this one came before.
+        if owned.modeHistory.beginRun(inMode: mode.index, isNested: isNested) { recheckQueues(of: mode) }
         if !mode.parked.isEmpty { unpark(mode) }
         Reserve.completeAgain()
         if !isNested { counters.beginRunning() }
@@ -90,6 +106,7 @@ extension RunLoop {
     }
 
     /// Nil when there is no such mode, and for `.common`, which is none. Modes live as long as their loop.
+    @inline(__always)
     func modeToRun(_ name: Mode) -> Unmanaged<ModeState>? { modeTable.reference(name) ?? modeMadeForCommonWork(name) }
 
     /// A common mode that nobody has added anything to has what was queued for all common modes.
@@ -108,33 +125,27 @@ extension RunLoop {
         common.population > 0 || !pendingJobs.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
-    /// Begins a run. Items that the outer runs have taken and not reached go back to the queues, so that the new run finds them.
-    private func beginRun() -> Unmanaged<RunFrame> {
-        let isNested = runs.depth > 0
-        if isNested { returnUnserved() }
-        // A wake-up that the outer run has not noticed yet is not this run's to drop.
+    /// A nested run begins. Items that the run around it has taken and not reached go back to the queues, so that the new run finds them. The
+    /// runs further out have given theirs back when that one began. True if the outer run has been woken and has not noticed yet: that
+    /// wake-up is not the nested run's to drop.
+    private func suspendOuterRun() -> Bool {
+        runs.innermostFrame._withUnsafeGuaranteedRef { returnUnserved(of: $0) }
         if waker.hasUntakenWakeUp { owned.pending.insert(.wake) }
-        let reference = runs.push()
-        reference._withUnsafeGuaranteedRef { $0.outerWasWoken = isNested && owned.pending.contains(.wake) }
-        return reference
+        return owned.pending.contains(.wake)
     }
 
-    private func endRun(_ frame: RunFrame) { /* DOES CALLOUT */
-        if runs.pop(frame) { passOnStickyStop() }
-        if frame.outerWasWoken { owned.pending.insert(.wake) }
-        if runsNeedCare.load(ordering: .relaxed) { endRunWithCare() }
+    @inline(__always)
+    private func returnUnserved(of outer: RunFrame) {
+        outer.lostItsBatch = true
+        // The kernel is asked again about level-triggered sources; edges wait for the next pass, whichever run makes it.
+        outer.modeReference?._withUnsafeGuaranteedRef { $0.pollerReference?._withUnsafeGuaranteedRef { $0.dropLevelTriggered() } }
+        if outer.signals.hasRest || outer.timers.hasRest { returnUnservedItems(of: outer) }
     }
 
-    private func returnUnserved() {
-        runs.forEachFrame { outer in
-            // The kernel is asked again about level-triggered sources; edges wait for the next pass, whichever run makes it.
-            outer.lostItsBatch = true
-            outer.modeReference?._withUnsafeGuaranteedRef { mode in
-                mode.pollerReference?._withUnsafeGuaranteedRef { if !$0.ready.isEmpty { $0.dropLevelTriggered() } }
-            }
-            if outer.signals.hasRest { requeue(outer.signals.rest, in: outer.mode) }
-            if outer.timers.hasRest { for timer in outer.timers.rest { fileAgain(timer) } }
-        }
+    @inline(never)
+    private func returnUnservedItems(of outer: RunFrame) {
+        if outer.signals.hasRest { requeue(outer.signals.rest, in: outer.mode) }
+        if outer.timers.hasRest { for timer in outer.timers.rest { fileAgain(timer) } }
     }
 
     // MARK: Passes
@@ -143,13 +154,14 @@ extension RunLoop {
     @inline(__always)
     func beginPass(_ mode: ModeState) { /* DOES CALLOUT */
         counters.passes.increment()
-        if hasPendingWork { beginPassWithPendingWork(mode) }
+        if hasWork(.forPass) { beginPassWithPendingWork(mode) }
     }
 
     @inline(never)
     private func beginPassWithPendingWork(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
         owned.pending.remove(.wake)
+        if isObserved { beginObservedPass(mode) }
         settlePendingEnds()
     }
 

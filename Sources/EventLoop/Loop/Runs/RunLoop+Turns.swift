@@ -45,7 +45,7 @@ extension RunLoop {
                 mode.lastServed = .mainQueue
                 if hasPendingWork { carryOutPendingChanges(mode) }
                 // The handle is level-triggered: a turn that is not taken now comes again.
-                if drainMainQueue(handleIsReadable: ready.contains(.mainQueue)) { return true }
+                if drainMainQueue(mode, handleIsReadable: ready.contains(.mainQueue)) { return true }
             }
         }
         return servedForeign

@@ -86,6 +86,7 @@ struct RunStack: ~Copyable, Sendable {
         return pushNested()
     }
 
+    @inline(__always)
     private borrowing func pushNested() -> Unmanaged<RunFrame> {
         let frame = innermostFrame._withUnsafeGuaranteedRef { $0.inner() }
         frame._withUnsafeGuaranteedRef { $0.begin() }
@@ -133,7 +134,9 @@ struct RunStack: ~Copyable, Sendable {
         }
     }
 
-    private var innermostFrame: Unmanaged<RunFrame> {
+    /// The frame of the innermost run; there must be one.
+    @inline(__always)
+    var innermostFrame: Unmanaged<RunFrame> {
         .fromOpaque(UnsafeRawPointer(bitPattern: innermost.load(ordering: .relaxed))!)  // a run is in progress
     }
 }

@@ -14,6 +14,8 @@ extension RunLoop.CustomSource {
             return
         }
         recordSignalTime()
+        let posted = RecordedPosts.present
+        if posted != 0 { recordPost(FlowKey.signal(self), at: posted) }
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
         _ = state.withLockUnlessInherited { state in
             state.forEachMembership { $0.loop.enqueueSignal($0) }
@@ -24,13 +26,26 @@ extension RunLoop.CustomSource {
 }
 
 extension RunLoop {
+    @inline(__always)
     fileprivate func enqueueSignal(_ membership: SourceMembership) {
         if belongsToParentProcess { return }
-        shared.withLock { _ in
-            if membership.isDead { return }
-            membership.modes.forEach { modeTable.reference($0)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) } }
+        _ = shared.lockValue()
+        if !membership.isDead {
+            // Not a closure for all modes: it would retain what it captures, and the set of modes.
+            var word = membership.modes.lowWord
+            while word != 0 {  // ends: each turn clears a bit
+                modeTable.reference(word.trailingZeroBitCount)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) }
+                word &= word &- 1
+            }
+            if membership.modes.hasHighWords { enqueueSignalInHighModesLocked(membership) }
         }
+        shared.unlock()
         waker.mark(.signals)
+    }
+
+    @inline(never)
+    private func enqueueSignalInHighModesLocked(_ membership: SourceMembership) {
+        membership.modes.forEachHigh { modeTable.reference($0)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) } }
     }
 
     /// Notes a signal again that another loop's thread was in the way of.

@@ -6,9 +6,9 @@ extension RunLoop.DescriptorSource {
     /// The events that the source reports. Setting it takes effect before the loop waits next; from another thread it wakes the loop.
     /// Empty: the source stays in its modes and is silent. Thread-safe.
     public var events: Events {
-        get { Events(rawValue: wanted.load(ordering: .acquiring)) }
+        get { Events(rawValue: core.pointee.wanted.load(ordering: .acquiring)) }
         set {
-            if wanted.exchange(newValue.rawValue, ordering: .acquiringAndReleasing) == newValue.rawValue { return }
+            if core.pointee.wanted.exchange(newValue.rawValue, ordering: .acquiringAndReleasing) == newValue.rawValue { return }
             watchDidChange()
         }
     }
@@ -16,7 +16,7 @@ extension RunLoop.DescriptorSource {
     /// Arms a one-shot source for its next shot. Nothing for other triggers. Thread-safe.
     public func rearm() {
         guard trigger == .oneShot else { return }
-        isArmed.store(true, ordering: .releasing)
+        core.pointee.isArmed.store(true, ordering: .releasing)
         watchDidChange()
     }
 }

@@ -8,7 +8,8 @@ extension RunLoop {
     @inline(never)
     func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
         // The host has slept until an instant that a guest gave. It has come, whatever the guest says now.
-        let due = owned.hosting.takeSleep() ? dueGuestLoops(mode) : []
+        let due = mode.hasSleptInHost ? dueGuestLoops(mode) : []
+        mode.hasSleptInHost = false
         prepareGuestLoops(mode)
         let ready = askKernel(mode)
         return ready.union(makeReady(due, mode)).union(findDueGuestLoops(mode))
@@ -31,8 +32,8 @@ extension RunLoop {
                 continue
             }
             let guest = membership.guestLoop
-            _ = call(guest, membership) {
-                guest.nextCall.store(callOutToPrepare(guest), ordering: .relaxed)
+            _ = call(guest.core) {
+                if isObserved { ask(guest, mode, Observed.self) } else { ask(guest, mode, Unobserved.self) }
                 return true
             }
             // A nested run in the callout may have asked all of them, in another order.
@@ -42,6 +43,13 @@ extension RunLoop {
         if shared.withLock({ _ in mode.guestLoopAdditions != additions }) {
             mode.nextGuestCall = min(mode.nextGuestCall, now().nanoseconds)
         }
+    }
+
+    @inline(__always)
+    private func ask<Observer: CalloutObserver>(_ guest: GuestLoop, _ mode: ModeState, _: Observer.Type) { /* DOES CALLOUT */
+        let span = Observer.open(self, mode, guest.callout(.descriptorSource))
+        guest.nextCall.store(callOutToPrepare(guest), ordering: .relaxed)
+        Observer.close(self, span)
     }
 
     private func findDueGuestLoops(_ mode: ModeState) -> Ready { makeReady(dueGuestLoops(mode), mode) }

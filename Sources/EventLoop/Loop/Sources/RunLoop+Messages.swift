@@ -10,6 +10,8 @@ import Synchronization
 extension RunLoop.Source {
     /// Puts the source into the lists of all its modes, and wakes their loops.
     func enqueueMessagesEverywhere() {
+        let posted = RecordedPosts.present
+        if posted != 0 { recordPost(FlowKey.messages(self), at: posted) }
         // Most ports are in one loop: it is held by itself, and no list is made.
         let (loop, others) =
             state.withLockUnlessInherited { state -> (RunLoop?, [SourceMembership]?) in

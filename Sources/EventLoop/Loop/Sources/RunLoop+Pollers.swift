@@ -43,6 +43,7 @@ extension RunLoop {
         guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
         if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
         mode.poller = poller
+        observeGuests(of: poller)
         let memberships = shared.withLock { shared in shared.sources.filter { $0.modes.contains(mode.index) } }
         registerAll(memberships, in: mode) { _ in }
         return poller
@@ -89,7 +90,7 @@ extension RunLoop {
         if membership.registration(inMode: mode.index) != nil { return }
         var stale: [UnsafeRawPointer] = []
         let owner = Unmanaged.passUnretained(membership).toOpaque()
-        let result = poller.register(watch, owner: owner, tag: Int32(mode.index), stale: &stale)
+        let result = poller.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale)
         switch result {
         case .success(let registration): membership.insert(registration)
         case .failure(let error): fail(membership.source, error)

@@ -2,8 +2,11 @@
 //
 // 1. Is it still a member of the mode? Anything may have been removed since the batch was taken; `removals` says so without the lock.
 // 2. Claim it (`beginServing`): a source may be in several loops, and its handler never runs on two threads.
-// 3. Call it (`call`): the membership counts the calls in progress, so that its end waits for them.
+// 3. Call it (`call`): the source's core counts the calls in progress, and the end of a membership waits for them.
 // 4. Release the claim (`endServing`), and notify loops that waited for it.
+//
+// A descriptor that the kernel reports is served from its registration, which has the source's core in it. The membership and the source
+// object are touched only if something was removed, or the source is in several bases or loops.
 //
 // Other files make a source ready and wake the loop for it: Poller.collect for descriptors, CustomSource.signal, and RunLoop+Messages.swift
 // for ports.
@@ -17,17 +20,28 @@ extension RunLoop {
     func serveDescriptors(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller) -> Bool { /* DOES CALLOUT */
         let generation = removals.generation
         // A source that was removed before the generation was read is unregistered here; a later removal changes the generation.
-        if hasPendingWork { carryOutPendingChanges(mode) }
+        if hasPendingWork {
+            if hasWorkForSteps { carryOutPendingChanges(mode) }
+            if isObserved { return serveBatch(frame, mode, poller, generation, Observed.self) }
+        }
+        return serveBatch(frame, mode, poller, generation, Unobserved.self)
+    }
+
+    @inline(__always)
+    private func serveBatch<Observer: CalloutObserver>(
+        _ frame: RunFrame, _ mode: ModeState, _ poller: Poller, _ generation: UInt64, _ observer: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
         var batch = poller.beginBatch(onlyOne: frame.returnsAfterSource)
         frame.lostItsBatch = false
         var isHandled = false
         // Ends: each turn takes one off the ready list, and only a nested run adds any.
         while !frame.lostItsBatch, let entry = poller.takeNext(in: &batch) {
-            // Its owner is alive while the registration is: the poller frees both after the batch.
-            let served = Unmanaged<SourceMembership>.fromOpaque(entry.registration.pointee.owner)._withUnsafeGuaranteedRef {
-                isStillMember($0, of: mode, since: generation) && serve($0, entry.readiness)
-            }
-            if served { isHandled = true }
+            // The owner and its source are alive while the registration is: the poller lets go of both after the batch.
+            let registration = entry.registration
+            guard removals.generation == generation || isMember(registration.owner, of: mode) else { continue }
+            if !registration.isOwnAndOnly && registration.pointee.isInSeveralBases { countServing(registration.owner) }
+            let core = registration.isOwnAndOnly ? registration.core : registration.source
+            if serve(core, registration.owner, entry.readiness, mode, observer) { isHandled = true }
         }
         // In this order: a handler may have ended what is stale, and then only the batch holds it.
         if !poller.stale.isEmpty { failStale(poller) }
@@ -36,74 +50,127 @@ extension RunLoop {
     }
 
     @inline(__always)
-    func serve(_ membership: SourceMembership, _ readiness: Readiness) -> Bool { /* DOES CALLOUT */
-        let source = membership.source
-        if membership.isInSeveralBases { countServing(membership) }
-        guard source.isValid else {
+    func serve<Observer: CalloutObserver>(
+        _ core: SourceCorePointer, _ membership: @autoclosure () -> SourceMembership, _ readiness: Readiness, _ mode: ModeState,
+        _: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
+        guard core.pointee.rundown.isValid else {
             // Another thread invalidates it, and the loop has no change yet. Until then its descriptor would keep the loop from sleeping.
-            suspendRegistrations(membership)
+            suspendRegistrations(membership())
             return false
         }
-        guard source.beginServing(on: membership, id) else { return false }
-        let isHandled = call(source, membership) { callOutToWatchedSource(source, readiness) }
+        guard core.claimServing(for: id) || waitToServe(membership()) else { return false }
+        let isHandled = call(core) {
+            let span = Observer.open(self, mode, Source.calloutOfWatched(core))
+            let isCalled = callOutToWatchedSource(core, readiness)
+            Observer.close(self, span, isCalled: isCalled)
+            return isCalled
+        }
         if isHandled {
             counters.sourcesHandled.increment()
         } else {
             // A one-shot that found nothing to do is off the base and has not had its shot.
-            updateRegistrations(membership)
+            updateRegistrations(membership())
         }
         return isHandled
     }
 
+    @inline(never)
+    private func waitToServe(_ membership: SourceMembership) -> Bool { membership.source.waitToServe(on: membership) }
+
     // MARK: Custom sources (step 4)
 
     /// Performs the custom sources that were signaled before the pass got here. With the first, if the run returns after a source, the walk
-    /// ends. True if one was performed.
+    /// ends. True if one was performed. The owner has taken `.signals`.
+    @inline(__always)
     func performSignaled(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        takeAttention(mode)
-        guard owned.pending.contains(.signals) else { return false }
         let generation = removals.generation
         owned.pending.remove(.signals)
-        shared.withLock { _ in
-            frame.signals.fill { mode.signaled.takeAll(into: &$0, inMode: mode.index) }
+        _ = shared.lockValue()
+        let single = mode.signaled.takeSingle(inMode: mode.index)
+        shared.unlock()
+        if hasPendingWork || single == nil { return performSignals(beginningWith: single, frame, mode, generation) }
+        let isHandled = single.unsafelyUnwrapped._withUnsafeGuaranteedRef { perform($0, mode, since: generation, Unobserved.self) }
+        // The last reference may be here, and a deinit of the user's may run the loop.
+        single.unsafelyUnwrapped.release()
+        return isHandled
+    }
+
+    /// The same if there are several, or none, or if there is something to do before. `single` was taken, and is released here.
+    @inline(never)
+    private func performSignals(
+        beginningWith single: Unmanaged<SourceMembership>?, _ frame: RunFrame, _ mode: ModeState, _ generation: UInt64
+    ) -> Bool { /* DOES CALLOUT */
+        if let single {
+            frame.signals.fill { $0.append(single.takeRetainedValue()) }
+        } else {
+            shared.withLock { _ in
+                frame.signals.fill { mode.signaled.takeAll(into: &$0, inMode: mode.index) }
+            }
         }
         guard frame.signals.hasRest else { return false }
         if hasPendingWork { carryOutPendingChanges(mode) }
-        var isHandled = false
-        while frame.signals.hasRest {  // ends: the batch is fixed, and each turn takes one
-            let isPerformed = frame.signals.takeNext()._withUnsafeGuaranteedRef { membership in
-                isStillMember(membership, of: mode, since: generation) ? perform(membership) : performIfBack(membership, mode)
-            }
-            guard isPerformed else { continue }
-            isHandled = true
-            if frame.returnsAfterSource { break }
-        }
+        let isHandled =
+            isObserved ? performBatch(frame, mode, generation, Observed.self) : performBatch(frame, mode, generation, Unobserved.self)
         if frame.signals.hasRest { requeue(frame.signals.rest, in: mode) }
         while frame.signals.popLast() != nil {}  // ends: one goes a turn
         return isHandled
     }
 
-    /// Performs a source that an earlier one of the walk has taken out of its last mode, if it is in the mode again by another membership.
-    private func performIfBack(_ membership: SourceMembership, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        guard let back = membership.source.existingMembership(of: self), isMember(back, of: mode) else { return false }
-        return perform(back)
-    }
-
-    private func perform(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
-        Unmanaged.passUnretained(membership.custom)._withUnsafeGuaranteedRef { perform($0, membership) }
+    @inline(__always)
+    private func performBatch<Observer: CalloutObserver>(
+        _ frame: RunFrame, _ mode: ModeState, _ generation: UInt64, _ observer: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
+        var isHandled = false
+        while frame.signals.hasRest {  // ends: the batch is fixed, and each turn takes one
+            let isPerformed = frame.signals.takeNext()._withUnsafeGuaranteedRef { membership in
+                perform(membership, mode, since: generation, observer)
+            }
+            guard isPerformed else { continue }
+            isHandled = true
+            if frame.returnsAfterSource { break }
+        }
+        return isHandled
     }
 
     @inline(__always)
-    private func perform(_ source: CustomSource, _ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
+    private func perform<Observer: CalloutObserver>(
+        _ membership: SourceMembership, _ mode: ModeState, since generation: UInt64, _ observer: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
+        isStillMember(membership, of: mode, since: generation)
+            ? perform(membership, mode, observer) : performIfBack(membership, mode, observer)
+    }
+
+    /// Performs a source that an earlier one of the walk has taken out of its last mode, if it is in the mode again by another membership.
+    @inline(never)
+    private func performIfBack<Observer: CalloutObserver>(_ membership: SourceMembership, _ mode: ModeState, _ observer: Observer.Type)
+        -> Bool
+    { /* DOES CALLOUT */
+        guard let back = membership.source.existingMembership(of: self), isMember(back, of: mode) else { return false }
+        return perform(back, mode, observer)
+    }
+
+    @inline(__always)
+    private func perform<Observer: CalloutObserver>(_ membership: SourceMembership, _ mode: ModeState, _ observer: Observer.Type) -> Bool
+    { /* DOES CALLOUT */
+        Unmanaged.passUnretained(membership.custom)._withUnsafeGuaranteedRef { perform($0, membership, mode, observer) }
+    }
+
+    @inline(__always)
+    private func perform<Observer: CalloutObserver>(
+        _ source: CustomSource, _ membership: SourceMembership, _ mode: ModeState, _: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
         guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
         // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
         guard source.signalWord.take() else {
-            source.endServing(on: membership)
+            Source.endServing(source.core)
             return false
         }
         counters.sourcesHandled.increment()
-        return call(source, membership) {
+        return call(source.core) {
+            let span = Observer.open(self, mode, source.callout(.customSource, flow: FlowKey.signal(source)))
             callOutToCustomSource(source)
+            Observer.close(self, span)
             return true
         }
     }
@@ -149,20 +216,33 @@ extension RunLoop {
     private func serveMessages(of membership: SourceMembership, _ frame: RunFrame, _ mode: ModeState, _ generation: UInt64) -> Bool
     { /* DOES CALLOUT */
         let source = membership.source
-        guard source.claimServing(for: id) || waitForMessages(of: membership) else { return false }
-        return call(source, membership) {
+        guard source.core.claimServing(for: id) || waitForMessages(of: membership) else { return false }
+        return call(source.core) {
             var isHandled = false
             let last = source.lastMessage
             if hasPendingWork { carryOutPendingChanges(mode) }
             while source.isValid && isStillMember(membership, of: mode, since: generation) {  // ends: at `last`
-                guard callOutToPort(source, upTo: last, onlyOne: frame.returnsAfterSource) else { break }
+                let isDelivered =
+                    isObserved
+                    ? deliver(source, last, frame, mode, Observed.self) : deliver(source, last, frame, mode, Unobserved.self)
+                guard isDelivered else { break }
                 counters.sourcesHandled.increment()
                 isHandled = true
                 if frame.returnsAfterSource || runs.isStopRequested(frame) { break }
             }
-            if source.servingDepth == 1 { source.returnMessages() }
+            if source.core.pointee.servingDepth == 1 { source.returnMessages() }
             return isHandled
         }
+    }
+
+    @inline(__always)
+    private func deliver<Observer: CalloutObserver>(
+        _ source: Source, _ last: UInt64, _ frame: RunFrame, _ mode: ModeState, _: Observer.Type
+    ) -> Bool { /* DOES CALLOUT */
+        let span = Observer.open(self, mode, source.callout(.port, flow: FlowKey.messages(source)))
+        let isCalled = callOutToPort(source, upTo: last, onlyOne: frame.returnsAfterSource)
+        Observer.close(self, span, isCalled: isCalled)
+        return isCalled
     }
 
     /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
@@ -189,23 +269,36 @@ extension RunLoop {
         shared.withLock { _ in !membership.isDead && membership.modes.contains(mode.index) }
     }
 
-    /// Calls the handler of a source that this loop has claimed. Then ends the membership if it has died, and releases the claim.
+    /// Calls the handler of a source that this loop has claimed. Then ends the memberships that have died, and releases the claim.
     @inline(__always)
-    func call(_ source: Source, _ membership: SourceMembership, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
-        membership.callsInProgress += 1
+    func call(_ core: SourceCorePointer, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         let isHandled = body()
-        endCall(membership)
-        source.endServing(on: membership)
+        if core.pointee.hasEndingUses && core.pointee.servingDepth == 1 { endUses(core) }
+        Source.endServing(core)
         return isHandled
     }
 
-    /// A call of a source's handler has returned.
-    private func endCall(_ membership: SourceMembership) { /* DOES CALLOUT */
-        membership.callsInProgress -= 1
-        if membership.endsAfterCalls && membership.callsInProgress == 0 {
-            membership.endsAfterCalls = false
-            endUse(of: membership.source)
-            finishItems()
+    /// Whether this thread is in the handler of a source. Owning thread only.
+    func isServing(_ source: Source) -> Bool {
+        // The claim of another loop's thread is never this loop's.
+        source.core.pointee.servingLoop.load(ordering: .relaxed) == id
+    }
+
+    /// A membership of a source that is being served has died.
+    func endUseAfterCalls(of source: Source) {
+        source.core.pointee.hasEndingUses = true
+        owned.endingUses.append(source)
+    }
+
+    /// The outermost call of a source's handler has returned.
+    @inline(never)
+    private func endUses(_ core: SourceCorePointer) { /* DOES CALLOUT */
+        while core.pointee.hasEndingUses {  // ends: only a callout that adds the source and removes it brings another turn
+            core.pointee.hasEndingUses = false
+            let ending = owned.endingUses.filter { $0.core == core }
+            owned.endingUses.removeAll { $0.core == core }
+            for source in ending { endUse(of: source) }
+            withExtendedLifetime(ending) { finishItems() }
         }
     }
 }
@@ -219,50 +312,53 @@ extension RunLoop.Source {
     /// One word says which loop is in the handler and how deep; only the loser of a claim takes the lock.
     @inline(__always)
     func beginServing(on membership: SourceMembership, _ id: UInt64) -> Bool {
-        claimServing(for: id) || waitToServe(on: membership)
+        core.claimServing(for: id) || waitToServe(on: membership)
     }
 
     @inline(never)
-    func waitToServe(on membership: SourceMembership) -> Bool {
+    fileprivate func waitToServe(on membership: SourceMembership) -> Bool {
         while true {  // ends: with a claim, or with a place among those who wait
-            if claimServing(for: membership.loop.id) { return true }
+            if core.claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
                 // The serving thread looks for waiters after it has released the claim.
-                if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { return false }
+                if core.pointee.servingLoop.load(ordering: .sequentiallyConsistent) == 0 { return false }
                 state.wait(membership)
-                hasWaiters.store(true, ordering: .sequentiallyConsistent)
+                core.pointee.hasWaiters.store(true, ordering: .sequentiallyConsistent)
                 return true
             }
             if waits {
                 membership.loop.suspendRegistrations(membership)
                 // It may have released the claim before it could see the waiter.
-                if servingLoop.load(ordering: .sequentiallyConsistent) == 0 { wakeWaiters() }
+                if core.pointee.servingLoop.load(ordering: .sequentiallyConsistent) == 0 { wakeWaiters() }
                 return false
             }
         }
     }
 
     @inline(__always)
-    func claimServing(for id: UInt64) -> Bool {
-        let (isClaimed, owner) = servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
-        // A nested run of the same thread may call the handler again.
-        guard isClaimed || owner == id else { return false }
-        servingDepth += 1
-        return true
+    static func endServing(_ core: SourceCorePointer) {
+        core.pointee.servingDepth -= 1
+        if core.pointee.servingDepth > 0 { return }
+        core.pointee.servingLoop.store(0, ordering: .sequentiallyConsistent)
+        if core.pointee.hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters(core) }
     }
 
+    @inline(never)
+    private static func wakeWaiters(_ core: SourceCorePointer) { borrowed(core).takeUnretainedValue().wakeWaiters() }
+
+    /// The source of a core, for a caller that keeps it alive.
     @inline(__always)
-    func endServing(on membership: SourceMembership) {
-        servingDepth -= 1
-        if servingDepth > 0 { return }
-        servingLoop.store(0, ordering: .sequentiallyConsistent)
-        if hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters() }
+    static func borrowed(_ core: SourceCorePointer) -> Unmanaged<RunLoop.Source> { .fromOpaque(core.pointee.object) }
+
+    /// What a recording says of a call of a watched source.
+    static func calloutOfWatched(_ core: SourceCorePointer) -> CalloutItem {
+        borrowed(core)._withUnsafeGuaranteedRef { $0.callout($0.recordedKind) }
     }
 
     @inline(never)
     private func wakeWaiters() {
         let waiting = state.withLock { state -> [SourceMembership] in
-            hasWaiters.store(false, ordering: .sequentiallyConsistent)
+            core.pointee.hasWaiters.store(false, ordering: .sequentiallyConsistent)
             return state.takeWaiting()
         }
         for waiting in waiting {
@@ -273,4 +369,9 @@ extension RunLoop.Source {
             }
         }
     }
+}
+
+extension RegistrationPointer {
+    /// The membership that is registered. The caller knows that it is alive.
+    fileprivate var owner: SourceMembership { Unmanaged<SourceMembership>.fromOpaque(pointee.owner).takeUnretainedValue() }
 }

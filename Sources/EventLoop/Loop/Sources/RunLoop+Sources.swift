@@ -9,12 +9,18 @@ extension RunLoop {
     /// custom source, on the calling thread, after the fact. Thread-safe. See `CFRunLoopAddSource`.
     @discardableResult
     public func add(_ source: Source, forMode mode: Mode = .default) -> Bool { /* DOES CALLOUT */
+        addIfPossible(source, forMode: mode) || refuse(source)
+    }
+
+    /// The same for a source that may be invalid, or for a loop that may have ended, without the caller's mistake.
+    func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
         preconditionNotForked()
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
         defer { if source.rundown.exit() { source.finish() } }
         while true {  // ends: each turn means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
+            if addInPlace(source, membership, forMode: mode) { return true }
             let outcome = shared.withLock { $0.join(membership, mode) }
             switch outcome {
             case .isDead: source.forget(membership)
@@ -41,6 +47,7 @@ extension RunLoop {
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
+        if removeInPlace(source, membership, forMode: mode) { return }
         let (lost, isDead) = shared.withLock { $0.leave(membership, mode) }
         afterLeaving(membership, lost, isDead: isDead)
     }
@@ -80,7 +87,7 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if membership.source.kind.isWatched {
             carryOutChanges()
-        } else if isDead && !submitEnd(of: membership) && membership.source.rundown.exit() {
+        } else if isDead && !endInPlace(membership) && !submitEnd(of: membership) && membership.source.rundown.exit() {
             membership.source.finish()
         }
         // The mode may be empty now.
@@ -103,10 +110,7 @@ extension LoopShared {
             if isNew { membership.isDead = true }
             return .refused(isDead: isNew)
         }
-        if isNew {
-            membership.index = Int32(sources.count)
-            sources.append(membership)
-        }
+        if isNew { insert(membership) }
         if name == .common {
             membership.isCommon = true
             return .joined(modes.commonNames.compactMap { put(membership, in: modes.makeLocked($0)) })
@@ -178,12 +182,7 @@ extension LoopShared {
             return false
         }
         if membership.source.kind.isWatched { changes.enqueueChange(of: membership) }
-        membership.isDead = true
-        let index = membership.index
-        if sources.contains(membership, at: Int(index)) {
-            // The caller holds the membership, so it does not end here.
-            sources.remove(membership, at: Int(index)) { $0.index = index }.release()
-        }
+        endLocked(membership)
         return true
     }
 }
@@ -211,7 +210,7 @@ extension RunLoop.Source {
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
             // Taken out and put in again by its own handler it has had its turn.
-            if kind == .messages && loop.isCurrent && servingLoop.load(ordering: .relaxed) == loop.id {
+            if kind == .messages && loop.isCurrent && core.pointee.servingLoop.load(ordering: .relaxed) == loop.id {
                 membership.messageStep = loop.owned.messageSteps.last
             }
             state.add(membership)

@@ -11,41 +11,81 @@ extension RunLoop {
     @discardableResult
     public func add(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
         preconditionNotForked()
-        let isOwner = isCurrent
-        let (isAdded, joined) = shared.withLock { shared -> (Bool, JoinedModes) in
-            guard claimLocked(timer, &shared) else { return (false, .none) }
-            let joined = shared.join(timer, mode)
-            rememberPlaceLocked(timer)
-            if isOwner && shared.changes.isEmpty {
-                timer.memberships.isKnownToOwner = true
-                return (true, joined)
+        if LoopID.current == id && addAtOnce(timer, mode) { return true }
+        return addSlowly(timer, mode)
+    }
+
+    /// The same on the owning thread, for a timer that is in no loop and a mode that is not `.common`, while no changes are queued, which
+    /// come first: the timer is filed without a change of its own. False, with nothing done, if that does not apply.
+    @inline(__always)
+    private func addAtOnce(_ timer: Timer, _ name: Mode) -> Bool {
+        guard let mode = name == .default ? modeTable.reference(0) : modeTable.reference(name) else { return false }
+        let locked = shared.lockValue()
+        guard locked.pointee.phase != .ended, locked.pointee.changes.isEmpty, timer.state.join(id) else {
+            shared.unlock()
+            return false
+        }
+        locked.pointee.list(timer)
+        timer.listing.isKnownToOwner = true
+        return mode._withUnsafeGuaranteedRef { mode in
+            let slot = mode.timerSlots.take()
+            if let place = TimerPlace(loopID: id, modeIndex: mode.index, slot: slot) {
+                timer.place.store(place.word, ordering: .releasing)
+            } else {
+                timer.setMemberships([TimerMembership(modeIndex: mode.index, slot: slot)], in: id)
             }
-            joined.forEach { shared.changes.enqueueJoin(timer, $0) }
-            return (true, isOwner ? .queued : joined.isNone ? .none : .queued)
+            mode.changePopulationLocked(by: 1)
+            shared.unlock()
+            file(timer, slot, mode)
+            // Inside a C library's callback the wait may go on with the old deadline.
+            if !waker.isWorking { notifyIfElsewhere(.wake) }
+            return true
         }
-        if !isAdded { return false }
-        switch joined {
-        case .none: break
-        case .queued: isOwner ? applyChanges() : notify(.changes)
-        case .one(let membership): fileNew(timer, membership)
-        case .several(let memberships): for membership in memberships { fileNew(timer, membership) }
+    }
+
+    @inline(never)
+    private func addSlowly(_ timer: Timer, _ mode: Mode) -> Bool {
+        let isOwner = isCurrent
+        let (joined, mustFile) = shared.withLock { shared -> ([TimerMembership]?, Bool) in
+            guard claimLocked(timer, &shared) else { return (nil, false) }
+            let joined = shared.join(timer, mode, id)
+            if isOwner && shared.changes.isEmpty {
+                timer.listing.isKnownToOwner = true
+                return (joined, true)
+            }
+            for membership in joined { shared.changes.enqueueJoin(timer, membership) }
+            return (joined, false)
         }
+        guard let joined else { return refuse(timer) }
+        if !isOwner {
+            if !joined.isEmpty { notify(.changes) }
+            return true
+        }
+        if mustFile { for membership in joined { file(timer, membership) } } else { applyChanges() }
         // Inside a C library's callback the wait may go on with the old deadline.
-        if isOwner { notifyIfElsewhere(.wake) }
+        notifyIfElsewhere(.wake)
         return true
     }
 
     /// Takes a timer out of a mode; with `.common`, out of every common mode. Out of its last mode, it may join another loop. Stays
-    /// valid. Nothing when it is not there. Thread-safe. See `CFRunLoopRemoveTimer`.
+    /// valid. Nothing when it is not there. O(log n) on the owning thread. Thread-safe. See `CFRunLoopRemoveTimer`.
     public func remove(_ timer: Timer, forMode mode: Mode = .default) {
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        if place.loopID == id && LoopID.current == id && place.isDirect && takeOutAtOnce(timer, place, mode) { return }
+        removeSlowly(timer, mode)
+    }
+
+    @inline(never)
+    private func removeSlowly(_ timer: Timer, _ mode: Mode) {
         leave(timer) { shared in
-            guard timer.memberships.isEmpty == false || timer.memberships.isCommon else { return [] }
-            guard mode == .common else {
-                return shared.modes.find(mode).flatMap { timer.memberships.remove($0.index) }.map { [$0] } ?? []
+            if mode != .common {
+                return shared.modes.find(mode).flatMap { timer.removeMembership($0.index, in: id) }.map { [$0] } ?? []
             }
-            guard timer.memberships.isCommon else { return [] }
-            timer.memberships.isCommon = false
-            return shared.modes.commonNames.compactMap { name in shared.modes.find(name).flatMap { timer.memberships.remove($0.index) } }
+            guard timer.listing.isCommon else { return [] }
+            timer.listing.isCommon = false
+            return shared.modes.commonNames.compactMap { name in
+                shared.modes.find(name).flatMap { timer.removeMembership($0.index, in: id) }
+            }
         }
     }
 
@@ -53,50 +93,64 @@ extension RunLoop {
     public func contains(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
         shared.withLock { shared in
             guard isHereLocked(timer) else { return false }
-            if mode == .common { return timer.memberships.isCommon }
-            return shared.modes.find(mode).map { timer.memberships.contains($0.index) } ?? false
+            if mode == .common { return timer.listing.isCommon }
+            return shared.modes.find(mode).map { timer.isInMode($0.index) } ?? false
         }
     }
 
     /// Takes an invalid timer out of every mode.
     func expel(_ timer: Timer) {
         leave(timer) { _ in
-            timer.memberships.isCommon = false
-            defer { timer.memberships.clear() }
-            return timer.memberships.all
+            let lost = timer.memberships
+            timer.listing.isCommon = false
+            timer.setMemberships([], in: id)
+            return lost
         }
     }
 
-    /// The same on the owning thread, for a timer in one mode: nothing need be queued. False when a mode that the owner has not seen yet has
-    /// it, or another thread has moved it meanwhile.
-    func expelAtOnce(_ timer: Timer, _ place: TimerPlace) -> Bool {
+    @inline(__always)
+    private func takeOutAtOnce(_ timer: Timer, _ place: TimerPlace, _ name: Mode) -> Bool {
         guard !belongsToParentProcess, place.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(place.modeIndex) { expelAtOnce(timer, place, $0) }
+        return modeTable.withMode(place.modeIndex) { mode in
+            if name == mode.name { return takeOut(timer, place, mode, ending: .membership, isCommon: false) }
+            // Its only mode need not be one of those that `.common` stands for.
+            guard name == .common, mode.isCommon.load(ordering: .acquiring) else { return false }
+            return takeOut(timer, place, mode, ending: .membership, isCommon: true)
+        }
     }
 
-    @inline(__always)
-    private func expelAtOnce(_ timer: Timer, _ place: TimerPlace, _ mode: ModeState) -> Bool {
+    /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if the
+    /// owner has not seen the mode yet, or another thread has moved the timer meanwhile.
+    func expelAtOnce(_ timer: Timer, _ place: TimerPlace, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
+        guard !belongsToParentProcess, place.modeIndex < modeTable.count else { return false }
+        return modeTable.withMode(place.modeIndex) { takeOut(timer, place, $0, ending: end, isCommon: nil) }
+    }
+
+    /// `isCommon`: what the timer has to be; nil if that does not matter.
+    private func takeOut(
+        _ timer: Timer, _ place: TimerPlace, _ mode: ModeState, ending end: TimerState.End, isCommon: Bool?
+    ) -> Bool { /* DOES CALLOUT */
         let locked = shared.lockValue()
-        guard timer.place.load(ordering: .relaxed) == place.word else {
+        guard timer.place.load(ordering: .relaxed) == place.word, isCommon == nil || timer.listing.isCommon == isCommon else {
             shared.unlock()
             return false
         }
         timer.place.store(0, ordering: .releasing)
-        locked.pointee.changes.cancelJoin(of: timer, in: place.modeIndex)
-        timer.memberships.clear()
+        locked.pointee.changes.cancelJoin(of: timer)
         mode.changePopulationLocked(by: -1)
         mode.timerSlots.giveBack(place.slot)
         let held = locked.pointee.forget(timer)
+        let isLast = timer.state.leave(ending: end).isLast
         shared.unlock()
         mode.timers.remove(place.slot)
-        let isLast = timer.rundown.exit()
         let isWorking = waker.isWorking
-        let isSafe = isWorking || mayCallOut
-        if isLast && isSafe && owned.ended.isEmpty && !owned.changeBatch.isApplying {
-            timer.finish()
-        } else if isLast {
-            owned.ended.append(.timer(timer))
-            owned.pending.insert(.finishing)
+        if isLast {
+            if (isWorking || mayCallOut) && owned.ended.isEmpty && !owned.changeBatch.isApplying {
+                timer.finish()
+            } else {
+                owned.ended.append(.timer(timer))
+                owned.pending.insert(.finishing)
+            }
         }
         // Inside a C library's callback the wait would go on with the old deadline, or in an empty mode.
         if !isWorking { notifyIfElsewhere(.wake) }
@@ -105,36 +159,33 @@ extension RunLoop {
     }
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
-    private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMemberships.Membership]) {
+    private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMembership]) {
         if belongsToParentProcess { return }
         let (hasLeft, endsUnseen) = shared.withLock { shared -> (Bool, Bool) in
             guard isHereLocked(timer) else { return (false, false) }
-            let lost = taking(&shared)
-            for membership in lost {
+            for membership in taking(&shared) {
                 shared.modes.withMode(membership.modeIndex) {
                     $0.changePopulationLocked(by: -1)
                     if shared.changes.enqueueLeave(timer, membership) { $0.timerSlots.giveBack(membership.slot) }
                 }
             }
-            if !timer.memberships.isEmpty || timer.memberships.isCommon {
-                rememberPlaceLocked(timer)
-                return (true, false)
-            }
-            shared.forget(timer).release()  // the caller holds it
-            timer.place.store(0, ordering: .sequentiallyConsistent)
+            if !timer.isInNoMode || timer.listing.isCommon { return (true, false) }
+            timer.clearMemberships()
+            let held = shared.forget(timer)
             // The owner's queues do not have it, so its use ends here. Else the queue of changes would hold what other threads add and
             // take away while the owner is busy.
-            if !timer.memberships.isKnownToOwner { return (true, true) }
-            shared.changes.enqueueEnd(timer)
-            return (true, false)
+            let endsUnseen = !timer.listing.isKnownToOwner
+            if !endsUnseen { shared.changes.enqueueEnd(timer) }
+            timer.state.leave()
+            held.release()  // the caller holds it
+            return (true, endsUnseen)
         }
         guard hasLeft else { return }
-        removals.increment()
         if isCurrent {
             if endsUnseen { endUse(of: timer) }
             applyChanges()
             finishItemsIfSafe()
-        } else if endsUnseen && timer.rundown.exit() {
+        } else if endsUnseen && timer.state.exit() {
             timer.finish()
         }
         // The mode may be empty now, and the deadline another.
@@ -146,63 +197,43 @@ extension RunLoop {
     /// Makes the timer this loop's, if it is not another's. False when it was refused.
     private func claimLocked(_ timer: Timer, _ shared: inout LoopShared) -> Bool {
         if shared.phase == .ended { return false }
-        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
-        if place.loopID == id { return timer.isValid }
-        guard place.loopID == 0 else { return false }
-        let unplaced = TimerPlace(unplacedIn: id).word
-        let (isClaimed, _) = timer.place.compareExchange(expected: 0, desired: unplaced, ordering: .sequentiallyConsistent)
-        guard isClaimed else { return false }
-        // After the claim: a thread that invalidates the timer from here on finds it in this loop.
-        guard timer.rundown.enter() else {
-            timer.place.store(0, ordering: .sequentiallyConsistent)
-            return false
-        }
-        // A change that another loop has queued is no concern of this one.
-        if timer.flags.load(ordering: .acquiring) & Timer.Flag.redateQueued != 0 {
-            timer.flags.bitwiseAnd(~Timer.Flag.redateQueued, ordering: .acquiringAndReleasing)
-        }
-        timer.memberships.clear()
-        timer.memberships.isKnownToOwner = false
-        timer.memberships.index = UInt32(shared.timers.count)
-        shared.timers.append(timer)
+        let state = timer.state.value
+        if state.loopID == id { return state.isValid }
+        guard timer.state.join(id) else { return false }
+        shared.list(timer)
+        timer.setMemberships([], in: id)
         return true
     }
 
-    func isHereLocked(_ timer: Timer) -> Bool {
-        TimerPlace(word: timer.place.load(ordering: .acquiring)).loopID == id
-    }
+    func isHereLocked(_ timer: Timer) -> Bool { timer.state.value.loopID == id }
 
-    func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.memberships.contains(modeIndex) }
+    func isTimer(_ timer: Timer, in modeIndex: Int) -> Bool { isHereLocked(timer) && timer.isInMode(modeIndex) }
 
     /// Under the lock. The slot counts: a timer that left a mode and came back has another one.
-    func isTimer(_ timer: Timer, filedAs membership: TimerMemberships.Membership) -> Bool {
-        isHereLocked(timer) && timer.memberships.all.contains { $0.modeIndex == membership.modeIndex && $0.slot == membership.slot }
-    }
-
-    private func rememberPlaceLocked(_ timer: Timer) {
-        timer.place.store(timer.memberships.place(in: id).word, ordering: .releasing)
+    func isTimer(_ timer: Timer, filedAs membership: TimerMembership) -> Bool {
+        isHereLocked(timer) && timer.memberships.contains { $0.modeIndex == membership.modeIndex && $0.slot == membership.slot }
     }
 
     // MARK: The owner's queues
 
-    private func fileNew(_ timer: Timer, _ membership: TimerMemberships.Membership) {
-        file(timer, membership)
+    func file(_ timer: Timer, _ membership: TimerMembership) {
+        modeTable.withMode(membership.modeIndex) { file(timer, membership.slot, $0) }
     }
 
-    func file(_ timer: Timer, _ membership: TimerMemberships.Membership) {
+    @inline(__always)
+    private func file(_ timer: Timer, _ slot: UInt32, _ mode: ModeState) {
         // One that is being fired is filed under its date when its callout has returned, whichever loop's thread is in it.
-        let isFiring = timer.flags.load(ordering: .sequentiallyConsistent) & Timer.Flag.firing != 0
+        let isFiring = timer.state.latest.isFiring
+        if isFiring { owned.timersFireOutside = true }
         let date = isFiring ? .max : timer.date.load(ordering: .sequentiallyConsistent)
-        let tolerance = timer.toleranceNanoseconds.load(ordering: .relaxed)
-        modeTable.withMode(membership.modeIndex) {
-            $0.timers.file(membership.slot, date: date, tolerance: tolerance, owner: Unmanaged.passUnretained(timer).toOpaque())
-        }
+        let owner = Unmanaged.passUnretained(timer).toOpaque()
+        mode.timers.file(slot, date: date, tolerance: timer.toleranceNanoseconds, owner: owner)
     }
 
     /// Files a timer under its present date and tolerance in every mode that the owner has filed it in. Owning thread only.
     func fileAgain(_ timer: Timer) {
         // Where the change with which it joined is still queued, that one files it: until then others may give its slot away.
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filed : [] }) { file(timer, membership) }
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) { file(timer, membership) }
     }
 
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
@@ -224,80 +255,41 @@ extension RunLoop {
     }
 
     private func rescheduleSlowly(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships.filed : [] }) {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
             modeTable[membership.modeIndex].timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
         }
         didChangeSleep()
     }
-
-    // MARK: Asking
-
-    /// When the next timer of a mode is due; nil when no timer of it has a date. O(n) in the loop's timers. Thread-safe.
-    /// See `CFRunLoopGetNextTimerFireDate`.
-    public func nextTimerFire(forMode mode: Mode = .default) -> Instant? {
-        let earliest = shared.withLock { shared -> Int64 in
-            if mode == .common {
-                return shared.timers.earliestDate { $0.memberships.isCommon }
-            }
-            guard let state = shared.modes.find(mode) else { return .max }
-            return shared.timers.earliestDate { $0.memberships.contains(state.index) }
-        }
-        return earliest == .max ? nil : Instant(nanoseconds: earliest)
-    }
-}
-
-extension UnorderedBag<RunLoop.Timer> {
-    fileprivate func earliestDate(of isMeant: (RunLoop.Timer) -> Bool) -> Int64 {
-        var earliest = Int64.max
-        forEach { if isMeant($0) && $0.isValid { earliest = min(earliest, $0.date.load(ordering: .acquiring)) } }
-        return earliest
-    }
-}
-
-/// The modes that a timer has gained, without an array in the common cases.
-enum JoinedModes: Sendable {
-    case none
-    case one(TimerMemberships.Membership)
-    case several([TimerMemberships.Membership])
-    /// The owner finds them among its changes.
-    case queued
-
-    var isNone: Bool { if case .none = self { true } else { false } }
-
-    func forEach(_ body: (TimerMemberships.Membership) -> Void) {
-        switch self {
-        case .none, .queued: break
-        case .one(let membership): body(membership)
-        case .several(let memberships): memberships.forEach(body)
-        }
-    }
 }
 
 extension LoopShared {
-    mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode) -> JoinedModes {
-        // The first mode of every loop.
-        if name == .default {
-            let joined = modes.withMode(0) { Self.put(timer, in: $0) }
-            return joined.map { .one($0) } ?? .none
-        }
-        if name != .common { return Self.put(timer, in: modes.makeLocked(name)).map { .one($0) } ?? .none }
-        timer.memberships.isCommon = true
-        let joined = modes.commonNames.compactMap { Self.put(timer, in: modes.makeLocked($0)) }
-        return joined.isEmpty ? .none : joined.count == 1 ? .one(joined[0]) : .several(joined)
+    /// The memberships that the timer has gained.
+    mutating func join(_ timer: RunLoop.Timer, _ name: RunLoop.Mode, _ loopID: UInt64) -> [TimerMembership] {
+        if name != .common { return Self.put(timer, in: modes.makeLocked(name), loopID).map { [$0] } ?? [] }
+        timer.listing.isCommon = true
+        return modes.commonNames.compactMap { Self.put(timer, in: modes.makeLocked($0), loopID) }
     }
 
     /// The membership, when the timer was not in the mode.
-    static func put(_ timer: RunLoop.Timer, in mode: ModeState) -> TimerMemberships.Membership? {
-        if timer.memberships.contains(mode.index) { return nil }
-        let membership = TimerMemberships.Membership(modeIndex: mode.index, slot: mode.timerSlots.take())
-        timer.memberships.insert(membership)
+    static func put(_ timer: RunLoop.Timer, in mode: ModeState, _ loopID: UInt64) -> TimerMembership? {
+        if timer.isInMode(mode.index) { return nil }
+        let membership = TimerMembership(modeIndex: mode.index, slot: mode.timerSlots.take())
+        timer.insert(membership, in: loopID)
         mode.changePopulationLocked(by: 1)
         return membership
     }
 
+    /// Puts a timer that has joined on the list, which retains it.
+    @inline(__always)
+    mutating func list(_ timer: RunLoop.Timer) {
+        timer.listing = TimerListing(index: timers.count)
+        timers.append(timer)
+    }
+
     /// Takes a timer off the list, and returns the list's reference: it must not be released under the lock.
+    @inline(__always)
     mutating func forget(_ timer: RunLoop.Timer) -> Unmanaged<RunLoop.Timer> {
-        let index = timer.memberships.index
-        return timers.remove(timer, at: Int(index)) { $0.memberships.index = index }
+        let index = timer.listing.index
+        return timers.remove(timer, at: index) { $0.listing.index = index }
     }
 }

@@ -21,10 +21,11 @@ extension RunLoop.Timer {
         every interval: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
         handler: @escaping @Sendable (RunLoop.Timer) -> Void
     ) {
-        let nanoseconds = max(interval.saturatedNanoseconds, Self.shortestInterval)
+        let site = CreationSite(file, line)
+        let nanoseconds = Self.honouredInterval(interval.saturatedNanoseconds, ifNegative: Self.shortestInterval, label, site)
         self.init(
             date: RunLoop.callersNow().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: 0, order: 0,
-            label: label, site: CreationSite(file, line), handler: handler)
+            label: label, site: site, handler: handler)
     }
 
     /// Makes a timer without a date: it fires when `nextFire` is set, once for each setting, and stays valid; for timeouts that come and
@@ -38,7 +39,7 @@ extension RunLoop.Timer {
     }
 
     /// Makes a timer that fires once, `delay` from now, and adds it to the calling thread's loop in the default mode.
-    @available(*, noasync)
+    @available(*, noasync, message: "an async function has no thread of its own; make the timer, and add it to the loop you mean")
     @discardableResult
     public static func scheduled(
         after delay: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -50,7 +51,7 @@ extension RunLoop.Timer {
     }
 
     /// Makes a timer that fires every `interval`, and adds it to the calling thread's loop in the default mode.
-    @available(*, noasync)
+    @available(*, noasync, message: "an async function has no thread of its own; make the timer, and add it to the loop you mean")
     @discardableResult
     public static func scheduled(
         every interval: Swift.Duration, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -72,14 +73,15 @@ extension RunLoop.Timer {
         set {
             guard isValid else { return }
             let place = TimerPlace(word: place.load(ordering: .acquiring))
-            let newDate = repeats ? dateToFile(newValue.nanoseconds, present: present(in: place.loopID)) : newValue.nanoseconds
+            let asked = newValue.nanoseconds
+            let newDate = repeats ? dateToFile(asked, present: present(in: state.value.loopID)) : asked
             guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else { return setDate(newDate) }
-            // Only this thread files the timer, and only its own callout reads the version. If another thread is just moving it to another
-            // loop, that loop gets a change when this one releases the timer (`apply(.timerDied)`).
+            // Only this thread files the timer, and only its own callout asks whether the date was set. If another thread is just moving it
+            // to another loop, that loop gets a change when this one releases the timer (`apply(.timerDied)`).
             date.store(newDate, ordering: .releasing)
             if isFiring {
                 // Filed when the callout has returned: a run that is nested in it does not wake for this timer.
-                dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
+                _ = state.noteDateSet()
             } else if !LoopLifetime.withCurrent({ $0.reschedule(place, newDate) }) {
                 // Another thread has added it, and may remove it again without a change that this loop would see.
                 setDate(newDate)
@@ -96,23 +98,22 @@ extension RunLoop.Timer {
     @inline(never)
     private func setDate(_ nanoseconds: Int64) {
         date.store(nanoseconds, ordering: .sequentiallyConsistent)
-        dateVersion.wrappingAdd(1, ordering: .acquiringAndReleasing)
         // After the store: a loop that takes the timer in meanwhile reads the date after it has put its name here.
-        let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
-        if loopID == 0 { return }
-        if loopID != LoopID.current { return submitRedate(loopID) }
-        if !isFiring { LoopLifetime.unsafeCurrent.reschedule(self) }
+        let was = state.noteDateSet()
+        if was.loopID == 0 { return }
+        if was.loopID != LoopID.current { return submitRedate(was.loopID) }
+        if !was.isFiring { LoopLifetime.unsafeCurrent.reschedule(self) }
     }
 
     /// How late the timer may fire, so that one wake-up can serve several. Reads back as honoured: never negative, at most half of
     /// `interval`. Thread-safe. See `CFRunLoopTimerSetTolerance`.
     public var tolerance: Swift.Duration {
-        get { .nanoseconds(toleranceNanoseconds.load(ordering: .acquiring)) }
+        get { .nanoseconds(toleranceNanoseconds) }
         set {
             let honoured = Self.honoured(newValue.saturatedNanoseconds, interval: intervalNanoseconds)
             // In this order, as `setDate`.
-            toleranceNanoseconds.store(honoured, ordering: .sequentiallyConsistent)
-            let loopID = TimerPlace(word: place.load(ordering: .sequentiallyConsistent)).loopID
+            toleranceNanoseconds = honoured
+            let loopID = state.latest.loopID
             if loopID == 0 { return }
             if loopID != LoopID.current { return submitRedate(loopID) }
             LoopLifetime.unsafeCurrent.fileAgain(self)
@@ -127,23 +128,26 @@ extension RunLoop.Timer {
     /// Calls the handler now, on the calling thread. A repeating timer keeps its dates; one that fires once is then invalid. Nothing on an
     /// invalid timer. Thread-safe. See `NSTimer.fire`.
     public func fire() { /* DOES CALLOUT */
-        guard rundown.enter() else { return }
+        guard state.enter() else { return }
         callHandler()
         if !repeats && !isOnDemand { invalidate() }
-        if rundown.exit() { finish() }
+        if state.exit() { finish() }
     }
 
     /// Takes the timer out of every mode, for good, and releases its handler: on the loop's thread where there is one, or here if another
     /// thread has added the timer and the loop has not carried out the addition yet. Does not wait for a call of the handler in progress
     /// on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
     public func invalidate() {
-        let (isFirst, isLast) = rundown.invalidate()
-        if !isFirst { return }
+        let place = TimerPlace(word: place.load(ordering: .acquiring))
+        if place.isDirect && place.loopID != 0 && place.loopID == LoopID.current {
+            if LoopLifetime.withCurrent({ $0.expelAtOnce(self, place, ending: .validity) }) { return }
+        }
+        let (was, isLast) = state.invalidate()
+        if !was.isValid { return }
         if isLast { return finish() }
-        let place = TimerPlace(word: place.load(ordering: .sequentiallyConsistent))
-        if place.loopID == 0 { return }
-        if place.loopID != LoopID.current { LoopRegistry.loop(place.loopID)?.expel(self); return }
-        LoopLifetime.withCurrent { if !place.isDirect || !$0.expelAtOnce(self, place) { $0.expel(self) } }
+        if was.loopID == 0 { return }
+        if was.loopID != LoopID.current { LoopRegistry.loop(was.loopID)?.expel(self); return }
+        LoopLifetime.withCurrent { $0.expel(self) }
     }
 }
 

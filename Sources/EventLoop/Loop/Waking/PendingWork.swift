@@ -15,8 +15,20 @@ struct Attention: OptionSet {
     static let recheckQueues = Attention(rawValue: 1 << 7)
     /// A port has messages that it had not before.
     static let messages = Attention(rawValue: 1 << 8)
+    /// Somebody wants to observe the callouts of the loop, or not any more.
+    static let observers = Attention(rawValue: 1 << 9)
+    /// The owner's own: its callouts are observed. It stays while they are, so that each step takes the path on which it looks.
+    static let observed = Attention(rawValue: 1 << 10)
     /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
+
+    // Each step looks for its own bits only: a signal that step 4 serves need not send the steps before and after it off the short way.
+    /// What has the queues looked into, or the owner observed: a step cannot know whether it concerns it.
+    private static let unspecific: Attention = [.recheckQueues, .observers]
+    static let forPass: Attention = [.wake, .changes, .finishing, .observed, .unspecific]
+    static let forBlocks: Attention = [.jobs, .blocks, .unspecific]
+    static let forSources: Attention = [.performs, .signals, .unspecific]
+    static let forEnds: Attention = [.changes, .finishing, .unspecific]
 }
 
 /// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
@@ -35,7 +47,7 @@ struct PendingWork {
     }
 
     @inline(__always)
-    mutating func remove(_ bit: Attention) { bits.remove(bit) }
+    mutating func remove(_ bit: Attention) { bits.subtract(bit) }
 
     /// Keeps of the queues' bits only those for which the queues were found to have something.
     mutating func replaceQueues(with found: Attention) {

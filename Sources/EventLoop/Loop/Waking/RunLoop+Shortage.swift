@@ -70,7 +70,12 @@ extension RunLoop {
                 continue
             }
             if watch.trigger == .edge { owned.polled.nextEdges = Instant.now.nanoseconds.addingSaturated(Self.shortestPause) }
-            if serve(membership, readiness) { isHandled = true }
+            if membership.isInSeveralBases { countServing(membership) }
+            let core = membership.source.core
+            let isServed =
+                isObserved
+                ? serve(core, membership, readiness, mode, Observed.self) : serve(core, membership, readiness, mode, Unobserved.self)
+            if isServed { isHandled = true }
             if isHandled && frame.returnsAfterSource {
                 mode.nextPolled = place + 1
                 break

@@ -27,8 +27,8 @@ extension RunLoop {
 
     /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
     @inline(__always)
-    func findReady(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
-        mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode)
+    func findReady(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode, mayServeLeftover: frame.returnsAfterSource)
     }
 
     /// Step 7. Calls out as `findReady`.
@@ -38,10 +38,13 @@ extension RunLoop {
     }
 
     /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
-    func askKernel(_ mode: ModeState) -> Ready {
+    @inline(__always)
+    func askKernel(_ mode: ModeState, mayServeLeftover: Bool = false) -> Ready {
         // A handler may have forked, and returned in the child.
         preconditionNotForked()
         let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
+        if mayServeLeftover && hasLeftover(mode) { return messages.union(.descriptors) }
+        counters.poll()
         guard preparePoller(mode, mayStayWithout: true) else {
             // The mode needs no base, or it cannot have one that watches everything.
             let lacksBase = mode.pollerReference == nil ? mayHaveWatches(mode) : servesMainQueue(in: mode)
@@ -51,16 +54,31 @@ extension RunLoop {
         return mode.pollerReference!._withUnsafeGuaranteedRef { ready(after: $0.poll(), $0) }.union(messages)
     }
 
+    /// Whether a source that an earlier run has left is still ready.
+    @inline(never)
+    private func hasLeftover(_ mode: ModeState) -> Bool {
+        mode.pollerReference?._withUnsafeGuaranteedRef { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
+    }
+
     /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; does not sleep when
     /// there is something to do already.
     @inline(__always)
     func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         preconditionNotForked()
         // No callouts from here to the end of the wait: what a handler would change now could be slept over.
-        if hasPendingWork { carryOutPendingChanges(mode) }
+        if hasPendingWork {
+            if hasWorkForSteps { carryOutPendingChanges(mode) }
+            if isObserved { return sleepObserved(frame, mode, until: latest) }
+        }
         guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
         return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(frame, mode, $0, until: latest) }
         // Callouts again.
+    }
+
+    @inline(never)
+    func sleepUnobserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
+        return mode.pollerReference!._withUnsafeGuaranteedRef { sleep(frame, mode, $0, until: latest) }
     }
 
     @inline(__always)
@@ -71,6 +89,8 @@ extension RunLoop {
                 waker.stayAwake()
                 // The kernel must be asked again about level-triggered leftovers.
                 if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
+                if frame.returnsAfterSource && hasLeftover(mode) { return .descriptors }
+                counters.poll()
                 return ready(after: poller.poll(), poller)
             }
             let limit = min(min(frame.limit, latest), mode.timers.nextWake())
@@ -92,9 +112,9 @@ extension RunLoop {
     @inline(__always)
     private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
         counters.waits.increment()
-        if let clock = time.manualClock { return wait(poller, until: limit, on: clock) }
         counters.beginWaiting()
         defer { counters.endWaiting() }
+        if let clock = time.manualClock { return wait(poller, until: limit, on: clock) }
         return poller.wait(until: limit)
     }
 

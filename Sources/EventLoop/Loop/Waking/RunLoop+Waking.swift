@@ -65,15 +65,41 @@ extension RunLoop {
     @inline(__always)
     var hasPendingWork: Bool { !waker.untaken.union(owned.pending.bits).isEmpty }
 
+    /// The same without the bit that stays while the loop is observed, for steps that do nothing for observers.
+    @inline(__always)
+    var hasWorkForSteps: Bool { !waker.untaken.union(owned.pending.bits).subtracting(.observed).isEmpty }
+
+    /// Whether one of these bits is set: for a step that does nothing for others.
+    @inline(__always)
+    func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending.bits).isDisjoint(with: bits) }
+
     /// Takes the bits that others have set. If a run of another mode has begun or ended since, looks into the queues as well.
-    @inline(never)
+    @inline(__always)
     func takeAttention(_ mode: ModeState) {
+        if !waker.untaken.isEmpty || owned.pending.contains(.recheckQueues) { takePresentAttention(mode) }
+    }
+
+    @inline(never)
+    private func takePresentAttention(_ mode: ModeState) {
         if owned.pending.contains(.recheckQueues) {
             owned.pending.remove(.recheckQueues)
             owned.pending.insert(queuedWork(mode))
         }
         if waker.untaken.isEmpty { return }
         owned.pending.insert(waker.takeAll())
+        // Before anything that was given to the loop after an observation began is called.
+        if owned.pending.contains(.observers) { takeObservers() }
+    }
+
+    /// A run of a mode begins after runs of others. If nothing was queued since its queues were found empty, they need no look.
+    @inline(__always)
+    func recheckQueues(of mode: ModeState) {
+        let counts = (own: mode.queueings, common: common.queueings)
+        if counts == mode.emptyAt && mode.performing.isEmpty && common.performing.isEmpty && owned.ended.isEmpty {
+            owned.pending.remove(.recheckQueues)
+        } else {
+            owned.pending.insert(.recheckQueues)
+        }
     }
 
     /// The bits of the queues that have something for this mode.
@@ -118,7 +144,7 @@ extension RunLoop {
     /// not finish with such a callout outstanding, and between taking performs and performing them.
     @inline(__always)
     func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
-        if hasPendingWork { settlePendingEnds(mode) }
+        if hasWork(.forEnds) { settlePendingEnds(mode) }
     }
 
     @inline(never)
@@ -138,7 +164,7 @@ extension RunLoop {
     @inline(__always)
     func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
         if runs.isStopRequested(frame) || isEmpty(mode) { return true }
-        return hasPendingWork && isReasonPending(mode)
+        return hasWorkForSteps && isReasonPending(mode)
     }
 
     @inline(never)

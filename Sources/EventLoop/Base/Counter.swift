@@ -1,0 +1,19 @@
+// A number that one thread raises and any thread reads.
+
+import Synchronization
+
+/// A number that one thread raises and any thread reads.
+struct Counter: ~Copyable, Sendable {
+    private let value = Atomic<UInt64>(0)
+    var current: UInt64 { value.load(ordering: .relaxed) }
+
+    /// Owning thread only: a load and a store, not a locked instruction.
+    @inline(__always)
+    borrowing func add(_ amount: UInt64) { value.store(value.load(ordering: .relaxed) &+ amount, ordering: .relaxed) }
+
+    @inline(__always)
+    borrowing func increment() { add(1) }
+
+    @inline(__always)
+    borrowing func set(_ new: UInt64) { value.store(new, ordering: .relaxed) }
+}

@@ -1,0 +1,69 @@
+// A recording of what happened on a loop, as its readers see it. The ring that it is read from is in EventRing.swift.
+
+extension RunLoop {
+    /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken are in it, with their duration so
+    /// far.
+    public struct Recording: Sendable {
+        public enum Kind: String, Sendable, Hashable, CaseIterable {
+            /// Spans that enclose the others.
+            case run, pass, sleep
+            case observer, timer, customSource, descriptorSource, signalSource, processSource, socketSource, port, messagePort
+            case perform, block, job, mainQueue
+            /// Callbacks of a C library inside the wait.
+            case hostedLibrary
+            /// `onInvalidation`, and `cancel` of a custom source.
+            case invalidation
+            /// An instant: another thread woke the loop.
+            case wakeUp
+        }
+
+        public struct Event: Sendable, Hashable {
+            public var kind: Kind
+            /// In real time, whatever the loop's clock.
+            public var start: Instant
+            /// Zero for an instant.
+            public var duration: Duration
+            public var mode: Mode
+            /// 1 in the outermost run.
+            public var depth: Int
+            /// Of the item that was called. Cut after 120 bytes of UTF-8.
+            public var label: String?
+            /// `file:line` where the item was made or the closure was queued; nil where there is no item.
+            public var createdAt: String?
+            /// The key of what the callout delivered; zero if nobody can have posted it.
+            var flow: UInt64 = 0
+        }
+
+        /// Code on the loop's thread gave something to a loop.
+        struct Post: Sendable, Hashable {
+            /// The id of the loop that received it.
+            var target: UInt64
+            /// The `flow` of the callout that delivers it.
+            var flow: UInt64
+            var at: Instant
+        }
+
+        public var events: [Event]
+        /// Events that were overwritten because the ring was full.
+        public var overwritten: Int
+
+        var loopID: UInt64 = 0
+        var posts: [Post] = []
+    }
+}
+
+extension RunLoop.Recording.Kind {
+    private static let byCode = allCases
+
+    /// The place among all kinds. An enumeration of so few cases without values is a byte that counts them; a test holds that.
+    @inline(__always)
+    var code: UInt8 { unsafeBitCast(self, to: UInt8.self) }
+
+    init(code: UInt8) { self = Self.byCode[Int(code)] }
+
+    /// A call of somebody's code; not a span that encloses others, and not an instant.
+    var isCallout: Bool { Self.isCallout(code: code) }
+
+    @inline(__always)
+    static func isCallout(code: UInt8) -> Bool { code > Self.sleep.code && code != Self.wakeUp.code }
+}

@@ -1,0 +1,68 @@
+// How a task waits for one outcome without blocking a thread.
+
+/// A place where one task waits for an outcome. Any thread may deliver one; the first counts.
+///
+/// Lifecycle: the task makes it, and whatever may deliver an outcome retains it.
+final class TaskWait<Outcome: Sendable>: Sendable {
+    private enum State: Sendable {
+        case idle
+        case waiting(CheckedContinuation<Outcome, Never>)
+        case over(Outcome)
+    }
+
+    private let state = ForkAwareMutex(State.idle)
+
+    /// Resumes the task with `outcome`. No-op if there is an outcome already. Thread-safe.
+    func deliver(_ outcome: Outcome) {
+        let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
+            if case .over = state { return nil }
+            defer { state = .over(outcome) }
+            if case .waiting(let continuation) = state { return continuation }
+            return nil
+        }
+        continuation?.resume(returning: outcome)
+    }
+
+    /// Suspends the task until there is an outcome.
+    ///
+    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each reason. It must
+    /// deliver an outcome, unless another thread certainly does.
+    func outcome(
+        until deadline: RunLoop.Instant?, giveUp: @escaping @Sendable (InterruptedWait) -> Void
+    ) async -> Outcome {
+        var timer: Task<Void, Never>?
+        if let deadline, deadline != .distantFuture {
+            if deadline <= .now {
+                giveUp(.deadline)
+            } else {
+                timer = Task.detached { if await Self.hasCome(deadline) { giveUp(.deadline) } }
+            }
+        }
+        defer { timer?.cancel() }
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let outcome = state.withLock { state -> Outcome? in
+                    if case .over(let outcome) = state { return outcome }
+                    state = .waiting(continuation)
+                    return nil
+                }
+                if let outcome { continuation.resume(returning: outcome) }
+            }
+        } onCancel: {
+            giveUp(.cancellation)
+        }
+    }
+
+    /// Suspends until `deadline`. Returns false if the task is cancelled earlier.
+    private static func hasCome(_ deadline: RunLoop.Instant) async -> Bool {
+        while true {  // ends: at the deadline, or with the cancellation
+            let left = RunLoop.Instant.now.duration(to: deadline)
+            if left <= .zero { return true }
+            // A sleep of centuries would overflow the runtime's arithmetic.
+            do { try await Task.sleep(for: min(left, Duration.seconds(86_400)), clock: .suspending) } catch { return false }
+        }
+    }
+}
+
+/// Why a task stops waiting without an outcome.
+enum InterruptedWait: Sendable { case deadline, cancellation }

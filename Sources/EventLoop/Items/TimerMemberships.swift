@@ -1,0 +1,163 @@
+// Where a timer is filed: its modes, and its slot in the queue of each.
+
+import Synchronization
+
+/// One word that says where the loop that a timer is in has filed it. The owner reads it without a lock.
+///
+/// The upper half is the loop's id. If the timer is in one mode only, and the numbers fit, the lower half is the index of the mode and the
+/// slot in that mode's queue. Otherwise it is `lookUnderLock`, which refers the reader to the timer's memberships, under the lock.
+///
+/// Written under the loop's lock, while `TimerState` says that the timer is in the loop. Zero otherwise.
+struct TimerPlace {
+    static let lookUnderLock: UInt32 = 0xFF00_0000
+
+    var word: UInt64
+
+    var loopID: UInt64 { word >> 32 }
+    var isDirect: Bool { UInt32(truncatingIfNeeded: word) & 0xFF00_0000 != Self.lookUnderLock }
+    var modeIndex: Int { Int(word >> 24 & 0xFF) }
+    var slot: UInt32 { UInt32(word & 0xFF_FFFF) }
+
+    init(word: UInt64) { self.word = word }
+
+    /// In a loop; the modes have to be looked up under its lock.
+    init(unplacedIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
+
+    /// Nil if a number does not fit.
+    @inline(__always)
+    init?(loopID: UInt64, modeIndex: Int, slot: UInt32) {
+        guard modeIndex < 0xFF, slot <= 0xFF_FFFF else { return nil }
+        word = loopID << 32 | UInt64(modeIndex) << 24 | UInt64(slot)
+    }
+}
+
+/// A timer in one mode of its loop.
+struct TimerMembership: Sendable {
+    private var mode: UInt32
+    /// The timer's slot in the mode's queue.
+    var slot: UInt32
+    /// The place of the addition in the loop's queue of changes; `noPlace` after the owner has filed the timer in the mode.
+    var changePlace = LinkedQueue<Never>.noPlace
+    var modeIndex: Int { Int(mode) }
+    var isFiled: Bool { changePlace == LinkedQueue<Never>.noPlace }
+
+    init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
+}
+
+/// What else the lock guards of a timer in a loop.
+struct TimerListing: Sendable {
+    /// `index` and flags.
+    private var packed: UInt32 = 0
+    /// As in `TimerMembership`, if the timer's place is direct.
+    var changePlace = LinkedQueue<Never>.noPlace
+
+    private static let common: UInt32 = 1 << 31
+    private static let known: UInt32 = 1 << 30
+    private static let used: UInt32 = 1 << 29
+    private static let numbers = used - 1
+
+    /// For a timer that joins a loop.
+    @inline(__always)
+    init(index: Int) {
+        precondition(index < Int(Self.numbers), "a run loop has at most \(Self.numbers) timers")
+        packed = UInt32(index) | Self.used
+    }
+
+    init() {}
+
+    /// Whether the timer is or ever was in a loop.
+    var wasUsed: Bool { packed & Self.used != 0 }
+
+    /// The timer's index in the loop's bag of timers.
+    var index: Int {
+        get { Int(packed & Self.numbers) }
+        set { packed = packed & ~Self.numbers | UInt32(newValue) }
+    }
+
+    var isCommon: Bool {
+        get { packed & Self.common != 0 }
+        set { if newValue { packed |= Self.common } else { packed &= ~Self.common } }
+    }
+
+    /// Whether the owner has filed the timer since it was added to the loop. If not, all of its additions are still queued.
+    var isKnownToOwner: Bool {
+        get { packed & Self.known != 0 }
+        set { if newValue { packed |= Self.known } else { packed &= ~Self.known } }
+    }
+}
+
+/// The modes of a timer. Under the lock of the loop that the timer is in.
+///
+/// A timer in one mode, which most are, has the membership in `place` and `listing`. The others have a list among their `details`.
+extension RunLoop.Timer {
+    var memberships: [TimerMembership] {
+        if let direct = directMembership { return [direct] }
+        return listedMemberships
+    }
+
+    private var directMembership: TimerMembership? {
+        let place = TimerPlace(word: place.load(ordering: .acquiring))
+        guard place.loopID != 0, place.isDirect else { return nil }
+        var membership = TimerMembership(modeIndex: place.modeIndex, slot: place.slot)
+        membership.changePlace = listing.changePlace
+        return membership
+    }
+
+    /// The memberships whose modes have the timer filed.
+    var filedMemberships: [TimerMembership] { memberships.filter(\.isFiled) }
+
+    @inline(__always)
+    func isInMode(_ modeIndex: Int) -> Bool {
+        let place = TimerPlace(word: place.load(ordering: .acquiring))
+        if place.loopID == 0 { return false }
+        return place.isDirect ? place.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }
+    }
+
+    var isInNoMode: Bool {
+        let place = TimerPlace(word: place.load(ordering: .acquiring))
+        return place.loopID == 0 || !place.isDirect && listedMemberships.isEmpty
+    }
+
+    func insert(_ membership: TimerMembership, in loopID: UInt64) { setMemberships(memberships + [membership], in: loopID) }
+
+    func removeMembership(_ modeIndex: Int, in loopID: UInt64) -> TimerMembership? {
+        var left = memberships
+        guard let index = left.firstIndex(where: { $0.modeIndex == modeIndex }) else { return nil }
+        let removed = left.remove(at: index)
+        setMemberships(left, in: loopID)
+        return removed
+    }
+
+    /// Changes where the addition to a mode is queued.
+    func setChangePlace(_ changePlace: LinkedQueue<Never>.Place, inMode modeIndex: Int) {
+        if TimerPlace(word: place.load(ordering: .acquiring)).isDirect { return listing.changePlace = changePlace }
+        if let index = listedMemberships.firstIndex(where: { $0.modeIndex == modeIndex }) {
+            listedMemberships[index].changePlace = changePlace
+        }
+    }
+
+    /// The owner has taken the queued addition, and files the timer.
+    func markFiled(inMode modeIndex: Int) {
+        listing.isKnownToOwner = true
+        setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
+    }
+
+    func setMemberships(_ memberships: [TimerMembership], in loopID: UInt64) {
+        if memberships.count == 1, let only = memberships.first,
+            let direct = TimerPlace(loopID: loopID, modeIndex: only.modeIndex, slot: only.slot)
+        {
+            listing.changePlace = only.changePlace
+            place.store(direct.word, ordering: .releasing)
+            if hasDetails { listedMemberships = [] }
+            return
+        }
+        if hasDetails || !memberships.isEmpty { listedMemberships = memberships }
+        place.store(TimerPlace(unplacedIn: loopID).word, ordering: .releasing)
+    }
+
+    /// In no mode of any loop.
+    func clearMemberships() {
+        place.store(0, ordering: .releasing)
+        if hasDetails { listedMemberships = [] }
+    }
+}

@@ -1,0 +1,147 @@
+// One word of a timer: which loop it is in, who uses it, and whether it is valid.
+
+import Synchronization
+
+/// The word that every change of a timer's state goes through: the loop that it is in, its uses, and flags. Thread-safe and lock-free.
+///
+/// It does for a timer what `Rundown` does for other items: a use is the membership of a loop or a call of the handler in progress, and the
+/// caller that ends the last use of an invalid timer finishes it. A timer is in one loop at most, so joining a loop, leaving it, the
+/// beginning and the end of a firing, and the end of the timer are one exchange each.
+///
+/// `loopID` changes to or from a loop only under that loop's lock.
+struct TimerState: ~Copyable, Sendable {
+    struct Value {
+        fileprivate(set) var word: UInt64
+
+        /// Zero if the timer is in no loop.
+        var loopID: UInt64 { word >> 32 }
+        var isValid: Bool { word & TimerState.invalid == 0 }
+        var isFiring: Bool { word & TimerState.firing != 0 }
+        /// Whether the date was set by anybody but the loop since the firing began.
+        var isDateSet: Bool { word & TimerState.dateSet != 0 }
+        fileprivate var isOver: Bool { word & (TimerState.invalid | TimerState.uses) == TimerState.invalid }
+    }
+
+    fileprivate static let uses: UInt64 = 0xFF_FFFF
+    fileprivate static let invalid: UInt64 = 1 << 24
+    fileprivate static let firing: UInt64 = 1 << 25
+    fileprivate static let redateQueued: UInt64 = 1 << 26
+    fileprivate static let dateSet: UInt64 = 1 << 27
+    private static let onDemand: UInt64 = 1 << 28
+    private static let endingWithLoop: UInt64 = 1 << 29
+    private static let perform: UInt64 = 1 << 30
+    private static let repeating: UInt64 = 1 << 31
+    private static let loop: UInt64 = 0xFFFF_FFFF << 32
+
+    private let word: Atomic<UInt64>
+
+    init(repeats: Bool, isOnDemand: Bool, endsWithLoop: Bool, isPerform: Bool) {
+        let once = (isOnDemand ? Self.onDemand : 0) | (endsWithLoop ? Self.endingWithLoop : 0) | (isPerform ? Self.perform : 0)
+        word = Atomic(once | (repeats ? Self.repeating : 0))
+    }
+
+    // MARK: Asking
+
+    var value: Value { Value(word: word.load(ordering: .acquiring)) }
+    /// For a caller that has stored something which the thread that moves the timer reads after it has changed the word.
+    var latest: Value { Value(word: word.load(ordering: .sequentiallyConsistent)) }
+
+    // Constants.
+    var repeats: Bool { word.load(ordering: .relaxed) & Self.repeating != 0 }
+    var isOnDemand: Bool { word.load(ordering: .relaxed) & Self.onDemand != 0 }
+    var endsWithLoop: Bool { word.load(ordering: .relaxed) & Self.endingWithLoop != 0 }
+    var isPerform: Bool { word.load(ordering: .relaxed) & Self.perform != 0 }
+
+    // MARK: Uses
+
+    /// Begins a use. Returns false, without beginning one, if the timer is invalid.
+    borrowing func enter() -> Bool {
+        change { $0.isValid ? $0.word + 1 : nil } != nil
+    }
+
+    /// Ends a use. True if the timer is invalid and this was its last use; then the caller must finish it.
+    borrowing func exit() -> Bool {
+        let (old, new) = word.subtract(1, ordering: .acquiringAndReleasing)
+        assert(old & Self.uses > 0, "exit without enter")
+        return Value(word: new).isOver
+    }
+
+    /// Begins the use of a loop that fires the timer. Returns false, without beginning one, if the timer is invalid.
+    @inline(__always)
+    borrowing func beginFiring() -> Bool {
+        change { $0.isValid ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
+    }
+
+    /// Ends that use. `isLast` is as in `exit`.
+    @inline(__always)
+    borrowing func endFiring() -> (was: Value, isLast: Bool) {
+        let (old, new) = word.subtract(Self.firing | 1, ordering: .sequentiallyConsistent)
+        assert(old & Self.firing != 0 && old & Self.uses > 0, "a firing ends once")
+        return (Value(word: old), Value(word: new).isOver)
+    }
+
+    /// The same, but the use goes on until `exit`.
+    borrowing func stopFiring() { word.bitwiseAnd(~Self.firing, ordering: .sequentiallyConsistent) }
+
+    /// Makes the timer invalid. `was`: the state until now. `isLast`: nothing uses the timer, so the caller must finish it.
+    borrowing func invalidate() -> (was: Value, isLast: Bool) {
+        let (old, new) = word.bitwiseOr(Self.invalid, ordering: .sequentiallyConsistent)
+        return (Value(word: old), Value(word: old).isValid && Value(word: new).isOver)
+    }
+
+    // MARK: The loop. Under the lock of the loop that the timer joins or leaves.
+
+    /// Joins a loop, and begins the loop's use. False if the timer is invalid or in a loop.
+    @inline(__always)
+    borrowing func join(_ loopID: UInt64) -> Bool {
+        // A change that another loop has queued is no concern of this one.
+        change { $0.isValid && $0.loopID == 0 ? ($0.word & ~Self.redateQueued | loopID << 32) + 1 : nil } != nil
+    }
+
+    /// Leaves the loop. The loop's use goes on until `exit`. The last that is done under the lock, as below.
+    borrowing func leave() { word.bitwiseAnd(~Self.loop, ordering: .sequentiallyConsistent) }
+
+    /// What ends together with the membership of a loop.
+    enum End { case membership, validity, firingAndValidity }
+
+    /// Leaves the loop, and ends the loop's use and what `end` says. `isLast` is as in `exit`. The last that is done under the lock of that
+    /// loop: another loop may take the timer from here on.
+    @inline(__always)
+    borrowing func leave(ending end: End) -> (was: Value, isLast: Bool) {
+        let changed = change { value -> UInt64? in
+            var word = value.word & ~Self.loop - 1
+            if end != .membership { word |= Self.invalid }
+            if end == .firingAndValidity { word = word & ~Self.firing - 1 }
+            return word
+        }
+        let (was, new) = changed.unsafelyUnwrapped  // there is always a next word
+        return (was, new.isOver)
+    }
+
+    // MARK: Flags
+
+    /// Somebody has set the date: the firing in progress leaves it alone.
+    borrowing func noteDateSet() -> Value {
+        Value(word: word.bitwiseOr(Self.dateSet, ordering: .sequentiallyConsistent).oldValue)
+    }
+
+    /// A request to refile the timer is queued for the owner. True if none was. Under the loop's lock.
+    borrowing func noteRedateQueued() -> Bool {
+        word.bitwiseOr(Self.redateQueued, ordering: .sequentiallyConsistent).oldValue & Self.redateQueued == 0
+    }
+
+    /// The owner takes the request. Under the loop's lock.
+    borrowing func forgetRedateQueued() { word.bitwiseAnd(~Self.redateQueued, ordering: .sequentiallyConsistent) }
+
+    /// Replaces the word by what `next` makes of it; nil, without a change, if that is nil.
+    @inline(__always)
+    private borrowing func change(_ next: (Value) -> UInt64?) -> (was: Value, new: Value)? {
+        var seen = word.load(ordering: .relaxed)
+        while true {  // ends: each retry means that another thread has changed the word
+            guard let new = next(Value(word: seen)) else { return nil }
+            let (exchanged, original) = word.weakCompareExchange(expected: seen, desired: new, ordering: .sequentiallyConsistent)
+            if exchanged { return (Value(word: seen), Value(word: new)) }
+            seen = original
+        }
+    }
+}

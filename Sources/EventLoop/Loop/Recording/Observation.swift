@@ -1,0 +1,188 @@
+// Who observes the callouts of a loop, and what the owner keeps for them.
+//
+// A loop that nobody observes pays nothing: the owner has a bit among its pending work while somebody does (`Attention.observed`), and every
+// step tests for pending work anyway. With the bit, a step takes its slow path and finds the observation there (decision 37).
+
+internal import CPlatform
+import Synchronization
+
+/// Why the callouts of a loop are observed.
+/// Recordings have a ring instead.
+enum CalloutObservation: Sendable {
+    case watchdog, slowest
+}
+
+/// The observation of a loop: made with the first wish to observe it, and kept as long as the loop object.
+final class Observation: @unchecked Sendable {
+    // SAFETY: atomics, a value with a lock of its own, and what the loop's thread owns.
+
+    private struct Wishes: Sendable {
+        var watchdogs = 0
+        var wantsSlowest = false
+        var ring: EventRing?
+        var isEmpty: Bool { watchdogs == 0 && !wantsSlowest && ring == nil }
+    }
+
+    private let wishes = ForkAwareMutex(Wishes())
+    let spans = OpenSpans()
+    let slowest = SlowestCallouts()
+
+    /// The thread works inside a run: it is not in a sleep, and not between two steps of a host.
+    let isWorking = Atomic<Bool>(false)
+    /// Somebody wants to know when the thread begins to work.
+    let alarm = Atomic<Bool>(false)
+    /// The counted ticks of sleep when the sleep in progress, or the last one, was about to begin.
+    let waitedBeforeSleep = Atomic<UInt64>(0)
+    /// The owner keeps its open spans.
+    let isAdopted = Atomic<Bool>(false)
+    /// The owner keeps `isWorking`, for watchdogs.
+    let isWatchAdopted = Atomic<Bool>(false)
+
+    // SAFETY: touched on the loop's thread only.
+    /// Nil while nobody records.
+    @exclusivity(unchecked) private var ring: EventRing?
+    /// The same, without a count.
+    @exclusivity(unchecked) private(set) var ringReference: Unmanaged<EventRing>?
+    @exclusivity(unchecked) private var findsSlowest = false
+    /// When the last span of a callout or a sleep ended.
+    @exclusivity(unchecked) private var lastEnd: UInt64 = 0
+    /// Only a watchdog asks whether the thread works.
+    @exclusivity(unchecked) private var isWatched = false
+
+    deinit {
+        // The loop is gone, and its recording with it.
+        if wishes.withLock({ $0.ring != nil }) { cplatform_count_recordings(-1) }
+    }
+
+    // MARK: Any thread
+
+    func begin(_ reason: CalloutObservation) {
+        wishes.withLock { wishes in
+            switch reason {
+            case .watchdog: wishes.watchdogs += 1
+            case .slowest: wishes.wantsSlowest = true
+            }
+        }
+    }
+
+    func end(_ reason: CalloutObservation) {
+        wishes.withLock { wishes in
+            switch reason {
+            case .watchdog: wishes.watchdogs -= 1
+            case .slowest: wishes.wantsSlowest = false
+            }
+        }
+    }
+
+    /// Exchanges the ring. The old one is released by the caller, outside the lock.
+    func setRing(_ ring: EventRing?) -> EventRing? {
+        wishes.withLock { wishes in
+            defer { wishes.ring = ring }
+            return wishes.ring
+        }
+    }
+
+    var isRecording: Bool { wishes.withLock { $0.ring != nil } }
+    var wantsSlowest: Bool { wishes.withLock { $0.wantsSlowest } }
+
+    // MARK: The owner
+
+    /// Takes what others wish. False if nobody observes the loop any more.
+    func takeWishes() -> Bool {
+        let (ring, findsSlowest, isWatched, isEmpty) = wishes.withLock { ($0.ring, $0.wantsSlowest, $0.watchdogs > 0, $0.isEmpty) }
+        self.ring = ring
+        ringReference = ring.map { .passUnretained($0) }
+        self.findsSlowest = findsSlowest
+        self.isWatched = isWatched
+        isWatchAdopted.store(isWatched, ordering: .releasing)
+        return !isEmpty
+    }
+
+    /// The thread begins to work. It stores `isWorking` before it loads `alarm`; the watchdog stores `alarm` before it loads `isWorking`.
+    @inline(__always)
+    func beginWorking() {
+        if !isWatched { return }
+        isWorking.store(true, ordering: .sequentiallyConsistent)
+        if alarm.load(ordering: .sequentiallyConsistent) { ringAlarm() }
+    }
+
+    @inline(__always)
+    func endWorking() {
+        if isWatched { isWorking.store(false, ordering: .sequentiallyConsistent) }
+    }
+
+    @inline(never)
+    private func ringAlarm() {
+        if alarm.exchange(false, ordering: .sequentiallyConsistent) { WatchdogAlarm.ring() }
+    }
+
+    /// Closes the innermost span, and records it.
+    @inline(__always)
+    func close(at end: UInt64) {
+        let span = spans.top
+        lastEnd = end
+        if let ringReference { ringReference._withUnsafeGuaranteedRef { $0.record(span, until: end) } }
+        if findsSlowest { slowest.note(span, until: end) }
+        spans.pop()
+    }
+
+    /// How many runs have spans.
+    @inline(__always)
+    var runsOpen: Int { spans.depth == 0 ? 0 : SpanMark.depth(of: spans.top.mark) }
+
+    /// A pass begins, and the pass before it ends.
+    @inline(__always)
+    func beginPass(_ mark: SpanMark) {
+        if spans.depth > 0 && spans.top.mark == mark.word {
+            // Two passes meet where the last thing in the first of them ended, which saves a reading of the clock.
+            let ticks = lastEnd > spans.top.startTicks ? lastEnd : TickClock.ticks
+            ringReference?._withUnsafeGuaranteedRef { $0.record(spans.top, until: ticks) }
+            return spans.restart(at: ticks)
+        }
+        _ = spans.push(mark, at: TickClock.ticks)
+    }
+
+    /// Closes the pass of the run at `depth`, if one is in progress.
+    func endPass(depth: Int) {
+        guard spans.depth > 0 else { return }
+        let mark = spans.top.mark
+        if SpanMark.isPass(mark) && SpanMark.depth(of: mark) == depth { close(at: TickClock.ticks) }
+    }
+
+    /// The owner slept.
+    @inline(__always)
+    func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {
+        lastEnd = end
+        ringReference?._withUnsafeGuaranteedRef { $0.record(mark, from: start, until: end) }
+    }
+
+    /// Opens the span of a callout. False if too many are open.
+    @inline(__always)
+    func beginCallout(_ mark: SpanMark) -> Bool {
+        // The last batch of a thread is performed outside any run.
+        if spans.depth == 0 { beginWorking() }
+        return spans.push(mark, at: TickClock.ticks)
+    }
+
+    @inline(__always)
+    func endCallout(level: Int, isCalled: Bool) {
+        if spans.depth != level &+ 1 { return }
+        if isCalled { close(at: TickClock.ticks) } else { spans.pop() }
+        if level == 0 { endWorking() }
+    }
+
+    /// Closes the spans of runs that are deeper than `depth`, and of their callouts. The callout around them goes on.
+    func closeRuns(deeperThan depth: Int) {
+        let ticks = TickClock.ticks
+        while spans.depth > 0, SpanMark.depth(of: spans.top.mark) > depth { close(at: ticks) }  // ends: one goes a turn
+        spans.resume(at: ticks)
+    }
+}
+
+extension SpanMark {
+    @inline(__always)
+    static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
+
+    @inline(__always)
+    static func isPass(_ word: UInt64) -> Bool { UInt8(truncatingIfNeeded: word) == RunLoop.Recording.Kind.pass.code }
+}

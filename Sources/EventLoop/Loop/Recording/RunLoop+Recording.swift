@@ -1,0 +1,163 @@
+// Recording what happens on a loop.
+
+internal import CPlatform
+import Synchronization
+
+extension RunLoop {
+    /// Begins a recording. A recording in progress is discarded. Keeps the newest `capacity` events, and counts the overwritten ones.
+    ///
+    /// Recorded are runs, passes, sleeps, wake-ups by other threads, and every callout. The owner records from its next step on: a callout
+    /// that is in progress now is not in the recording. It is woken for that if it sleeps. An event costs no allocation, no lock and no system
+    /// call, and about thirty nanoseconds; nothing is recorded in the time when the loop is not run. An event takes 80 bytes, all of them
+    /// allocated here. More than 256 spans one inside another are not recorded. `capacity` is between one and 67,108,864.
+    ///
+    /// Thread-safe. A precondition failure in a child of fork.
+    public func startRecording(capacity: Int = 65_536) {
+        preconditionNotForked()
+        precondition(
+            (1...Self.largestRecording).contains(capacity),
+            "a recording keeps between one event and \(Self.largestRecording), not \(capacity)")
+        let old = observationForWishes().setRing(EventRing(capacity: capacity))
+        if old == nil { cplatform_count_recordings(1) }
+        notifyOfObservers()
+    }
+
+    /// Ends the recording and returns it; nil if none was in progress. Thread-safe. O(events).
+    ///
+    /// On the owning thread the recording has everything up to this call. On another one, the events that the owner records at this moment may be
+    /// missing.
+    public func stopRecording() -> Recording? {
+        if belongsToParentProcess { return nil }
+        guard let observation = observation.load(), let ring = observation.setRing(nil) else { return nil }
+        cplatform_count_recordings(-1)
+        let recording = makeRecording(observation, ring)
+        waker.mark(.observers)
+        return recording
+    }
+
+    /// Whether a recording is in progress. Thread-safe.
+    public var isRecording: Bool { observation.load()?.isRecording ?? false }
+
+    private static var largestRecording: Int { 1 << 26 }
+
+    /// When the sleep began that the owner is in, in ticks; nil if it is in none, or in another pass than `spans` end with.
+    private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {
+        guard isWaiting, let pass = spans.last else { return nil }
+        let start = counters.lastChange
+        // The owner counts the time before it sets when it came back: if this is not counted yet, `start` is when it went to sleep.
+        atomicMemoryFence(ordering: .acquiring)
+        guard counters.waitedTicks == observation.waitedBeforeSleep.load(ordering: .relaxed) else { return nil }
+        // Before it sleeps, `start` is when it came back from its last sleep: in another pass, or in a run inside this one.
+        guard start > pass.startTicks && start > pass.resumedTicks else { return nil }
+        return isWaiting && observation.spans.innermost()?.serial == pass.serial ? start : nil
+    }
+
+    private func makeRecording(_ observation: Observation, _ ring: EventRing) -> Recording {
+        // In this order: a span that ends meanwhile is in both. One that begins meanwhile is left out, since what encloses it may be in neither.
+        let taken = TickClock.ticks
+        let open = observation.isAdopted.load(ordering: .acquiring) ? observation.spans.snapshot() : []
+        let sleep = sleepInProgress(observation, in: open)
+        let (entries, overwritten) = ring.entries()
+        let end = TickClock.Reading.now
+        let clock = RecordingClock(ring.start, end)
+        var names: [Int: Mode] = [:]
+        func mode(_ index: Int) -> Mode {
+            if let name = names[index] { return name }
+            let name = index < modeTable.count ? modeTable[index].name : .default
+            names[index] = name
+            return name
+        }
+        func event(_ mark: SpanMark, _ start: UInt64, _ duration: UInt64, _ label: String?) -> Recording.Event {
+            // Both ends are converted, so that a span encloses another one after the rounding if it did before.
+            // A span that a watchdog's observation began earlier begins with the recording.
+            let (first, last) = (clock.instant(max(start, ring.start.ticks)), clock.instant(max(start &+ duration, ring.start.ticks)))
+            return Recording.Event(
+                kind: mark.kind, start: first, duration: first.duration(to: last), mode: mode(mark.modeIndex), depth: mark.depth,
+                label: label, createdAt: CreationSite(word: mark.site)?.description, flow: mark.flow)
+        }
+        // The first pass to be recorded may have ended where its last callout did, which was before the recording began.
+        let isInside = { (entry: EventRing.Entry) in entry.start <= taken && entry.start &+ entry.duration > ring.start.ticks }
+        var events = entries.filter(isInside).map { event($0.mark, $0.start, $0.duration, $0.label) }
+        var ended = Set<[UInt64]>()
+        let starts = Set(open.map(\.startTicks))
+        for entry in entries where starts.contains(entry.start) { ended.insert([entry.start, entry.mark.word]) }
+        for span in open where !ended.contains([span.startTicks, span.mark.word]) {
+            events.append(event(span.mark, span.startTicks, TickClock.passed(span.startTicks, end.ticks), span.label))
+        }
+        // A sleep that has ended meanwhile is in the ring, or is left out with the pass around it.
+        if let sleep, let pass = open.last, !ended.contains([pass.startTicks, pass.mark.word]),
+            !entries.contains(where: { $0.mark.kind == .sleep && $0.start &+ $0.duration >= sleep })
+        {
+            let mark = SpanMark(.sleep, depth: pass.mark.depth, modeIndex: pass.mark.modeIndex)
+            events.append(event(mark, sleep, TickClock.passed(sleep, end.ticks), nil))
+        }
+        // By start; of those that began together, the one that encloses the others comes first.
+        events.sort { $0.start != $1.start ? $0.start < $1.start : $0.duration > $1.duration }
+        var recording = Recording(events: events, overwritten: overwritten)
+        recording.loopID = id
+        recording.posts = ring.allPosts().map { Recording.Post(target: $0.target, flow: $0.flow, at: clock.instant($0.ticks)) }
+        return recording
+    }
+}
+
+/// Converts the ticks of a recording to instants, by a reading of both clocks at its beginning and its end.
+private struct RecordingClock {
+    private let start: TickClock.Reading
+    private let unit: Double
+
+    init(_ start: TickClock.Reading, _ end: TickClock.Reading) {
+        self.start = start
+        // Two readings that are close together say little; those since the process began say more.
+        let isLong = end.nanoseconds - start.nanoseconds > 1_000_000
+        unit = (isLong ? end.nanosecondsPerTick(since: start) : nil) ?? TickClock.nanosecondsPerTick
+    }
+
+    func instant(_ ticks: UInt64) -> RunLoop.Instant {
+        RunLoop.Instant(nanoseconds: start.nanoseconds + Int64((Double(Int64(bitPattern: ticks &- start.ticks)) * unit).rounded()))
+    }
+}
+
+// MARK: - Who posted what
+
+/// The key by which a callout is found that delivers what another thread posted.
+enum FlowKey {
+    /// A queued closure, by its place in line.
+    @inline(__always)
+    static func closure(_ sequence: UInt64) -> UInt64 { sequence << 2 | 1 }
+
+    /// A custom source. Its signals coalesce, so the key is the source's.
+    @inline(__always)
+    static func signal(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 2 | 2 }
+
+    /// A port.
+    @inline(__always)
+    static func messages(_ source: RunLoop.Source) -> UInt64 { UInt64(UInt(bitPattern: ObjectIdentifier(source))) << 2 | 3 }
+}
+
+extension RunLoop.Source {
+    /// Records that the caller has made the source ready in all of its loops.
+    @inline(never)
+    func recordPost(_ flow: UInt64, at ticks: UInt64) {
+        _ = state.withLockUnlessInherited { state in
+            state.forEachMembership { RecordedPosts.record(to: $0.loop.id, flow, at: ticks) }
+        }
+    }
+}
+
+/// Posts of code that runs on a loop which is recorded. A thread without such a loop has no track that an arrow could begin on.
+enum RecordedPosts {
+    /// When the caller posts, in ticks; zero if nobody records. Call it before the post: its receiver may be faster than the caller.
+    @inline(__always)
+    static var present: UInt64 { cplatform_recordings() == 0 ? 0 : TickClock.ticks }
+
+    @inline(never)
+    static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
+        guard cplatform_current_loop() != nil else { return }
+        LoopLifetime.withCurrent { loop in
+            if loop.belongsToParentProcess { return }
+            loop.owned.observation?._withUnsafeGuaranteedRef { observation in
+                observation.ringReference?._withUnsafeGuaranteedRef { $0.recordPost(to: target, flow, at: ticks) }
+            }
+        }
+    }
+}

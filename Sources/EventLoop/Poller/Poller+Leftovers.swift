@@ -1,0 +1,101 @@
+// What a run that returns after a source leaves for the next one: docs/decisions/0045-leftovers-of-a-run-that-returns.md.
+
+internal import CPlatform
+
+extension Poller {
+    /// The ready list, as runs that serve one source know it.
+    struct Leftovers {
+        /// One wait reported all sources in the list, and they are served in this order.
+        fileprivate(set) var isInServingOrder = false
+        /// The source that was found ready in this pass.
+        fileprivate var verified: RegistrationPointer?
+
+        /// The kernel is asked, or something else adds to the list.
+        @inline(__always)
+        mutating func forget() { isInServingOrder = false }
+    }
+
+    /// So many leftovers that are ready no more are worth a call of the kernel each; then it is asked about all descriptors.
+    private static let mostChecks = 8
+
+    /// Whether a source that an earlier run has left is ready, so that the kernel need not be asked about all descriptors again. It is then
+    /// the first of the list. Only for a run that serves one source.
+    ///
+    /// One system call for a level-triggered source, because somebody else may have read its data. A descriptor that has become ready since
+    /// waits until those that were reported with the leftovers are served.
+    @inline(never)
+    func hasVerifiedLeftover() -> Bool {
+        leftovers.verified = nil
+        // Another level may be more urgent by now; the main queue, hosts and C libraries are ready without an entry in the list.
+        guard leftovers.isInServingOrder, unusualPriorities == 0, !needsCare, !asksAlways else { return false }
+        for _ in 0..<Self.mostChecks {
+            guard let first = ready.first else { return false }
+            let seen = readinessNow(of: first)
+            if isDoubtful(first, seen) { return false }
+            if !seen.isEmpty {
+                first.pointee.pending = seen
+                leftovers.verified = first
+                return true
+            }
+            forgetReadiness(of: first)
+        }
+        return false
+    }
+
+    /// The source that a run serves which serves one: the least recently served. Fair to those that stand behind an always-ready one in the
+    /// kernel's list.
+    @inline(never)
+    func nextSingle(_ level: Int32?) -> RegistrationPointer? {
+        if level != nil { return leastRecentlyServed(level) }
+        if !leftovers.isInServingOrder {
+            putInServingOrder()
+            return ready.first
+        }
+        // What was found ready in this pass may have left the list since.
+        while let first = ready.first {  // ends: each turn takes one out of the list
+            if first == leftovers.verified { return first }
+            let seen = readinessNow(of: first)
+            if !seen.isEmpty && !isDoubtful(first, seen) {
+                first.pointee.pending = seen
+                return first
+            }
+            forgetReadiness(of: first)
+        }
+        return nil
+    }
+
+    /// Whether poll(2) may have reported a closed descriptor: its answer is the same as for a hang-up. Then the kernel is asked about all, and
+    /// reports a level-triggered source again.
+    private func isDoubtful(_ registration: RegistrationPointer, _ seen: Readiness) -> Bool {
+        seen.contains(.broken) && registration.pointee.watch.trigger == .level
+    }
+
+    /// Edge-triggered and one-shot sources are leftovers until they are served, because the kernel reports them once.
+    private func readinessNow(of registration: RegistrationPointer) -> Readiness {
+        let watch = registration.pointee.watch
+        if watch.trigger != .level { return registration.pointee.pending }
+        let nested = registration.pointee.nestedPoller
+        if nested >= 0 { return Readiness(rawValue: cplatform_poll_nested_poller(nested)) }
+        return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
+    }
+
+    /// Least recently served first; those served never, in the order of the kernel's list. The kernel's list is usually in this order.
+    private func putInServingOrder() {
+        leftovers.isInServingOrder = true
+        var entries: [(age: UInt32, place: Int, registration: RegistrationPointer)] = []
+        var isInOrder = true
+        var last = UInt32.max
+        ready.forEach { registration in
+            // By difference, so that the count may wrap around.
+            let age = lastServing &- registration.pointee.servedAt
+            if age > last { isInOrder = false }
+            last = age
+        }
+        if isInOrder { return }
+        ready.forEach { entries.append((lastServing &- $0.pointee.servedAt, entries.count, $0)) }
+        entries.sort { ($1.age, $0.place) < ($0.age, $1.place) }
+        var sorted = ReadyList()
+        for entry in entries { sorted.append(entry.registration) }
+        ready = sorted
+    }
+}

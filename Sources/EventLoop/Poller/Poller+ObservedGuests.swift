@@ -1,0 +1,71 @@
+// Waiting beside C libraries while somebody observes the loop's callouts: the time in the libraries' callbacks is measured separately from the wait.
+//
+// libevent calls them inside its wait, and before 2.2 it tells nobody when the wait is over. So the thread waits on the base's epoll
+// descriptor, and enters libevent without waiting when there is something to do. That call is the callbacks' time.
+
+internal import CPlatform
+
+/// Who observes a loop's callouts.
+protocol GuestObserver: AnyObject {
+    /// libevent may call C libraries from now on. If `isWaiting`, it may wait before.
+    func willCallGuests(isWaiting: Bool) -> GuestCalls?
+    func didCallGuests(_ calls: GuestCalls, wereCalled: Bool)
+}
+
+/// One call of libevent that is observed.
+struct GuestCalls {
+    /// The place of its span, and the number of the observation that has it.
+    let level: Int, adoption: UInt32
+    let mayHaveWaited: Bool
+}
+
+extension Poller {
+    /// As `enterBesideGuests`. The timeouts of C libraries are up to a tick of the kernel's clock later than in libevent's own wait.
+    @inline(never)
+    func enterBesideObservedGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
+        let set = setForObservedWait()
+        if set < 0 {
+            askBesideGuests(waiting: false)
+            if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
+            return
+        }
+        while true {  // ends: with an event of ours, the deadline, or a callback of a C library
+            askBesideGuests(waiting: false)
+            // A callback may have ended the observation.
+            if !waiting || collected > 0 || deadline.hasFired || !outcome.isEmpty { return }
+            waitOutside(set)
+        }
+    }
+
+    /// Until libevent has something to do. Our own deadline has a descriptor in the set; the timeouts of C libraries have none.
+    private func waitOutside(_ set: Int32) {
+        let timeout = nextGuestTimeout
+        if timeout == .min { return }
+        if timeout == .max {
+            _ = cplatform_wait_for_readable(set, -1)
+            return
+        }
+        let left = timeout.subtractingSaturated(RunLoop.Instant.now.nanoseconds)
+        if left <= 0 { return }
+        var entry = cplatform_polled(descriptor: set, wanted: Int32(CPLATFORM_READ), ready: 0)
+        cplatform_poll(&entry, 1, left)
+    }
+
+    private func setForObservedWait() -> Int32 {
+        if let set = guests?.observedSet { return set }
+        let set = base.reportsEdges ? epollSet() ?? -1 : -1
+        guests?.observedSet = set
+        return set
+    }
+
+    /// One call of libevent, which the observer hears of.
+    @inline(never)
+    func askBesideGuests(waiting: Bool, _ observer: any GuestObserver) { /* DOES CALLOUT, of C libraries only */
+        let hadForeign = outcome.contains(.foreign)
+        outcome.remove(.foreign)
+        let calls = observer.willCallGuests(isWaiting: waiting)
+        askUnobserved(waiting: waiting)
+        if let calls { observer.didCallGuests(calls, wereCalled: outcome.contains(.foreign)) }
+        if hadForeign { outcome.insert(.foreign) }
+    }
+}

@@ -1,0 +1,113 @@
+// What serving a source reads and writes, in memory of fixed address beside the source object.
+//
+// Lifecycle: part of a `Registration` if the kernel watches the source, otherwise an allocation of its own. The source makes it and frees
+// it in its deinit (`SourceCore.make`, `SourceCore.free`).
+
+import Synchronization
+
+/// The state of a source that every call of its handler needs. It stands in one cache line with what its registration needs for that
+/// (docs/decisions/0043-what-serving-touches.md), so that serving does not touch the source object.
+struct SourceCore: ~Copyable {
+    // SAFETY: atomics, then state of one thread at a time, as each says.
+
+    /// The handler's two words. They belong to the source's class, which binds the memory at `handlerMemory`.
+    fileprivate var handler: (UInt, UInt) = (0, 0)
+    /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
+    let servingLoop = Atomic<UInt64>(0)
+    /// The source object. Written once, by the initializer of the source.
+    fileprivate(set) var object: UnsafeRawPointer
+    let rundown = Rundown()
+    /// How deeply calls of the handler are nested. Only the thread of `servingLoop` accesses it.
+    var servingDepth: UInt16 = 0
+    /// Whether other loops wait for the handler to return.
+    let hasWaiters = Atomic<Bool>(false)
+    /// What a descriptor source reports, in the bits of its `Events`.
+    let wanted = Atomic<UInt8>(0)
+    /// False for a one-shot descriptor source that has fired, until `rearm()`.
+    let isArmed = Atomic<Bool>(true)
+    /// The registration around this core stands in a base. Claimed by the thread that registers, given back by the same.
+    fileprivate let isRegistered = Atomic<Bool>(false)
+    /// Constants.
+    fileprivate(set) var traits: Traits
+    /// Memberships of the serving loop have died, and their uses end after the call in progress. Only the thread of `servingLoop`
+    /// accesses it.
+    var hasEndingUses = false
+
+    struct Traits: OptionSet {
+        let rawValue: UInt8
+        /// The kernel watches the source: the core is part of a registration.
+        static let isWatched = Traits(rawValue: 1 << 0)
+        /// The object is a `DescriptorSource`, and its handler is in this core.
+        static let isDescriptorSource = Traits(rawValue: 1 << 1)
+        /// It fires once, then not until `rearm()`.
+        static let isOneShot = Traits(rawValue: 1 << 2)
+    }
+
+    init(object: UnsafeRawPointer, traits: Traits) {
+        self.object = object
+        self.traits = traits
+    }
+}
+
+typealias SourceCorePointer = UnsafeMutablePointer<SourceCore>
+
+extension SourceCorePointer {
+    /// Makes the core of a source, with an unused registration around it if the kernel watches the source. The caller sets the object with
+    /// `setObject` before anybody else sees the core, and frees the core with `free`.
+    static func make(traits: SourceCore.Traits) -> SourceCorePointer {
+        // Nobody reads the object before `setObject`.
+        let nobody = UnsafeRawPointer(bitPattern: 16)!
+        if traits.contains(.isWatched) { return Registration.allocate(object: nobody, traits: traits).core }
+        let core = SourceCorePointer.allocate(capacity: 1)
+        core.initialize(to: SourceCore(object: nobody, traits: traits))
+        return core
+    }
+
+    /// Before another thread sees the core.
+    func setObject(_ object: UnsafeRawPointer) { pointee.object = object }
+
+    /// Frees the core. The class has released its handler.
+    func free() {
+        assert(!pointee.isRegistered.load(ordering: .relaxed), "a source ends after its registrations")
+        assert(pointee.handler.0 == 0, "the class of a source releases its handler first")
+        if pointee.traits.contains(.isWatched) {
+            EventRecord.free(registrationAround)
+        } else {
+            deinitialize(count: 1)
+            deallocate()
+        }
+    }
+
+    /// The registration that has this core in it; only of a watched source.
+    var registrationAround: RegistrationPointer {
+        (UnsafeMutableRawPointer(self) - Registration.coreOffset).assumingMemoryBound(to: Registration.self)
+    }
+
+    /// Takes the registration around the core for a base. Nil if the source stands in a base by it already, or is not watched.
+    func takeRegistration() -> RegistrationPointer? {
+        guard pointee.traits.contains(.isWatched), !pointee.isRegistered.exchange(true, ordering: .acquiring) else { return nil }
+        return registrationAround
+    }
+
+    /// After the last access to the registration around the core.
+    func giveRegistrationBack() { pointee.isRegistered.store(false, ordering: .releasing) }
+
+    /// The memory of the handler's two words.
+    @inline(__always)
+    var handlerMemory: UnsafeMutableRawPointer { UnsafeMutableRawPointer(self) }
+
+    var hasHandler: Bool { pointee.handler.0 != 0 }
+
+    /// After the class has released the handler.
+    func forgetHandler() { pointee.handler = (0, 0) }
+
+    /// Claims the handler for a loop's thread. False if another loop's thread is in it.
+    @inline(__always)
+    func claimServing(for id: UInt64) -> Bool {
+        let (isClaimed, owner) = pointee.servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
+        // A nested run of the same thread may call the handler again.
+        guard isClaimed || owner == id else { return false }
+        pointee.servingDepth += 1
+        return true
+    }
+}

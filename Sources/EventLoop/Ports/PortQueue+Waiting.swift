@@ -1,0 +1,150 @@
+// Those that wait for room in a port: senders with their messages, and requests to be notified.
+//
+// A delivery increments `taken` and then reads `waiting`. A thread that begins to wait writes `waiting` and then reads `taken`. So one of
+// the two finds the other, and nobody waits while there is room.
+
+import Synchronization
+
+extension PortQueue {
+    // MARK: Senders
+
+    /// Like `put`, but blocks the thread until there is room, `deadline` (real time) passes, or the queue is closed.
+    func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
+        if let outcome = spin(message) { return outcome }
+        let latch = Latch()
+        let sender = WaitingSender(message, .thread(latch))
+        guard enqueue(sender) else { return .closed }
+        _ = latch.wait(until: deadline)
+        return withdraw(sender)
+    }
+
+    /// Lets a sender wait. Returns false if the queue is closed.
+    func enqueue(_ sender: WaitingSender) -> Bool { /* DOES CALLOUT */
+        let admitted = inbox.withLock { inbox -> Admitted? in
+            if inbox.isClosed { return nil }
+            sender.ticket = inbox.senders.appendForTicket(sender)
+            countWaiting(inbox)
+            return admit(&inbox, afterDelivery: false)
+        }
+        admitted?.wakeAll()
+        return admitted != nil
+    }
+
+    /// Ends the wait of a sender. Returns its outcome; if it has none, `.full`.
+    func withdraw(_ sender: WaitingSender) -> EnqueueResult {
+        inbox.withLock { inbox in
+            if let outcome = sender.outcome { return outcome }
+            if let ticket = sender.ticket { _ = inbox.senders.remove(ticket) }
+            countWaiting(inbox)
+            return .full
+        }
+    }
+
+    // MARK: Requests
+
+    /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
+    func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
+        let mustWait =
+            inbox.withLockUnlessInherited { inbox -> Bool in
+                if inbox.isClosed { return false }
+                let ticket = inbox.requests.appendForTicket(request)
+                request.ticket = ticket
+                countWaiting(inbox)
+                if !inbox.senders.isEmpty || !hasRoom(&inbox) { return true }
+                _ = inbox.requests.remove(ticket)
+                countWaiting(inbox)
+                return false
+            } ?? false
+        if !mustWait { request.notify() }
+    }
+
+    /// Ends the wait of a request. No-op if it does not wait.
+    func withdraw(_ request: RunLoop.RoomRequest) {
+        inbox.withLockUnlessInherited { inbox in
+            if let ticket = request.ticket { _ = inbox.requests.remove(ticket) }
+            countWaiting(inbox)
+        }
+    }
+
+    // MARK: Room
+
+    /// Those that no longer wait. They are woken after the lock is released.
+    struct Admitted: Sendable {
+        var senders: [WaitingSender] = []
+        var requests: [RunLoop.RoomRequest] = []
+        /// A message was appended to an empty queue.
+        var isFirst = false
+
+        func wakeAll() { /* DOES CALLOUT */
+            for sender in senders { sender.wake() }
+            for request in requests { request.notify() }
+        }
+    }
+
+    /// Appends the messages of waiting senders, the longest-waiting first, as long as there is room. The requests are notified of room that
+    /// is left. Under the lock.
+    ///
+    /// A delivery makes room for one message, so it notifies one request, not all of them. If no other delivery is to come, nobody would
+    /// notify the others later, so it notifies all. Therefore a waiting request always has a delivery ahead of it, whatever the notified
+    /// ones do.
+    func admit(_ inbox: inout Inbox, afterDelivery: Bool) -> Admitted {
+        var admitted = Admitted()
+        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each turn removes a sender
+            _ = inbox.senders.popFirst()
+            let outcome = append(sender.takeMessage(), to: &inbox)
+            sender.outcome = outcome
+            if outcome == .first { admitted.isFirst = true }
+            admitted.senders.append(sender)
+        }
+        if afterDelivery && !inbox.requests.isEmpty && inbox.senders.isEmpty && hasRoom(&inbox) {
+            if isDrained { admitted.requests = inbox.requests.removeAll() } else { admitted.requests.append(inbox.requests.popFirst()) }
+        }
+        countWaiting(inbox)
+        return admitted
+    }
+
+    /// Fails all senders, and removes all requests. Under the lock.
+    func removeAllWaiting(_ inbox: inout Inbox) -> Admitted {
+        let admitted = Admitted(senders: inbox.senders.removeAll(), requests: inbox.requests.removeAll())
+        for sender in admitted.senders { sender.outcome = .closed }
+        countWaiting(inbox)
+        return admitted
+    }
+
+    private func countWaiting(_ inbox: borrowing Inbox) {
+        waiting.store(UInt64(inbox.requests.count) << 32 | UInt64(inbox.senders.count), ordering: .sequentiallyConsistent)
+    }
+}
+
+/// A thread or a task that waits for room, and its message.
+///
+/// Lifecycle: the sender creates it. The sender and the queue retain it until the message is appended or the sender stops waiting.
+final class WaitingSender: @unchecked Sendable {
+    // SAFETY: `kind` is a constant; the lock of the queue guards the rest.
+
+    enum Kind: Sendable {
+        case thread(Latch)
+        case task(TaskWait<Void>)
+    }
+
+    private let kind: Kind
+    private var message: RunLoop.PortMessage?
+    /// Nil while the sender waits.
+    var outcome: PortQueue.EnqueueResult?
+    /// Its place among the waiting senders.
+    var ticket: LinkedQueue<WaitingSender>.Ticket?
+
+    init(_ message: RunLoop.PortMessage, _ kind: Kind) { (self.message, self.kind) = (message, kind) }
+
+    func takeMessage() -> RunLoop.PortMessage {
+        defer { message = nil }
+        return message!  // it is taken once
+    }
+
+    func wake() {
+        switch kind {
+        case .thread(let latch): latch.open()
+        case .task(let wait): wait.deliver(())
+        }
+    }
+}

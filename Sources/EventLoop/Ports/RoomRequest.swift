@@ -1,0 +1,71 @@
+// A request to be notified when a port has room.
+
+extension RunLoop.Port {
+    /// Calls `body` once on `loop`'s thread when the port has room for a message or is invalid: the moment to send again.
+    ///
+    /// ```
+    /// @Sendable func offer(_ message: RunLoop.PortMessage) {
+    ///     do { try port.send(message) } catch .sendTimedOut { port.whenRoom(on: loop) { offer(message) } } catch { giveUp() }
+    /// }
+    /// ```
+    ///
+    /// If there is room already, `body` is called in the loop's next pass. Room is not reserved: another sender may take it first; then ask
+    /// again. Senders that wait in `send(_:before:)` have their messages in line, and go first. Each delivery of a message notifies one
+    /// request, the oldest; the delivery of the last message notifies all that are left. So no request waits in vain, whatever the notified
+    /// ones do. If the port becomes invalid, all are notified, and their next `send` throws `.invalidPort`.
+    ///
+    /// `body` is performed like a closure of `perform(inModes:_:)`. A request that waits keeps no mode from being empty. If the loop ends,
+    /// `body` is not called. The port retains the request, and with it `body`, until it is notified or cancelled. Thread-safe.
+    @discardableResult
+    public func whenRoom(
+        on loop: RunLoop, inModes modes: [RunLoop.Mode] = RunLoop.Mode.onlyCommon, _ body: @escaping @Sendable () -> Void
+    ) -> RunLoop.RoomRequest {
+        loop.preconditionNotForked()
+        let request = RunLoop.RoomRequest(self, loop, modes, body)
+        queue.enqueue(request)
+        return request
+    }
+}
+
+extension RunLoop {
+    /// The token of a request for room in a port (`Port.whenRoom`). Releasing it does not cancel the request.
+    public final class RoomRequest: @unchecked Sendable {
+        // SAFETY: constants, and a value with a lock; the lock of the port's queue guards `ticket`.
+        private let loop: RunLoop
+        private let modes: [Mode]
+        /// Weak, because the port retains the request.
+        private let port: WeakSource
+        private let body: ForkAwareMutex<(@Sendable () -> Void)?>
+        var ticket: LinkedQueue<RoomRequest>.Ticket?
+
+        init(_ port: Port, _ loop: RunLoop, _ modes: [Mode], _ body: @escaping @Sendable () -> Void) {
+            (self.loop, self.modes) = (loop, modes)
+            self.port = WeakSource(source: port)
+            self.body = ForkAwareMutex(body)
+        }
+
+        /// False once the closure was called, cancelled, or refused by a loop that has ended. Thread-safe.
+        public var isValid: Bool { body.withLockUnlessInherited { $0 != nil } ?? false }
+
+        /// Withdraws the request. The closure is not called, unless a call has begun. Thread-safe.
+        public func cancel() {
+            (port.source as? Port)?.queue.withdraw(self)
+            _ = takeBody()
+        }
+
+        /// There is room, or the port is invalid. Called outside every lock.
+        func notify() {
+            if loop.belongsToParentProcess { return }
+            let isAccepted = loop.performIfPossible(inModes: modes) { [self] in takeBody()?() }
+            if !isAccepted { _ = takeBody() }
+        }
+
+        /// Nil if it was taken before. The caller releases it outside every lock.
+        private func takeBody() -> (@Sendable () -> Void)? {
+            body.withLockUnlessInherited { body in
+                defer { body = nil }
+                return body
+            } ?? nil
+        }
+    }
+}

@@ -1,0 +1,112 @@
+// Ending a group of threads, and waiting for the end.
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoopThreadGroup {
+    /// Stops and joins every thread. While a thread is stuck in a handler or waits for holds, reports it on standard error every ten seconds.
+    /// Calling it on a member thread is a precondition failure. Async code has a form that suspends.
+    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown()`, which suspends the task")
+    public func shutdown() {
+        shutdown(reportingEvery: Self.reportInterval, writeToStandardError)
+    }
+
+    /// As `shutdown()`, but each thread waits for its holds no longer than `limit` (`RunLoopThread.stop(drainingFor:)`).
+    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown(drainingFor:)`, which suspends the task")
+    public func shutdown(drainingFor limit: Duration) {
+        preconditionOutside()
+        for thread in threads { thread.stop(drainingFor: limit) }
+        shutdown()
+    }
+
+    /// Stops every thread, and waits at most `timeout` (for all together, in real time). Returns the threads that have not ended.
+    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown(timeout:)`, which suspends the task")
+    public func shutdown(timeout: Duration) -> [RunLoopThread] {
+        preconditionOutside()
+        stopAll()
+        let deadline = RunLoop.Instant.now.advanced(by: timeout)
+        return threads.filter { !$0.join(timeout: RunLoop.Instant.now.duration(to: deadline)) }
+    }
+
+    /// Like `shutdown()`, but calls `report` with the message each `interval` while a thread is stuck. For tests, which do not wait for ten
+    /// seconds.
+    @available(*, noasync)
+    package func shutdown(reportingEvery interval: Duration, _ report: (String) -> Void) { /* DOES CALLOUT */
+        preconditionOutside()
+        stopAll()
+        for thread in threads {
+            // Ends when the handler returns or the draining is over; until then it is reported.
+            while !thread.join(timeout: interval) { report(Self.complaint(thread)) }
+        }
+    }
+
+    private func preconditionOutside() {
+        precondition(
+            !threads.contains { $0.runLoop.isCurrent && !$0.runLoop.belongsToParentProcess },
+            "shutdown joins the group's threads, so it cannot be called on one of them; call it from another thread")
+    }
+
+    // MARK: For tasks
+
+    /// Stops every thread, and suspends the task until all have ended. While a thread is stuck in a handler or waits for holds, reports it
+    /// on standard error every ten seconds.
+    ///
+    /// If the task is cancelled, returns false at once. The threads have been stopped by then, even if the task was cancelled before the
+    /// call, and end on their own. The task may be on a member thread's loop; it resumes on the thread for ended loops.
+    @discardableResult
+    public func shutdown() async -> Bool {
+        await shutdown(reportingEvery: Self.reportInterval, writeToStandardError)
+    }
+
+    /// As `shutdown()`, but each thread waits for its holds no longer than `limit` (`RunLoopThread.stop(drainingFor:)`).
+    @discardableResult
+    public func shutdown(drainingFor limit: Duration) async -> Bool {
+        for thread in threads { thread.stop(drainingFor: limit) }
+        return await shutdown()
+    }
+
+    /// Stops every thread, and suspends the task until all have ended, at most for `timeout` (for all together, in real time). Returns the
+    /// threads that have not ended. If the task is cancelled, returns them at once.
+    public func shutdown(timeout: Duration) async -> [RunLoopThread] {
+        stopAll()
+        let deadline = RunLoop.Instant.now.advanced(by: timeout)
+        var left: [RunLoopThread] = []
+        for thread in threads where !(await thread.join(timeout: RunLoop.Instant.now.duration(to: deadline))) { left.append(thread) }
+        return left
+    }
+
+    /// The async form of the one for tests.
+    @discardableResult
+    package func shutdown(reportingEvery interval: Duration, _ report: @Sendable (String) -> Void) async -> Bool { /* DOES CALLOUT */
+        stopAll()
+        for thread in threads {
+            // Ends when the handler returns, the draining is over or the task is cancelled; until then it is reported.
+            while !(await thread.join(timeout: interval)) {
+                if Task.isCancelled { return false }
+                report(Self.complaint(thread))
+            }
+        }
+        return true
+    }
+
+    // MARK: Parts of both
+
+    private func stopAll() { for thread in threads { thread.stop() } }
+
+    private static var reportInterval: Duration { .seconds(10) }
+
+    private static func complaint(_ thread: RunLoopThread) -> String {
+        "run loop thread \"\(thread.name)\" was told to stop and \(thread.obstacle)\n"
+    }
+}
+
+private func writeToStandardError(_ text: String) {
+    let bytes = Array(text.utf8)
+    // If the message cannot be written, there is nowhere else to report it.
+    _ = bytes.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
+}

@@ -1,0 +1,51 @@
+// Rules proved here, against an array:
+// - The list of signaled sources has each source once, and any of them can leave.
+// - `takeSingle` takes the source of a list that has one, and nothing of any other list. `takeAll` takes those with a signal, in order.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+@Suite(.bounded) struct SignaledSourcesModelTests {
+    @Test(arguments: 0..<20 as Range<UInt64>)
+    func `random changes match those of an array`(seed: UInt64) throws {
+        try onFreshThread { loop in
+            var random = SplitMix64(seed: seed)
+            let sources = (0..<4).map { RunLoop.CustomSource(order: $0) {} }
+            let memberships = sources.map { SourceMembership(source: $0, loop: loop) }
+            var list = SignaledSources()
+            var model: [Int] = []
+            for _ in 0..<400 {
+                let index = random.below(sources.count)
+                switch random.below(8) {
+                case 0, 1, 2:
+                    sources[index].signal()
+                    list.add(memberships[index], inMode: 0)
+                    if !model.contains(index) { model.append(index) }
+                case 3: sources[index].signalWord.take()
+                case 4, 5:
+                    list.remove(memberships[index], inMode: 0)
+                    model.removeAll { $0 == index }
+                case 6:
+                    let taken = list.takeSingle(inMode: 0)?.takeRetainedValue()
+                    // Nil also if the only one is the rest of several.
+                    #expect(taken == nil || (model.count == 1 && taken === memberships[model[0]]))
+                    if taken != nil { model = [] }
+                default:
+                    var batch: ContiguousArray<SourceMembership> = []
+                    list.takeAll(into: &batch, inMode: 0)
+                    let expected = model.filter { sources[$0].isSignaled }.sorted()
+                    #expect(batch.map { $0.custom.order } == expected)
+                    model = []
+                }
+                let hasSignal = list.hasSignal
+                #expect(hasSignal == model.contains { sources[$0].isSignaled })
+                #expect(memberships.indices.allSatisfy { memberships[$0].queuedModes.contains(0) == model.contains($0) })
+            }
+            list.removeAll()
+            let hasSignal = list.hasSignal
+            #expect(!hasSignal)
+        }
+    }
+}

@@ -1,0 +1,107 @@
+// Rules proved here (semantics 23.7, 23.8):
+// - The backtrace of a running thread names the function that it is in, and the functions that called it, in C and in Swift.
+// - A thread that sleeps in a system call gets no signal; the first line names the call and its descriptor, the second where it was made.
+// - A thread that has ended has no backtrace; neither has one that blocks the signal, and the signal does not reach it later.
+// - Other code's handler of SIGURG stays installed, and sees its own signals only.
+
+import CPlatform
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+#if os(Linux)
+import Glibc
+
+/// A thread that is in `stuckInALoop` until the object is released.
+private final class SpinningThread: Sendable {
+    let id: Int32
+    let isOver = Box(false)
+    private let thread: JoinableThread<Void>
+
+    init(_ prepare: @escaping @Sendable () -> Void = {}, at end: @escaping @Sendable () -> Void = {}) {
+        let published = Box<Int32>(0)
+        let ready = Gate()
+        let isOver = isOver
+        thread = plainThread {
+            prepare()
+            published.value = cplatform_thread_id()
+            ready.open()
+            stuckInALoop(isOver)
+            end()
+        }
+        ready.wait()
+        id = published.value
+    }
+
+    func end() throws {
+        isOver.value = true
+        try thread.join()
+    }
+}
+
+@inline(never) private func stuckInALoop(_ isOver: Box<Bool>) {
+    while !isOver.value {}
+    withExtendedLifetime(isOver) {}
+}
+
+@inline(never) private func stuckInARead(_ descriptor: Int32) -> Int {
+    var byte: UInt8 = 0
+    let count = read(descriptor, &byte, 1)
+    return count < 0 ? Int(-errno) : count
+}
+
+/// Until the thread sleeps in a call.
+private func waitForCall(_ thread: Int32) throws {
+    try waitUntil("the thread sleeps in a system call") {
+        var activity = cplatform_thread_activity()
+        cplatform_thread_activity(thread, &activity)
+        return Int(activity.kind) == CPLATFORM_THREAD_IN_CALL
+    }
+}
+
+@Suite(.bounded, .serialized) struct BacktraceTests {
+    @Test func `the backtrace of a running thread names its functions, innermost first`() throws {
+        let thread = SpinningThread()
+        var lines: [String] = []
+        // While other threads use the processors, an answer may come too late.
+        try waitUntil("the thread answers") {
+            lines = Backtrace.lines(of: thread.id)
+            return lines.contains { $0.contains("stuckInALoop") }
+        }
+        try thread.end()
+        #expect(lines.enumerated().allSatisfy { $0.element.hasPrefix("#\($0.offset) ") })
+        let stuck = try #require(lines.firstIndex { $0.contains("stuckInALoop") })
+        #expect(lines[stuck...].contains { $0.contains("closure #1") && $0.contains("SpinningThread") }, "\(lines)")
+    }
+
+    @Test func `a thread that reads a descriptor is not disturbed, and its call is named`() throws {
+        var ends: [Int32] = [-1, -1]
+        try #require(closeOnExecPipe(&ends))
+        let (reader, writer) = (ends[0], ends[1])
+        let published = Box<Int32>(0)
+        let ready = Gate()
+        let thread = plainThread {
+            published.value = cplatform_thread_id()
+            ready.open()
+            return stuckInARead(reader)
+        }
+        ready.wait()
+        try waitForCall(published.value)
+        let lines = Backtrace.lines(of: published.value)
+        #expect(lines.first == "#0 read(\(reader), …)")
+        #expect(lines.contains { $0.contains("stuckInARead") }, "\(lines)")
+        #expect(write(writer, "x", 1) == 1)
+        #expect(try thread.join() == 1, "the call returned its byte, not EINTR")
+        close(reader)
+        close(writer)
+    }
+
+    @Test func `a thread that has ended has no backtrace`() throws {
+        let id = try plainThread { cplatform_thread_id() }.join()
+        #expect(Backtrace.lines(of: id).isEmpty)
+        #expect(Backtrace.lines(of: 0).isEmpty)
+        #expect(cplatform_processor_time(id) == -1)
+    }
+}
+#endif

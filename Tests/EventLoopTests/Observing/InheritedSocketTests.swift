@@ -1,0 +1,96 @@
+// Rules proved here (InheritedSocket.swift, SocketSource.init(adoptingListener:)):
+// - Inherited descriptors have their names, kinds and addresses, and are close-on-exec.
+// - A source adopts a listener: it serves it as its own, but leaves the file of a Unix path alone. It refuses every other descriptor.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct InheritedSocketTests {
+    private static func environment(_ count: Int, names: String? = nil) -> [String: String] {
+        var environment = ["LISTEN_PID": "\(getpid())", "LISTEN_FDS": "\(count)"]
+        environment["LISTEN_FDNAMES"] = names
+        return environment
+    }
+
+    @Test func `inherited descriptors have names, kinds and addresses, and are not inherited further`() throws {
+        let folder = SocketFolder()
+        let pipe = Pipe()
+        let made = [
+            listeningSocket(.ipv4(host: "127.0.0.1", port: 0)), listeningSocket(.unix(path: folder.file("listener"))),
+            boundSocket(datagramType, .unix(path: folder.file("datagrams"))), boundSocket(streamType, .ipv4(host: "127.0.0.1", port: 0)),
+            dup(pipe.readEnd),
+        ]
+        let first = consecutive(made)
+        defer { for descriptor in first..<first + 5 { closeDescriptor(descriptor) } }
+        let supervisor = try RunLoop.Supervisor(environment: Self.environment(5, names: "http:local:log::fifo"), firstDescriptor: first)
+        let sockets = supervisor.sockets
+        #expect(sockets.map(\.descriptor) == Array(first..<first + 5))
+        #expect(sockets.map(\.name) == ["http", "local", "log", "", "fifo"])
+        #expect(sockets.map(\.kind) == [.listener, .listener, .datagram, .stream, .other])
+        #expect(sockets[0].address?.port != 0 && "\(sockets[0].address!)".hasPrefix("127.0.0.1:"))
+        #expect(sockets[1].address == .unix(path: folder.file("listener")) && sockets[4].address == nil)
+        for socket in sockets { #expect(fcntl(socket.descriptor, F_GETFD) & FD_CLOEXEC != 0) }
+        #expect(supervisor.sockets(named: "http") == [sockets[0]] && supervisor.sockets(named: "unknown").isEmpty)
+
+        let unnamed = try RunLoop.Supervisor(environment: Self.environment(2), firstDescriptor: first)
+        #expect(unnamed.sockets(named: "unknown").count == 2)
+    }
+
+    @Test func `a descriptor that is not open is an error that names it`() throws {
+        let first = consecutive([dup(0), dup(0)])
+        closeDescriptor(first)
+        closeDescriptor(first + 1)
+        // No other test opens this number: it is far above theirs.
+        let error = #expect(throws: RunLoop.SupervisorError.self) {
+            try RunLoop.Supervisor(environment: Self.environment(1, names: "http"), firstDescriptor: first)
+        }
+        #expect("\(try #require(error))" == "inherited descriptor \(first) (\"http\"): Bad file descriptor (EBADF)")
+    }
+
+    @Test(arguments: AddressKind.present)
+    func `a source adopts a listener, and leaves its file alone`(kind: AddressKind) throws {
+        let folder = SocketFolder()
+        let descriptor = listeningSocket(kind.address(in: folder))
+        try onFreshThread { loop in
+            let accepted = Box(0)
+            let source = try RunLoop.SocketSource(adoptingListener: descriptor, label: "inherited") { source, connection, _ in
+                #expect(loop.isCurrent && isNonBlockingAndCloseOnExec(connection))
+                closeDescriptor(connection)
+                accepted.increment()
+            }
+            #expect(source.descriptor == descriptor && isNonBlockingAndCloseOnExec(descriptor))
+            loop.add(source)
+            let client = connectedClient(to: try #require(source.localAddress))
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(accepted.value == 1)
+            closeDescriptor(client)
+            source.invalidate()
+            #expect(source.descriptor == -1)
+        }
+        if kind == .unix { #expect(fileExists(folder.file())) }
+    }
+
+    @Test func `a source refuses what is no listener, which remains the caller's`() throws {
+        let folder = SocketFolder()
+        let pipe = Pipe()
+        let others = [
+            boundSocket(datagramType, .unix(path: folder.file("a"))), boundSocket(streamType, .unix(path: folder.file("b"))),
+            dup(pipe.readEnd),
+        ]
+        for descriptor in others {
+            let error = #expect(throws: RunLoop.SourceError.self) { try RunLoop.SocketSource(adoptingListener: descriptor) { _, _, _ in } }
+            #expect("\(try #require(error))".contains("descriptor \(descriptor)"))
+            #expect(fcntl(descriptor, F_GETFD) >= 0)
+            closeDescriptor(descriptor)
+        }
+        #expect(throws: RunLoop.SourceError.badDescriptor(-1)) { try RunLoop.SocketSource(adoptingListener: -1) { _, _, _ in } }
+    }
+}

@@ -1,0 +1,262 @@
+// Rules proved here (semantics 23.4, 23.6 to 23.10), most in a process of their own, because signals and threads are the process's:
+// - The watchdog's thread makes no step while all watched loops sleep, and looks again when one works.
+// - A thread that is blocked in a system call is not disturbed, and its report names the call.
+// - The processor time of a blocked thread is far less than the stall.
+// - In a forked child the watchdog watches the child's loops.
+// - Other code's handlers of the signals stay, and see their own signals only; a thread that blocks both signals gets none.
+
+import CPlatform
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+
+#if os(Linux)
+import Glibc
+
+/// The lines of a file of `/proc`.
+private func lines(of path: String) -> [Substring] {
+    guard let file = fopen(path, "r") else { return [] }
+    defer { fclose(file) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while case let count = fread(&buffer, 1, buffer.count, file), count > 0 { text += buffer[..<count] }  // ends: with the file
+    return String(decoding: text, as: UTF8.self).split(separator: "\n")
+}
+
+private func watchdogThread() -> Int? {
+    guard let folder = opendir("/proc/self/task") else { return nil }
+    defer { closedir(folder) }
+    while let entry = readdir(folder) {  // ends: with the folder
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
+        if let id = Int(name), lines(of: "/proc/self/task/\(id)/comm").first == "watchdog" { return id }
+    }
+    return nil
+}
+
+/// How often the thread has gone to sleep.
+private func sleeps(of thread: Int) -> Int {
+    let line = lines(of: "/proc/self/task/\(thread)/status").first { $0.hasPrefix("voluntary_ctxt_switches:") }
+    return line.flatMap { Int($0.split(separator: "\t").last ?? "") } ?? -1
+}
+
+/// Runs a loop that nobody watches, whose timer fires every millisecond.
+private func passMilliseconds(_ count: Int) throws {
+    try onFreshThread { loop in
+        let fired = Box(0)
+        loop.add(RunLoop.Timer(fireAt: .now, interval: .milliseconds(1)) { _ in if fired.increment() == count { loop.stop() } })
+        _ = loop.run(for: patience)
+    }
+}
+
+/// A thread that computes until the object ends it.
+private func whileComputing(_ prepare: @escaping @Sendable () -> Void = {}, _ body: (Int32) throws -> Void) throws {
+    let (id, isOver) = (Box<Int32>(0), Box(false))
+    let thread = plainThread {
+        prepare()
+        id.value = cplatform_thread_id()
+        while !isOver.value {}
+    }
+    try waitUntil { id.value != 0 }
+    try body(id.value)
+    isOver.value = true
+    try thread.join()
+}
+
+private func passAStep(of loop: RunLoop) throws { try loop.performAndWait {} }
+
+private func change(_ how: Int32, _ signals: [Int32]) {
+    var set = sigset_t()
+    sigemptyset(&set)
+    for signal in signals { sigaddset(&set, signal) }
+    pthread_sigmask(how, &set, nil)
+}
+
+nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one thread at a time in a process of one test
+
+@Suite(.bounded, .serialized) struct WatchdogProcessTests {
+    @Test func `while the watched loops sleep, the watchdog's thread sleeps, and it wakes when one works`() async {
+        await #expect(processExitsWith: .success) {
+            let loops = (0..<3).map { _ in RunningLoop() }
+            let reported = Box(0)
+            let watchdog = RunLoop.Watchdog(threshold: .milliseconds(2)) { if $0.label == "planted" { reported.increment() } }
+            for running in loops { watchdog.watch(running.loop) }
+            var thread: Int?
+            try waitUntil("the thread has its name") {
+                thread = watchdogThread()
+                return thread != nil
+            }
+            let id = try #require(thread)
+            // On a busy machine the thread may take its time before it sleeps. If it woke up by itself, each of these stretches would see that.
+            try waitUntil("the thread sleeps", within: .seconds(60)) {
+                let before = sleeps(of: id)
+                try passMilliseconds(200)
+                return sleeps(of: id) == before
+            }
+            loops[1].loop.add(
+                RunLoop.Timer(after: .zero, label: "planted") { _ in
+                    do { try waitUntil { reported.value > 0 } } catch { Issue.record(error) }
+                })
+            for running in loops { try running.end() }
+            #expect(reported.value == 1)
+        }
+    }
+
+    @Test func `a handler that is blocked in a read is reported and not disturbed`() throws {
+        var ends: [Int32] = [-1, -1]
+        try #require(closeOnExecPipe(&ends))
+        let (reader, writer) = (ends[0], ends[1])
+        let running = RunningLoop()
+        let stalls = Box<[RunLoop.Watchdog.Stall]>([])
+        let watchdog = RunLoop.Watchdog(threshold: .milliseconds(5)) { stall in
+            guard stall.label == "reader" else { return }
+            stalls.change { $0.append(stall) }
+            #expect(write(writer, "x", 1) == 1)
+        }
+        watchdog.watch(running.loop)
+        try waitUntil { running.loop.hasAdoptedObservation }
+        // On a busy machine the thread may be reported before it reads, or be seen so late that the time before counts as used.
+        try waitUntil("the thread is reported while it reads, with little processor time") {
+            let done = Gate()
+            running.loop.add(
+                RunLoop.Timer(after: .zero, label: "reader") { _ in
+                    var byte: UInt8 = 0
+                    errno = 0
+                    let count = read(reader, &byte, 1)
+                    #expect(count == 1 && byte == UInt8(ascii: "x"), "errno \(errno)")
+                    done.open()
+                })
+            done.wait()
+            guard let stall = stalls.value.last else { return false }
+            return stall.backtrace.first == "#0 read(\(reader), …)" && stall.processorTime < stall.duration / 2
+        }
+        try running.end()
+        watchdog.invalidate()
+        close(reader)
+        close(writer)
+    }
+
+    @Test func `a handler that computes has had processor time, and the backtrace has its functions`() throws {
+        let running = RunningLoop()
+        let stalls = Box<[RunLoop.Watchdog.Stall]>([])
+        let watchdog = RunLoop.Watchdog(threshold: .milliseconds(5)) { stall in
+            if stall.label == "planted" { stalls.change { $0.append(stall) } }
+        }
+        watchdog.watch(running.loop)
+        try waitUntil { running.loop.hasAdoptedObservation }
+        // On a busy machine the thread may get no processor in time to answer.
+        try waitUntil("the thread answers") {
+            let (done, count) = (Gate(), stalls.value.count)
+            running.loop.add(
+                RunLoop.Timer(after: .zero, label: "planted") { _ in
+                    computeForTheWatchdog(stalls, count)
+                    done.open()
+                })
+            done.wait()
+            return stalls.value.last?.backtrace.contains { $0.contains("computeForTheWatchdog") } ?? false
+        }
+        let stall = try #require(stalls.value.last)
+        #expect(stall.processorTime > .zero && stall.processorTime <= stall.duration)
+        // The frames of the library that user code runs under are there, too.
+        #expect(stall.backtrace.contains { $0.contains("callOutToTimer") }, "\(stall.backtrace)")
+        try running.end()
+        watchdog.invalidate()
+    }
+
+    @Test func `in a forked child the watchdog watches the child's loops`() async {
+        await #expect(processExitsWith: .success) {
+            let (parents, children) = (Box(0), Box(0))
+            let watchdog = RunLoop.Watchdog(threshold: .milliseconds(5)) { stall in
+                if stall.label == "parent" { parents.increment() }
+                if stall.label == "child" { children.increment() }
+            }
+            let running = RunningLoop()
+            watchdog.watch(running.loop)
+            let inChild: @Sendable () throws -> Void = {
+                watchdog.stopWatching(running.loop)
+                watchdog.watch(running.loop)
+                try onFreshThread { loop in
+                    watchdog.watch(loop)
+                    loop.add(
+                        RunLoop.Timer(after: .zero, label: "child") { _ in
+                            do { try waitUntil { children.value == 1 } } catch {}
+                            loop.stop()
+                        })
+                    _ = loop.run(for: patience)
+                }
+            }
+            let end = inForkedChild {
+                do { try inChild() } catch { return 2 }
+                return children.value == 1 && parents.value == 0 ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            running.loop.add(
+                RunLoop.Timer(after: .zero, label: "parent") { _ in
+                    do { try waitUntil { parents.value == 1 } } catch { Issue.record(error) }
+                })
+            try running.end()
+            #expect(parents.value == 1 && children.value == 0)
+        }
+    }
+
+    @Test func `other code's handler of SIGURG stays, and sees its own signals only`() async {
+        await #expect(processExitsWith: .success) {
+            signal(SIGURG) { _ in urgentSignals += 1 }
+            try whileComputing({ change(SIG_UNBLOCK, [SIGURG]) }) { thread in
+                try waitUntil("the thread answers") { !Backtrace.lines(of: thread).isEmpty }
+            }
+            #expect(urgentSignals == 0)
+            change(SIG_UNBLOCK, [SIGURG])
+            raise(SIGURG)
+            #expect(urgentSignals == 1)
+        }
+    }
+
+    @Test func `a source for SIGURG does not see the watchdog's signals`() async {
+        await #expect(processExitsWith: .success) {
+            let count = Box<UInt64>(0)
+            let running = RunningLoop { loop in
+                do { loop.add(try RunLoop.SignalSource(signal: SIGURG) { source, number in count.change { $0 += UInt64(number) } }) } catch
+                {
+                    Issue.record(error)
+                }
+            }
+            try whileComputing({ change(SIG_UNBLOCK, [SIGURG]) }) { thread in
+                for _ in 0..<20 { try waitUntil("the thread answers") { !Backtrace.lines(of: thread).isEmpty } }
+            }
+            try passAStep(of: running.loop)
+            #expect(count.value == 0)
+            change(SIG_UNBLOCK, [SIGURG])
+            raise(SIGURG)
+            try waitUntil { count.value == 1 }
+            try running.end()
+        }
+    }
+
+    @Test func `a thread that blocks SIGURG is asked with SIGPROF, and one that blocks both is not asked`() async {
+        await #expect(processExitsWith: .success) {
+            let threads: @Sendable () throws -> Void = {
+                try whileComputing({
+                    change(SIG_BLOCK, [SIGURG]); change(SIG_UNBLOCK, [SIGPROF])
+                }) { thread in
+                    try waitUntil("the thread answers") { !Backtrace.lines(of: thread).isEmpty }
+                }
+                try whileComputing({ change(SIG_BLOCK, [SIGURG, SIGPROF]) }) { thread in
+                    #expect(Backtrace.lines(of: thread).isEmpty)
+                    #expect(cplatform_processor_time(thread) > 0)
+                }
+            }
+            try threads()
+            // SIGPROF would end the process, if one were left.
+            try passMilliseconds(5)
+        }
+    }
+}
+
+@inline(never) private func computeForTheWatchdog(_ stalls: Box<[RunLoop.Watchdog.Stall]>, _ count: Int) {
+    while stalls.value.count == count {}
+    withExtendedLifetime(stalls) {}
+}
+#endif
