@@ -16,12 +16,32 @@ let package = Package(
         .library(name: "EventLoop", targets: ["EventLoop"]),
         .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
         .library(name: "EventLoopTesting", targets: ["EventLoopTesting"]),
+        // Buffered byte streams, framing, servers, names.
+        .library(name: "EventLoopStreams", targets: ["EventLoopStreams"]),
+        // For packages that enable the trait `TLS`; empty otherwise.
+        .library(name: "EventLoopTLS", targets: ["EventLoopTLS"]),
+        // For packages that enable the trait of the same name; empty otherwise.
+        .library(name: "EventLoopLogging", targets: ["EventLoopLogging"]),
+        .library(name: "EventLoopMetrics", targets: ["EventLoopMetrics"]),
+        .library(name: "EventLoopServiceLifecycle", targets: ["EventLoopServiceLifecycle"]),
         // All of libevent, for programs that call it beside a run loop.
         .library(name: "CLibevent", targets: ["CLibevent"]),
         .executable(name: "eventloop-demo", targets: ["eventloop-demo"]),
     ],
     traits: [
-        .trait(name: "OpenSSL", description: "Adds the module CLibeventOpenSSL: libevent's TLS over OpenSSL. Needs OpenSSL's headers.")
+        .trait(name: "OpenSSL", description: "Adds the module CLibeventOpenSSL: libevent's TLS over OpenSSL. Needs OpenSSL's headers."),
+        .trait(name: "TLS", description: "Fills the module EventLoopTLS: TLS for byte streams over OpenSSL 3. Needs OpenSSL's headers."),
+        .trait(name: "Logging", description: "Fills the module EventLoopLogging: warnings and stalls for swift-log."),
+        .trait(name: "Metrics", description: "Fills the module EventLoopMetrics: the statistics of loops for swift-metrics."),
+        .trait(
+            name: "ServiceLifecycle",
+            description: "Fills the module EventLoopServiceLifecycle: threads as a service of swift-service-lifecycle."),
+    ],
+    // SwiftPM fetches a package only if a product of it is used under the traits that are enabled: by default none of these.
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     ],
     targets: [
         // libevent 2.1 or 2.2: module map and shim header, nothing else. Not libevent.pc: see the module map.
@@ -42,8 +62,33 @@ let package = Package(
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
-        .target(name: "EventLoopTesting", dependencies: ["EventLoop"], swiftSettings: strict),
-        .executableTarget(name: "eventloop-demo", dependencies: ["EventLoop", "CLibevent"], swiftSettings: strict),
+        .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),
+        // Byte streams, on the public interface of EventLoop.
+        .target(name: "CStreams"),
+        .target(name: "EventLoopStreams", dependencies: ["EventLoop", "CStreams"], swiftSettings: strict),
+        // OpenSSL 3, only for packages that enable the trait.
+        .systemLibrary(
+            name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"]), .brew(["openssl@3"])]),
+        .target(
+            name: "EventLoopTLS",
+            dependencies: ["EventLoop", "EventLoopStreams", .target(name: "COpenSSL", condition: .when(traits: ["TLS"]))],
+            swiftSettings: strict),
+        // What servers in Swift share, each behind a trait. They use the public interface only.
+        .target(
+            name: "EventLoopLogging",
+            dependencies: ["EventLoop", .product(name: "Logging", package: "swift-log", condition: .when(traits: ["Logging"]))],
+            swiftSettings: strict),
+        .target(
+            name: "EventLoopMetrics",
+            dependencies: ["EventLoop", .product(name: "CoreMetrics", package: "swift-metrics", condition: .when(traits: ["Metrics"]))],
+            swiftSettings: strict),
+        .target(
+            name: "EventLoopServiceLifecycle",
+            dependencies: [
+                "EventLoop",
+                .product(name: "ServiceLifecycle", package: "swift-service-lifecycle", condition: .when(traits: ["ServiceLifecycle"])),
+            ], swiftSettings: strict),
+        .executableTarget(name: "eventloop-demo", dependencies: ["EventLoop", "EventLoopStreams", "CLibevent"], swiftSettings: strict),
         .target(
             name: "EventLoopTestSupport", dependencies: ["EventLoop"],
             path: "Tests/EventLoopTestSupport", swiftSettings: strict),
@@ -73,7 +118,11 @@ let package = Package(
             dependencies: ["EventLoop", "EventLoopFoundation", "EventLoopTestSupport", "MigrationBefore", "MigrationAfter"],
             swiftSettings: strict),
         .testTarget(
-            name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopTesting", "EventLoopTestSupport"],
+            name: "EventLoopStreamsTests",
+            dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "CStreams", "EventLoopTestSupport"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopTestSupport"],
             swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6]
@@ -83,7 +132,7 @@ let package = Package(
 // Compares the library with other run loops. Linux only: it counts system calls with ptrace, and replaces glibc's allocator.
 package.targets += [
     .target(name: "CPerfPeers", dependencies: ["CLibevent"], linkerSettings: [.linkedLibrary("event_pthreads")]),
-    .executableTarget(name: "eventloop-perf", dependencies: ["EventLoop", "CPerfPeers"], swiftSettings: strict),
+    .executableTarget(name: "eventloop-perf", dependencies: ["EventLoop", "EventLoopStreams", "CPerfPeers"], swiftSettings: strict),
     // The smallest programs; eventloop-perf starts and times them.
     .executableTarget(name: "eventloop-start", dependencies: ["EventLoop"], swiftSettings: strict),
     .executableTarget(name: "eventloop-start-foundation", swiftSettings: strict),

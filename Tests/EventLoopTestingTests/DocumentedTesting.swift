@@ -1,6 +1,7 @@
 // The code of docs/testing.md, compiled and run. DocumentedCodeTests compares each block of the page with this file: change both.
 
 import EventLoop
+import EventLoopStreams
 import EventLoopTesting
 import Testing
 
@@ -24,6 +25,11 @@ final class Watchdog: Sendable {
 
     func heard() { timer.nextFire = loop.clock.now + .seconds(10) }
     func stop() { timer.invalidate() }
+}
+
+/// Answers each line with its length.
+func measure(_ stream: ByteStream) async throws {
+    for try await line in stream.lines() { try await stream.write("\(line.utf8.count)\n") }
 }
 
 @Suite struct DocumentedTesting {
@@ -84,6 +90,25 @@ final class Watchdog: Sendable {
     func `a stopped watchdog leaves nothing`() {
         let watchdog = Watchdog(on: .current) {}
         watchdog.stop()
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)), arguments: 0..<10 as Range<UInt64>)
+    func `lines are measured, however they arrive`(seed: UInt64) async throws {
+        let pair = try ByteStream.pair(on: .ofTest, seed: seed)
+        let server = Task { try await measure(pair.first) }
+        try await pair.second.write("one\r\nthree\n\n")
+        #expect(try await pair.second.read(exactly: 6) == Array("3\n5\n0\n".utf8))
+        pair.reset()
+        await #expect(throws: RunLoop.SourceError.self) { try await server.value }
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)))
+    func `a silent client is given up after a minute`() async throws {
+        var options = ByteStream.Options()
+        options.idleTimeout = .seconds(60)
+        let pair = try ByteStream.pair(on: .ofTest, options: options, otherOptions: .init())
+        await #expect(throws: StreamError.timedOut) { try await measure(pair.first) }
+        #expect(RunLoop.ManualClock.ofTest.now == RunLoop.Instant(nanoseconds: 60_000_000_000))
     }
 
     @Test func `two loops share one time`() async throws {

@@ -1,0 +1,139 @@
+// The metrics of one loop.
+
+#if Metrics
+
+import CoreMetrics
+import EventLoop
+
+/// How the metrics of one loop are made.
+struct MetricLabels: Sendable {
+    let prefix: String
+    let dimensions: [(String, String)]
+    let factory: any MetricsFactory
+
+    func counter(_ name: String, _ others: [(String, String)] = []) -> DeltaCounter {
+        DeltaCounter(Counter(label: "\(prefix)_\(name)", dimensions: dimensions + others, factory: factory))
+    }
+    func gauge(_ name: String, _ others: [(String, String)] = []) -> Gauge {
+        Gauge(label: "\(prefix)_\(name)", dimensions: dimensions + others, factory: factory)
+    }
+    func recorder(_ name: String) -> Recorder {
+        Recorder(label: "\(prefix)_\(name)", dimensions: dimensions, aggregate: true, factory: factory)
+    }
+}
+
+/// A counter of which the total is known.
+struct DeltaCounter: Sendable {
+    private let counter: Counter
+    private var reported: UInt64 = 0
+
+    init(_ counter: Counter) { self.counter = counter }
+
+    /// Returns by how much the counter was incremented.
+    @discardableResult
+    mutating func report(_ total: UInt64) -> UInt64 {
+        // Times are converted from the processor's units at each reading, and can be a little less than at the last one.
+        guard total > reported else { return 0 }
+        let difference = total - reported
+        reported = total
+        counter.increment(by: Int64(clamping: difference))
+        return difference
+    }
+
+    func destroy() { counter.destroy() }
+}
+
+/// The percentiles of a histogram, as gauges.
+private struct HistogramMeter: Sendable {
+    private static let quantiles: [(name: String, percent: Double)] = [("0.5", 50), ("0.9", 90), ("0.99", 99), ("0.999", 99.9), ("1", 100)]
+
+    private var count: DeltaCounter
+    private let mean: Gauge
+    private let gauges: [Gauge]
+
+    init(_ labels: MetricLabels, _ name: String, count: String) {
+        self.count = labels.counter(count)
+        mean = labels.gauge("\(name)_mean_seconds")
+        gauges = Self.quantiles.map { labels.gauge("\(name)_seconds", [("quantile", $0.name)]) }
+    }
+
+    mutating func report(_ histogram: RunLoop.Histogram) {
+        count.report(histogram.count)
+        mean.record(histogram.mean.inSeconds)
+        for (gauge, quantile) in zip(gauges, Self.quantiles) {
+            gauge.record((quantile.percent == 100 ? histogram.maximum : histogram.percentile(quantile.percent)).inSeconds)
+        }
+    }
+
+    func destroy() {
+        count.destroy()
+        for gauge in gauges + [mean] { gauge.destroy() }
+    }
+}
+
+/// What one loop's statistics were at the last report, and its metrics.
+struct LoopMeter: Sendable {
+    let loop: RunLoop
+    private let labels: MetricLabels
+    private var counters: [DeltaCounter]
+    private var waiting, working: DeltaCounter
+    private let longestPass: Gauge
+    private let utilization: Recorder
+    private var responseDelays, timerLateness: HistogramMeter
+    private var slowest: SlowestCalloutsMeter
+
+    /// The order is that of `counters`.
+    private static let counts: [(name: String, value: @Sendable (RunLoop.Statistics) -> UInt64)] = [
+        ("passes_total", { $0.passes }), ("waits_total", { $0.waits }), ("wakeups_total", { $0.wakeUps }),
+        ("sources_handled_total", { $0.sourcesHandled }), ("timers_fired_total", { $0.timersFired }),
+        ("blocks_performed_total", { $0.blocksPerformed }), ("jobs_performed_total", { $0.jobsPerformed }),
+    ]
+
+    init(_ loop: RunLoop, _ labels: MetricLabels) {
+        self.loop = loop
+        self.labels = labels
+        counters = Self.counts.map { labels.counter($0.name) }
+        waiting = labels.counter("waiting_nanoseconds_total")
+        working = labels.counter("working_nanoseconds_total")
+        longestPass = labels.gauge("longest_pass_seconds")
+        utilization = labels.recorder("utilization")
+        responseDelays = HistogramMeter(labels, "response_delay", count: "response_delays_total")
+        timerLateness = HistogramMeter(labels, "timer_lateness", count: "late_timers_total")
+        slowest = SlowestCalloutsMeter(labels)
+    }
+
+    mutating func report() {
+        let statistics = loop.statistics
+        for (index, count) in Self.counts.enumerated() { counters[index].report(count.value(statistics)) }
+        let waited = waiting.report(statistics.timeWaiting.inNanoseconds)
+        let worked = working.report(statistics.timeWorking.inNanoseconds)
+        if waited + worked > 0 { utilization.record(Double(worked) / (Double(waited) + Double(worked))) }
+        longestPass.record(statistics.longestPass.inSeconds)
+        responseDelays.report(statistics.responseDelays)
+        timerLateness.report(statistics.timerLateness)
+        slowest.report(statistics.slowestCallouts)
+    }
+
+    func destroy() {
+        for counter in counters + [waiting, working] { counter.destroy() }
+        longestPass.destroy()
+        utilization.destroy()
+        responseDelays.destroy()
+        timerLateness.destroy()
+        slowest.destroy()
+    }
+}
+
+extension Duration {
+    var inSeconds: Double { self / .seconds(1) }
+
+    /// Rounded down; zero if negative, and at most what fits.
+    var inNanoseconds: UInt64 {
+        let (seconds, attoseconds) = components
+        guard seconds >= 0, attoseconds >= 0 else { return 0 }
+        let (whole, overflow) = UInt64(seconds).multipliedReportingOverflow(by: 1_000_000_000)
+        return overflow ? .max : whole &+ UInt64(attoseconds / 1_000_000_000)
+    }
+}
+
+#endif

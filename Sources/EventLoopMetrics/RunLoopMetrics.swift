@@ -1,0 +1,130 @@
+// The statistics of loops for swift-metrics.
+
+#if Metrics
+
+public import CoreMetrics
+public import EventLoop
+import Synchronization
+
+/// Reports the statistics of loops to a metrics system. Every metric has the dimension `loop`, the loop's name.
+///
+/// | Metric (after `prefix_`) | Kind | Field of `RunLoop.Statistics` |
+/// |---|---|---|
+/// | `passes_total`, `waits_total`, `wakeups_total` | counter | `passes`, `waits`, `wakeUps` |
+/// | `sources_handled_total`, `timers_fired_total`, `blocks_performed_total`, `jobs_performed_total` | counter | of these names |
+/// | `waiting_nanoseconds_total`, `working_nanoseconds_total` | counter | `timeWaiting`, `timeWorking` |
+/// | `response_delays_total`, `late_timers_total` | counter | `responseDelays.count`, `timerLateness.count` |
+/// | `response_delay_seconds` with `quantile`: 0.5, 0.9, 0.99, 0.999, 1 | gauge | percentiles and maximum of `responseDelays` |
+/// | `timer_lateness_seconds`, likewise | gauge | of `timerLateness` |
+/// | `response_delay_mean_seconds`, `timer_lateness_mean_seconds` | gauge | their means |
+/// | `longest_pass_seconds` | gauge | `longestPass` |
+/// | `slowest_callout_seconds`, with `kind` and `site` | gauge | `slowestCallouts` |
+/// | `slowest_callouts_total`, with `kind` and `site` | counter | the number of callouts of that site, `SlowCallout.count` |
+/// | `utilization` | recorder | the share of the time since the last report that the loop worked, from 0 to 1 |
+///
+/// A counter is incremented by what has come since the last report of this object, and by everything since the loop was made in the first
+/// report. So a loop belongs into one object only: a second one would count everything twice. Gauges are about the time since the loop
+/// was made, as the statistics are.
+///
+/// Thread-safe. Reports of several threads wait for each other.
+public final class RunLoopMetrics: Sendable {
+    private let state: Mutex<State>
+
+    private struct State: Sendable {
+        var meters: [LoopMeter]
+        var reporters: [WorkReporter] = []
+        var isInvalid = false
+    }
+
+    /// Metrics of one loop.
+    ///
+    /// - Parameters:
+    ///   - name: the value of the dimension `loop`.
+    ///   - prefix: what the labels of the metrics begin with, followed by an underscore.
+    ///   - dimensions: further dimensions of every metric.
+    ///   - factory: makes the metrics; by default the one that the metrics system was bootstrapped with.
+    public convenience init(
+        _ loop: RunLoop, name: String, prefix: String = "eventloop", dimensions: [(String, String)] = [],
+        factory: any MetricsFactory = MetricsSystem.factory
+    ) {
+        self.init([(name, loop)], prefix: prefix, dimensions: dimensions, factory: factory)
+    }
+
+    /// Metrics of the loops of a group, which are named as its threads are: `name-0`, `name-1` and so on.
+    public convenience init(
+        _ group: RunLoopThreadGroup, name: String = "loop", prefix: String = "eventloop", dimensions: [(String, String)] = [],
+        factory: any MetricsFactory = MetricsSystem.factory
+    ) {
+        self.init(
+            group.runLoops.enumerated().map { ("\(name)-\($0)", $1) }, prefix: prefix, dimensions: dimensions, factory: factory)
+    }
+
+    /// Metrics of several loops. A loop that is there twice is reported once, under its first name.
+    public init(
+        _ loops: [(name: String, loop: RunLoop)], prefix: String = "eventloop", dimensions: [(String, String)] = [],
+        factory: any MetricsFactory = MetricsSystem.factory
+    ) {
+        var meters: [LoopMeter] = []
+        for (name, loop) in loops where !meters.contains(where: { $0.loop === loop }) {
+            let labels = MetricLabels(prefix: prefix, dimensions: [("loop", name)] + dimensions, factory: factory)
+            meters.append(LoopMeter(loop, labels))
+        }
+        state = Mutex(State(meters: meters))
+    }
+
+    deinit { stopReporting() }
+
+    // MARK: Reporting
+
+    /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. Wakes no loop. A loop that has
+    /// ended is reported with its last values.
+    public func report() {
+        state.withLock { state in
+            for index in state.meters.indices { state.meters[index].report() }
+        }
+    }
+
+    func report(_ loop: RunLoop) {
+        state.withLock { state in
+            for index in state.meters.indices where state.meters[index].loop === loop { state.meters[index].report() }
+        }
+    }
+
+    /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing
+    /// since its last report sleeps undisturbed: it reports once more after its work, and then not before something else has woken it. So
+    /// an idle process has no wake-ups for metrics.
+    ///
+    /// The loops must run in a common mode. A second call replaces the interval.
+    public func reportWhileWorking(every interval: Duration = .seconds(10)) {
+        precondition(interval > .zero, "loops report at an interval, and it is \(interval); pass a positive one")
+        stopReporting()
+        let reporters: [WorkReporter] = state.withLock { state in
+            if state.isInvalid { return [] }
+            state.reporters = state.meters.map { WorkReporter($0.loop, every: interval, for: self) }
+            return state.reporters
+        }
+        for reporter in reporters { reporter.start() }
+    }
+
+    /// Ends what `reportWhileWorking` began.
+    public func stopReporting() {
+        let former = state.withLock { state in
+            defer { state.reporters = [] }
+            return state.reporters
+        }
+        for reporter in former { reporter.stop() }
+    }
+
+    /// Ends the reports, and destroys the metrics in the metrics system, which may drop their values. The loops can then be reported by
+    /// another object.
+    public func invalidate() {
+        stopReporting()
+        state.withLock { state in
+            for index in state.meters.indices { state.meters[index].destroy() }
+            state.meters = []
+            state.isInvalid = true
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,17 @@
+// Where bytes are read before their handler sees them: memory that all streams of a thread share.
+//
+// A stream that is idle, or whose handler takes everything, so needs no buffer of its own. A handler that runs its loop keeps its piece; streams that
+// are served meanwhile get another. See spaces.c.
+
+internal import CStreams
+
+enum ReceiveSpace {
+    static let size = Int(CSTREAMS_SPACE_SIZE)
+
+    /// To be given back on the same thread.
+    @inline(__always)
+    static func take() -> UnsafeMutableRawPointer { cstreams_take_space() }
+
+    @inline(__always)
+    static func giveBack(_ piece: UnsafeMutableRawPointer) { cstreams_give_back_space(piece) }
+}

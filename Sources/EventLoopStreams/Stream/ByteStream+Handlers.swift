@@ -1,0 +1,87 @@
+// The handlers of a stream. Their order: bytes, room, the end.
+
+extension ByteStream {
+    /// Called when bytes have come, on the loop's thread; what the body leaves in `bytes` is there the next time, with more behind it.
+    ///
+    /// When the peer has sent its last byte, the body is called a last time, with `isLast` set; what it sends then is sent before `onEnd`. A
+    /// body that leaves `receiveLimit` bytes or more pauses reading: after the call `isReading` is false, whatever the body has set it to, and
+    /// the body is called again when somebody sets it to true. If this is set late, the body hears of everything before. Setting it again
+    /// replaces the body. Bytes are not copied for the body, except those that it has left.
+    ///
+    /// A precondition failure on a stream that a task has read. Thread-safe.
+    public func onReceive(_ body: @escaping @Sendable (_ stream: ByteStream, _ bytes: inout ReceivedBytes) -> Void) {
+        core.setHandler(of: self) { core in
+            precondition(!core.receiving.isForTasks, "a task reads this stream; use handlers or async calls, never both on one stream")
+            core.handlers.receive = body
+            core.receiving.isNew = !core.receiving.input.isEmpty || core.receiving.isEnded
+        }
+    }
+
+    /// Called when what waits has fallen to `lowWater` after it had reached `highWater`, on the loop's thread. Thread-safe.
+    public func onRoom(_ body: @escaping @Sendable (_ stream: ByteStream) -> Void) {
+        core.setHandler(of: self) { core in
+            core.handlers.room = body
+        }
+    }
+
+    /// Called once, last, on the loop's thread. If the stream has ended already, the body is called in a later pass; if the loop has ended, at
+    /// once. The peer's last byte ends a stream only if a handler or a task reads it. Thread-safe.
+    public func onEnd(_ body: @escaping @Sendable (_ stream: ByteStream, _ end: End) -> Void) {
+        core.setHandler(of: self) { core in
+            core.handlers.end = body
+        }
+    }
+
+    /// Queues bytes, any thread. False when `highWater` is reached (they are queued all the same), or when the stream has ended (they are not).
+    ///
+    /// Tries to send them at once if nothing waits. What a handler of received bytes sends after its first bytes goes out together, when it
+    /// returns.
+    @discardableResult
+    public func send(_ bytes: [UInt8]) -> Bool { core.send(bytes) }
+
+    /// The same for bytes in place: what the kernel takes at once is not copied. To pass on what has come:
+    /// `bytes.withUnsafeBytes { _ = stream.send($0) }`, and then `bytes.consume(bytes.count)`.
+    @discardableResult
+    public func send(_ bytes: UnsafeRawBufferPointer) -> Bool { core.send(bytes) }
+
+    /// Tells the peer that no more comes, behind everything that was sent; reading goes on. Later calls of `send` answer false. Any thread. As
+    /// `finishWriting`, for handlers: it waits for nothing.
+    public func finishSending() { core.finishSending() }
+
+    /// The text in UTF-8.
+    @discardableResult
+    public func send(_ text: String) -> Bool { core.send(Array(text.utf8)) }
+
+    /// Nothing is read while false. Set to true, it also has the handler called again with what it has left. Thread-safe.
+    public var isReading: Bool {
+        get { core.withLock { !core.receiving.isPaused } }
+        set { core.setReading(newValue) }
+    }
+}
+
+extension StreamCore {
+    func setHandler(of stream: ByteStream, _ body: (StreamCore) -> Void) {
+        // Released outside the lock: the program's code may run then.
+        var old = Handlers()
+        defer { withExtendedLifetime(old) {} }
+        change { actions in
+            // After the report of the end nobody is called any more.
+            if isEndReported { return }
+            old = handlers
+            body(self)
+            handlers.stream = stream
+            actions.delivers = isDeliveryDueLocked
+        }
+    }
+
+    func setReading(_ isReading: Bool) {
+        change { actions in
+            if receiving.isPaused == !isReading { return }
+            receiving.isPaused = !isReading
+            if !isReading { return }
+            if !receiving.input.isEmpty || receiving.isEnded { receiving.isNew = true }
+            resumeReceivingLocked(&actions)
+            if isDeliveryDueLocked && handlers.stream != nil { actions.delivers = true }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// The calls of tasks.
+
+import EventLoop
+
+extension ByteStream {
+    /// At least one byte and at most `limit`; nil at the end of the stream. One task reads at a time (a precondition).
+    ///
+    /// Bytes that came before the stream ended are read first, unless it ended by `close()`. Then throws `StreamError.closed` or `.timedOut`,
+    /// the `SourceError`, or `RunLoopEnded`. Throws `CancellationError` if the task is cancelled; no byte is lost, and the stream stays usable.
+    public func read(upTo limit: Int = 65_536, isolation: isolated (any Actor)? = #isolation) async throws -> [UInt8]? {
+        precondition(limit > 0, "read(upTo:) reads at least one byte, so its limit must be positive, not \(limit)")
+        try Task.checkCancellation()
+        switch try core.takeReceived(atLeast: 1, upTo: limit) {
+        case .bytes(let bytes): return bytes
+        case .end: return nil
+        case .nothing: return try await core.wait(.bytes(limit: limit), isolation: isolation)
+        }
+    }
+
+    /// Exactly so many; throws `StreamError.endedEarly` when the stream ends before. May read more than `receiveLimit` for that. Other errors as
+    /// `read(upTo:)`.
+    public func read(exactly count: Int, isolation: isolated (any Actor)? = #isolation) async throws -> [UInt8] {
+        precondition(count >= 0, "read(exactly:) cannot read \(count) bytes")
+        if count == 0 { return [] }
+        try Task.checkCancellation()
+        while true {  // ends: each wait ends with enough bytes, or with the end of the stream
+            switch try core.takeReceived(atLeast: count, upTo: count) {
+            case .bytes(let bytes): return bytes
+            case .end: throw StreamError.endedEarly
+            case .nothing: _ = try await core.wait(.more(than: count - 1, limit: count), isolation: isolation)
+            }
+        }
+    }
+
+    /// Returns when the bytes are queued. Waits while `highWater` bytes wait to be sent; a call that finds less does not wait, however much it
+    /// writes. Bytes of one call stay together, calls keep their order.
+    ///
+    /// Throws `StreamError.closed` after `close()`, `closeAfterWriting()` or `finishWriting()`, `.timedOut`, the `SourceError`, or `RunLoopEnded`.
+    /// Cancelled while it waits, it throws `CancellationError` and has queued nothing.
+    public func write(_ bytes: [UInt8], isolation: isolated (any Actor)? = #isolation) async throws {
+        if try core.write(bytes) { return }
+        try await core.waitToWrite(bytes, isolation: isolation)
+    }
+
+    /// The text in UTF-8.
+    public func write(_ text: String, isolation: isolated (any Actor)? = #isolation) async throws {
+        try await write(Array(text.utf8), isolation: isolation)
+    }
+
+    /// Returns when everything written has been sent, and tells the peer that no more comes. Reading goes on.
+    ///
+    /// On a pipe, closes the writing end; a stream that has nothing else ends with `.closed`. Errors as `write`. Cancelled, it stops to wait; what it began goes on.
+    public func finishWriting(isolation: isolated (any Actor)? = #isolation) async throws {
+        try await core.finishWriting(isolation: isolation)
+    }
+}

@@ -1,0 +1,11 @@
+// What tests see of a stream.
+
+extension ByteStream {
+    /// How many tasks wait to read, to write, and for the end of writing.
+    package var testsOnlyWaiters: (readers: Int, writers: Int, finishers: Int) {
+        core.withLock { (core.receiving.reader == nil ? 0 : 1, core.sending.writers.count, core.sending.finishers.count) }
+    }
+
+    /// How many bytes are received and not consumed.
+    package var testsOnlyBytesHeld: Int { core.withLock { core.receiving.input.count } }
+}

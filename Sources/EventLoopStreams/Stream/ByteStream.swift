@@ -1,0 +1,132 @@
+// A buffered stream of bytes.
+
+public import EventLoop
+
+/// A buffered stream of bytes over a connected socket, a pipe or a terminal. It lives on one loop, in modes, like a source.
+///
+/// Two ways to use one, never both on the same stream: handlers, which are called on the loop's thread, or `async` calls from any task.
+///
+/// Thread-safe. Bytes move while the loop runs in one of the stream's modes, and when a call writes them; while other modes run, received bytes
+/// wait in the kernel. An open stream keeps its modes from being empty. With a handler it lives until its end; otherwise it lives as long as
+/// somebody refers to it, and the last release does `closeAfterWriting()`. SIGPIPE is never raised. See `CFStream`, and NSStream in the Guide.
+public final class ByteStream: Sendable {
+    let core: StreamCore
+
+    /// Takes over a connected descriptor: non-blocking from now on, close-on-exec, and closed by the stream, also when this throws. A TCP
+    /// socket gets TCP_NODELAY.
+    ///
+    /// Any thread. Throws `.badDescriptor` if the descriptor is not open, `.notPollable` for a file that the kernel cannot watch, `.system` with
+    /// the operation `getpeername` and ENOTCONN for a socket that is not connected or listens, with EPROTOTYPE for one that is no stream
+    /// socket; `.loopEnded` when the loop has ended. Limits that contradict each other are a precondition failure: see `Options`.
+    public init(
+        adopting descriptor: Int32, on loop: RunLoop, mode: RunLoop.Mode = .common, options: Options = Options(), label: String? = nil,
+        file: StaticString = #fileID, line: UInt = #line
+    ) throws(RunLoop.SourceError) {
+        options.check()
+        core = StreamCore(try DescriptorTransport(adopting: descriptor), on: loop, mode, options)
+        try core.open(label: label, file: file, line: line)
+    }
+
+    /// Takes over one descriptor to read from and another to write to, as of a child process or standard input and output.
+    ///
+    /// As `init(adopting:)`; both are closed, also when this throws. Either may be a regular file: it is always ready. Non-blocking is a
+    /// property of the open file and not of the descriptor, so processes that share a terminal or a pipe with this one see it, too, until the
+    /// stream closes the descriptor, which makes the file blocking again if it was.
+    public convenience init(
+        reading: Int32, writing: Int32, on loop: RunLoop, mode: RunLoop.Mode = .common, options: Options = Options(), label: String? = nil,
+        file: StaticString = #fileID, line: UInt = #line
+    ) throws(RunLoop.SourceError) {
+        options.check()
+        try self.init(
+            over: DescriptorTransport(reading: reading, writing: writing), on: loop, mode: mode, options: options, label: label, file: file,
+            line: line)
+    }
+
+    /// A stream over any transport. Throws `.loopEnded` if the loop has ended.
+    package init(
+        over transport: any StreamTransport, on loop: RunLoop, mode: RunLoop.Mode = .common, options: Options = Options(),
+        label: String? = nil, file: StaticString = #fileID, line: UInt = #line
+    ) throws(RunLoop.SourceError) {
+        options.check()
+        core = StreamCore(transport, on: loop, mode, options)
+        try core.open(label: label, file: file, line: line)
+    }
+
+    deinit { core.endByLastRelease() }
+
+    // MARK: What it is
+
+    public var loop: RunLoop { core.loop }
+
+    /// False once the stream has an `end`. After `.endOfStream` tasks may still write.
+    public var isOpen: Bool { end == nil }
+
+    /// Nil while it is open. It is set once.
+    public var end: End? { core.withLock { core.end } }
+
+    /// The socket's own address; nil for other files.
+    public var localAddress: RunLoop.SocketAddress? { core.transport.localAddress }
+
+    /// The peer's address; nil for other files than sockets.
+    public var peerAddress: RunLoop.SocketAddress? { core.transport.peerAddress }
+
+    /// Since the stream was made, as they came from the kernel: with TLS, encrypted.
+    public var bytesReceived: UInt64 { core.withLock { core.receiving.total } }
+
+    /// Since the stream was made, as the kernel took them: with TLS, encrypted.
+    public var bytesSent: UInt64 { core.withLock { core.sending.total } }
+
+    /// Written and not yet sent. What tasks wait to write is not counted.
+    public var bytesWaiting: Int { core.withLock { core.sending.waiting } }
+
+    /// For tests: whether a task waits for bytes.
+    package var testsOnlyIsBeingRead: Bool { core.withLock { core.receiving.reader != nil } }
+    /// For tests: how many tasks wait for room.
+    package var testsOnlyWriters: Int { core.withLock { core.sending.writers.count } }
+
+    // MARK: Ending
+
+    /// Ends the stream at once with `.closed`; what waits is dropped, in both directions. Nothing if it has ended. Any thread.
+    ///
+    /// On the loop's thread, outside a handler of the stream, `onEnd` is called before this returns.
+    public func close() { /* DOES CALLOUT */ core.closeNow() }
+
+    /// Ends the stream with `.closed` when everything written has been sent, including what tasks wait to write. Later writes are refused. Any
+    /// thread.
+    ///
+    /// After the last byte it tells the peer that no more comes, and the end is reported. If the descriptor is a socket, it stays open until
+    /// the peer has closed its side, too, but not longer than 5 seconds of the loop's time or one mebibyte: what the peer sends is dropped.
+    /// Closing a socket with unread bytes would reset the connection and could destroy what is on its way to the peer.
+    public func closeAfterWriting() { /* DOES CALLOUT */ core.closeAfterWriting() }
+
+    /// The same, with another `writeTimeout` from now on.
+    package func closeAfterWriting(writeTimeout: Duration) { /* DOES CALLOUT */ core.closeAfterWriting(writeTimeout: writeTimeout) }
+
+    // MARK: Layers
+
+    /// Sends and receives through `layer` from now on: bytes that were written before are sent as they are, and bytes that were received and
+    /// not taken go to the layer. Returns after its handshake. Throws what the handshake failed with, and then the stream has ended: with
+    /// `.timedOut`, if the handshake took longer than `timeout`.
+    ///
+    /// No call may be in progress, and there may be no layer yet (preconditions).
+    package func install(
+        _ layer: any StreamLayer, timeout: Duration? = nil, isolation: isolated (any Actor)? = #isolation
+    ) async throws {
+        try await core.install(layer, timeout: timeout, isolation: isolation)
+    }
+
+    /// The name that the stream was connected to; nil if there was none.
+    package var connectedHost: String? {
+        get { core.withLock { core.connectedHost } }
+        set { core.withLock { core.connectedHost = newValue } }
+    }
+
+    /// Kept after the end.
+    package var layer: (any StreamLayer)? { core.withLock { core.layer } }
+}
+
+/// Streams are equal if they are the same object.
+extension ByteStream: Hashable {
+    public static func == (first: ByteStream, second: ByteStream) -> Bool { first === second }
+    public func hash(into hasher: inout Hasher) { hasher.combine(ObjectIdentifier(self)) }
+}

@@ -1,0 +1,171 @@
+// How a stream ends, and how tasks and handlers learn of it.
+
+import EventLoop
+
+extension StreamCore {
+    /// What an `async` call throws after this end.
+    static func error(for end: ByteStream.End) -> any Error {
+        switch end {
+        case .endOfStream, .closed: StreamError.closed
+        case .timedOut: StreamError.timedOut
+        case .failed(let error): error
+        case .loopEnded: RunLoopEnded()
+        }
+    }
+
+    // MARK: By the program
+
+    /// At once.
+    func closeNow() { /* DOES CALLOUT */
+        change { actions in
+            if phase == .lingering { return closeLocked(&actions) }
+            receiving.input.removeAll()
+            receiving.isNew = false
+            endLocked(.closed, &actions)
+        }
+    }
+
+    /// When everything is sent, or the peer takes nothing for as long as `writeTimeout`.
+    func closeAfterWriting(writeTimeout: Duration? = nil) { /* DOES CALLOUT */
+        change { actions in
+            guard phase == .open, !sending.closesWhenFinished else { return }
+            sending.closesWhenFinished = true
+            if let failure = sending.failure { return endLocked(.failed(failure), &actions) }
+            if let writeTimeout {
+                timeouts.writeTimeout = writeTimeout
+                startWaitingLocked()
+            }
+            if sending.isFinished { return lingerLocked(&actions) }
+            sending.isFinishing = true
+            flushLocked(&actions)
+            armLocked(&actions)
+        }
+    }
+
+    /// The last reference to the stream is gone, and it has no handlers.
+    func endByLastRelease() { /* DOES CALLOUT */ closeAfterWriting() }
+
+    // MARK: By events
+
+    /// Sets the end, unless there is one, and closes.
+    func endLocked(_ new: ByteStream.End, _ actions: inout StreamActions) {
+        guard phase == .open else { return }
+        setEndLocked(new)
+        closeLocked(&actions)
+    }
+
+    /// The stream has one end. If that is `.endOfStream`, what ends the writing side later is kept for those who write.
+    func setEndLocked(_ new: ByteStream.End) {
+        if end == nil { end = new } else if end == .endOfStream, laterEnd == nil { laterEnd = new }
+    }
+
+    /// The transport is to leave the loop. Tasks that wait learn of the end.
+    func closeLocked(_ actions: inout StreamActions) {
+        guard phase == .open || phase == .lingering else { return }
+        phase = .closing
+        releaseWaitersLocked(&actions)
+        actions.closes = true
+    }
+
+    /// Nobody waits any more.
+    private func releaseWaitersLocked(_ actions: inout StreamActions) {
+        dropOutputLocked(throwing: writeErrorLocked(), &actions)
+        if let task = handshake {
+            handshake = nil
+            actions.resume(task, throwing: end.map(Self.error) ?? StreamError.closed)
+        }
+        wakeReaderLocked(&actions)
+    }
+
+    /// The transport is leaving the loop: it may not be used from now on. On the loop's thread.
+    func transportWillClose(_ failure: RunLoop.SourceError?) {
+        withLock {
+            if phase == .open || end == nil { setEndLocked(failure.map { .failed($0) } ?? .loopEnded) }
+            phase = .closing
+        }
+    }
+
+    /// The transport has left the loop. On the loop's thread.
+    func transportDidClose() { /* DOES CALLOUT */
+        var actions = StreamActions()
+        lock()
+        phase = .closed
+        releaseWaitersLocked(&actions)
+        let (timer, handler) = (timeouts.timer, closedHandler)
+        closedHandler = nil
+        unlock()
+        timer?.invalidate()
+        perform(actions)
+        handler?()
+        deliver()
+    }
+
+    /// Calls `body` once, when the transport has left the loop and its descriptor is closed; at once if it has. Only one body.
+    func onClosed(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+        let isClosed = withLock {
+            if phase != .closed { closedHandler = body }
+            return phase == .closed
+        }
+        if isClosed { body() }
+    }
+
+    /// The peer takes no more bytes. Reads what it has sent before, and ends the stream. On the loop's thread.
+    func drainBeforeFailureLocked(_ actions: inout StreamActions) {
+        guard let failure = sending.failure, phase == .open, !receiving.isBusy || end != nil else { return }
+        let piece = ReceiveSpace.take()
+        defer { ReceiveSpace.giveBack(piece) }
+        while end == nil, !receiving.isEnded {  // ends: the input grows with each turn, up to its limit
+            let room = receiveLimitLocked - receiving.input.count
+            if room <= 0 {
+                if !isConsumedLocked { break }
+                // More may wait in the kernel. This goes on when there is room.
+                return wakeReaderLocked(&actions)
+            }
+            let size = min(ReceiveSpace.size, room)
+            let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size), &actions)
+            guard case .bytes(let count) = result else { break }
+            receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
+            receiving.isNew = true
+        }
+        endLocked(.failed(failure), &actions)
+    }
+
+    /// Whether somebody can be expected to take what is in the input.
+    private var isConsumedLocked: Bool { receiving.isForTasks || handlers.receive != nil && !receiving.isPaused }
+
+    // MARK: Lingering
+
+    /// Everything is sent. If the peer sends more, closing now would reset the connection, and destroy what is on its way to the peer.
+    func lingerLocked(_ actions: inout StreamActions) {
+        if end == nil { end = .closed }
+        guard transport.losesBytesOnClose, !receiving.isEnded, phase == .open else { return closeLocked(&actions) }
+        phase = .lingering
+        receiving.input.removeAll()
+        receiving.isNew = false
+        releaseWaitersLocked(&actions)
+        timeouts.closeBy = now.advanced(by: Self.lingerTime).nanoseconds
+        armLocked(&actions)
+        setInterestLocked(read: true)
+        // After the call of a handler for received bytes, the end is delivered anyway.
+        let isInReceiveCall = receiving.isBusy && handlers.receive != nil
+        actions.delivers = actions.delivers || handlers.stream != nil && !isInReceiveCall
+    }
+
+    private static var lingerTime: Duration { .seconds(5) }
+    private static var lingerBytes: UInt64 { 1 << 20 }
+
+    /// Reads once and forgets it.
+    func dropReceivedLocked(_ actions: inout StreamActions) {
+        let piece = ReceiveSpace.take()
+        defer { ReceiveSpace.giveBack(piece) }
+        switch transport.read(into: UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size)) {
+        case .wouldBlock: return
+        case .bytes(let count):
+            timeouts.dropped += UInt64(count)
+            if timeouts.dropped < Self.lingerBytes { return }
+        // Not `isEnded`: after a failed handshake, a task that reads must not take this for the end of what it wanted.
+        case .end, .failed: break
+        }
+        closeLocked(&actions)
+    }
+}

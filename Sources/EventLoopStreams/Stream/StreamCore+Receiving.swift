@@ -1,0 +1,240 @@
+// From the transport to the input, and from there to tasks.
+
+import EventLoop
+
+extension StreamCore {
+    /// The transport may have something to read, or room to write. On the loop's thread.
+    func ready(read: Bool, write: Bool) { /* DOES CALLOUT */
+        if write {
+            var actions = StreamActions()
+            lock()
+            // A handler that gathers has not returned: it runs its loop.
+            (sending.isBlocked, sending.isGathering) = (false, false)
+            flushLocked(&actions)
+            unlock()
+            perform(actions, callsHandlers: true)
+        }
+        if read { receive() }
+    }
+
+    /// Whether the transport may be read.
+    var canReceiveLocked: Bool {
+        switch phase {
+        case .open:
+            if receiving.isEnded || end != nil || sending.failure != nil { return false }
+            if handshake != nil { return true }
+            return !receiving.isPaused && !receiving.isBusy && receiving.input.count < receiveLimitLocked
+        case .lingering: return !receiving.isEnded
+        case .closing, .closed: return false
+        }
+    }
+
+    /// How many bytes the input may have: more than the option, if a task waits for more.
+    var receiveLimitLocked: Int {
+        guard case .more(_, let limit) = receiving.reader?.need else { return options.receiveLimit }
+        return max(options.receiveLimit, limit)
+    }
+
+    /// Reads once, and gives the bytes to whom they are for.
+    func receive() { /* DOES CALLOUT */
+        var actions = StreamActions()
+        lock()
+        if !canReceiveLocked {
+            setInterestLocked(read: false)
+        } else if phase == .lingering {
+            dropReceivedLocked(&actions)
+        } else if let body = handlers.receive, let stream = handlers.stream, receiving.input.isEmpty, handshake == nil {
+            receiveInPlaceLocked(body, stream, &actions)
+        } else {
+            receiveIntoInputLocked(&actions)
+        }
+        // The transport reports only what it has itself.
+        if receiving.layerMayHaveMore && canReceiveLocked { actions.delivers = true }
+        unlock()
+        perform(actions, callsHandlers: !receiving.layerMayHaveMore)
+    }
+
+    /// Received bytes go into the stream's buffer, or to the task that waits for them.
+    private func receiveIntoInputLocked(_ actions: inout StreamActions) {
+        if case .more(let least, let limit) = receiving.reader?.need, least - receiving.input.count >= 4_096 {
+            // Much is wanted: no detour. A peer that announces a lot gets no more memory than twice what it has sent, or a MiB.
+            let held = receiving.input.count
+            let tail = receiving.input.reserve(min(least + 1 - held, max(1 << 20, held))).prefix(max(limit, options.receiveLimit) - held)
+            let result = fillLocked(UnsafeMutableRawBufferPointer(rebasing: tail), &actions)
+            guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
+            receiving.input.commit(count)
+            return wakeReaderLocked(&actions)
+        }
+        let piece = ReceiveSpace.take()
+        defer { ReceiveSpace.giveBack(piece) }
+        let size = min(ReceiveSpace.size, max(1, receiveLimitLocked - receiving.input.count))
+        let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size), &actions)
+        guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
+        let bytes = UnsafeRawBufferPointer(start: piece, count: count)
+        if receiving.input.isEmpty, let reader = receiving.reader, case .bytes(let limit) = reader.need {
+            receiving.reader = nil
+            receiving.consumed &+= UInt64(min(limit, count))
+            actions.resume(reader, .success([UInt8](bytes.prefix(limit))))
+            receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(limit)))
+            return
+        }
+        receiving.input.append(bytes)
+        receiving.isNew = true
+        if handlers.receive != nil { actions.delivers = true }
+        wakeReaderLocked(&actions)
+    }
+
+    /// The transport had no bytes for the program.
+    func receivedNothingLocked(_ result: TransferResult, _ actions: inout StreamActions) {
+        switch result {
+        case .bytes, .wouldBlock: break
+        case .end:
+            receiving.isEnded = true
+            receiving.isNew = true
+            setInterestLocked(read: false)
+            actions.delivers = actions.delivers || handlers.stream != nil
+            wakeReaderLocked(&actions)
+        case .failed(let error): endLocked(.failed(error), &actions)
+        }
+    }
+
+    /// Reads plain bytes: from the transport, or through the layer.
+    func fillLocked(_ space: UnsafeMutableRawBufferPointer, _ actions: inout StreamActions) -> TransferResult {
+        guard let layer else { return readTransportLocked(into: space) }
+        let piece = ReceiveSpace.take()
+        defer { ReceiveSpace.giveBack(piece) }
+        let encrypted = UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size)
+        defer { sendOutputLocked(of: layer, &actions) }
+        // A peer can send records without content. Others must be served, too.
+        for _ in 0..<4 {
+            switch layer.read(into: space) {
+            case .bytes(let count):
+                receiving.layerMayHaveMore = layer.mayHaveMore
+                return .bytes(count)
+            case .end: return .end
+            case .failed(let error): return .failed(error)
+            case .nothing: receiving.layerMayHaveMore = false
+            }
+            switch readTransportLocked(into: encrypted) {
+            case .bytes(let count): layer.receive(UnsafeRawBufferPointer(start: piece, count: count))
+            case .end: layer.receiveEnd()
+            case let other: return other
+            }
+            if handshake != nil, !advanceHandshakeLocked(&actions) { return .wouldBlock }
+        }
+        // The layer has not been asked since it got the last bytes, and the transport may have no more.
+        receiving.layerMayHaveMore = true
+        return .wouldBlock
+    }
+
+    private func readTransportLocked(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
+        let result = transport.read(into: space)
+        if case .bytes(let count) = result {
+            receiving.total &+= UInt64(count)
+            noteActivityLocked()
+        }
+        return result
+    }
+
+    /// Asks for reading again if it had stopped and may go on.
+    func resumeReceivingLocked(_ actions: inout StreamActions) {
+        // What the peer sent before it stopped to take bytes: see `drainBeforeFailureLocked`.
+        if sending.failure != nil && end == nil { actions.delivers = true }
+        guard !interest.read || receiving.layerMayHaveMore, canReceiveLocked else { return }
+        setInterestLocked(read: true)
+        if receiving.layerMayHaveMore { actions.delivers = true }
+    }
+
+    func setInterestLocked(read: Bool? = nil, write: Bool? = nil) {
+        let wanted = (read: read ?? interest.read, write: write ?? interest.write)
+        if wanted == interest || phase == .closing || phase == .closed { return }
+        interest = wanted
+        released += transport.setInterest(read: wanted.read, write: wanted.write)
+    }
+
+    // MARK: Tasks
+
+    /// What a task gets without waiting.
+    enum Received {
+        case bytes([UInt8])
+        case end
+        case nothing
+    }
+
+    /// Between one byte and `limit` bytes. Throws what ended the stream.
+    func takeReceived(atLeast least: Int, upTo limit: Int) throws -> Received { /* DOES CALLOUT */
+        try change { actions -> Result<Received, any Error> in
+            preconditionReadableLocked()
+            if receiving.input.count >= least {
+                let bytes = receiving.take(min(limit, receiving.input.count))
+                resumeReceivingLocked(&actions)
+                return .success(.bytes(bytes))
+            }
+            return Result { try endOfReceivingLocked(&actions) ? .end : .nothing }
+        }.get()
+    }
+
+    /// Whether nothing more comes; throws if that is because the stream has ended otherwise than by the peer's last byte.
+    func endOfReceivingLocked(_ actions: inout StreamActions) throws -> Bool {
+        if receiving.isEnded && end != .closed {
+            takeEndLocked(&actions)
+            return true
+        }
+        if let end { throw Self.error(for: end) }
+        return false
+    }
+
+    /// A task has been told that the peer has sent its last byte.
+    func takeEndLocked(_ actions: inout StreamActions) {
+        if receiving.isEndTaken { return }
+        receiving.isEndTaken = true
+        if end == nil { end = .endOfStream }
+        actions.delivers = actions.delivers || handlers.stream != nil
+        closeIfFinishedLocked(&actions)
+    }
+
+    func preconditionReadableLocked() {
+        precondition(
+            handlers.receive == nil, "this stream has a handler for received bytes; use handlers or async calls, never both on one stream")
+        precondition(
+            receiving.reader == nil && !receiving.isBusy,
+            "two tasks read one stream at the same time; let one of them read, and pass the bytes on")
+        receiving.isForTasks = true
+    }
+
+    /// Waits until the input has what `need` asks for, or nothing more comes. Bytes, or an empty array: look again; nil: the end.
+    func wait(_ need: Reader.Need, isolation: isolated (any Actor)?) async throws -> [UInt8]? { /* DOES CALLOUT */
+        let ticket = withLock(nextTicketLocked)
+        return try await withTaskCancellationHandler(
+            operation: {
+                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
+                    change { actions in
+                        preconditionReadableLocked()
+                        // Under the lock: a later cancellation finds the reader.
+                        let reader = Reader(need, ticket: ticket, continuation)
+                        if Task.isCancelled { return actions.resume(reader, .failure(CancellationError())) }
+                        receiving.reader = reader
+                        wakeReaderLocked(&actions)
+                        resumeReceivingLocked(&actions)
+                    }
+                }
+            }, onCancel: { cancel(ticket) }, isolation: isolation)
+    }
+
+    /// Resumes the task that reads, if it has what it waits for, or will never have it.
+    func wakeReaderLocked(_ actions: inout StreamActions) {
+        guard let reader = receiving.reader, let answer = answerLocked(to: reader.need, &actions) else { return }
+        receiving.reader = nil
+        actions.resume(reader, answer)
+    }
+
+    private func answerLocked(to need: Reader.Need, _ actions: inout StreamActions) -> Result<[UInt8]?, any Error>? {
+        switch need {
+        case .more(let least, _):
+            return receiving.input.count > least || receiving.isEnded || end != nil ? .success([]) : nil
+        case .bytes(let limit):
+            if !receiving.input.isEmpty { return .success(receiving.take(min(limit, receiving.input.count))) }
+            do { return try endOfReceivingLocked(&actions) ? .success(nil) : nil } catch { return .failure(error) }
+        }
+    }
+}

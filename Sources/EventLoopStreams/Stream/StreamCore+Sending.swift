@@ -1,0 +1,294 @@
+// From the program to the transport.
+
+import EventLoop
+
+extension StreamCore {
+    var canWriteLocked: Bool {
+        phase == .open && !sending.isFinishing && sending.failure == nil && (end == nil || end == .endOfStream)
+    }
+
+    /// Why nothing can be written.
+    func writeErrorLocked() -> any Error {
+        if let failure = sending.failure { return failure }
+        guard let end = laterEnd ?? end, end != .endOfStream else { return StreamError.closed }
+        return Self.error(for: end)
+    }
+
+    // MARK: Handlers
+
+    /// Queues bytes. False if it is full now, or if the stream takes no more.
+    func send(_ bytes: [UInt8]) -> Bool { /* DOES CALLOUT */
+        change { actions in
+            guard canWriteLocked else { return false }
+            enqueueLocked(bytes, &actions)
+            return canWriteLocked && sending.waiting < options.highWater
+        }
+    }
+
+    /// The same for bytes that the caller keeps: what the kernel takes at once is not copied.
+    func send(_ bytes: UnsafeRawBufferPointer) -> Bool { /* DOES CALLOUT */
+        change { actions in
+            guard canWriteLocked else { return false }
+            let sent = sendInPlaceLocked(bytes, &actions)
+            if sent < bytes.count && canWriteLocked { enqueueLocked([UInt8](bytes[(bytes.startIndex + sent)...]), &actions) }
+            return canWriteLocked && sending.waiting < options.highWater
+        }
+    }
+
+    /// How many bytes the transport has taken: none if others wait, or if a layer has to see them.
+    private func sendInPlaceLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) -> Int {
+        guard layer == nil, sending.isEmpty, !sending.isBlocked, !bytes.isEmpty else { return 0 }
+        if receiving.isBusy && handlers.receive != nil && loop.isCurrent {
+            if sending.hasSentInCall { return 0 }
+            sending.hasSentInCall = true
+        }
+        var part = bytes
+        switch withUnsafePointer(to: &part, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
+        case .bytes(let count):
+            sending.total &+= UInt64(count)
+            noteActivityLocked()
+            // What is left waits for room.
+            if count < bytes.count { blockLocked() }
+            return count
+        case .wouldBlock, .end:
+            blockLocked()
+            return 0
+        case .failed(let error):
+            sending.failure = error
+            writingFailedLocked(&actions)
+            return 0
+        }
+    }
+
+    /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call. If the
+    /// handler runs its loop instead of returning, the loop sends them.
+    private func enqueueLocked(_ bytes: [UInt8], _ actions: inout StreamActions) {
+        if sending.isEmpty { startWaitingLocked() }
+        sending.output.append(bytes)
+        tryToSendLocked(&actions)
+        if sending.waiting >= options.highWater { (sending.wasFull, sending.owesRoom) = (true, false) }
+        if !sending.isEmpty { armLocked(&actions) }
+    }
+
+    private func tryToSendLocked(_ actions: inout StreamActions) {
+        if sending.isBlocked || sending.isGathering { return }
+        if receiving.isBusy && handlers.receive != nil && loop.isCurrent {
+            if sending.hasSentInCall {
+                sending.isGathering = true
+                return setInterestLocked(write: true)
+            }
+            sending.hasSentInCall = true
+        }
+        flushLocked(&actions)
+    }
+
+    // MARK: Tasks
+
+    /// Queues bytes if there is room. False if the task has to wait. Throws why nothing can be written.
+    func write(_ bytes: [UInt8]) throws -> Bool { /* DOES CALLOUT */
+        try change { actions -> Result<Bool, any Error> in
+            guard canWriteLocked else { return .failure(writeErrorLocked()) }
+            guard sending.writers.isEmpty, sending.waiting < options.highWater else { return .success(false) }
+            enqueueLocked(bytes, &actions)
+            // The transport failed to take them.
+            return sending.failure.map { .failure($0) } ?? .success(true)
+        }.get()
+    }
+
+    /// Waits for room, in the order of the calls, and queues the bytes.
+    func waitToWrite(_ bytes: [UInt8], isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        try await waitToSend(bytes, isolation: isolation) { sender, actions in
+            guard canWriteLocked else { return actions.resume(sender, throwing: writeErrorLocked()) }
+            sending.writers.append(sender)
+            flushLocked(&actions)
+        }
+    }
+
+    /// Tells the peer that no more comes, behind everything that was written, and waits until that is sent.
+    func finishWriting(isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        try await waitToSend([], isolation: isolation) { sender, actions in
+            if sending.isFinished && !sending.closesWhenFinished { return actions.resume(sender) }
+            guard canWriteLocked || sending.isFinishing && phase == .open && sending.failure == nil else {
+                return actions.resume(sender, throwing: writeErrorLocked())
+            }
+            sending.isFinishing = true
+            sending.finishers.append(sender)
+            flushLocked(&actions)
+        }
+    }
+
+    /// The same without waiting.
+    func finishSending() { /* DOES CALLOUT */
+        change { actions in
+            guard canWriteLocked else { return }
+            sending.isFinishing = true
+            flushLocked(&actions)
+        }
+    }
+
+    /// Calls `register` under the lock with a sender that it keeps or resumes.
+    func waitToSend(
+        _ bytes: [UInt8], isolation: isolated (any Actor)?, _ register: (Sender, inout StreamActions) -> Void
+    ) async throws { /* DOES CALLOUT */
+        let ticket = withLock(nextTicketLocked)
+        try await withTaskCancellationHandler(
+            operation: {
+                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
+                    change { actions in
+                        let sender = Sender(bytes, ticket: ticket, continuation)
+                        // Under the lock: a later cancellation finds the sender.
+                        if Task.isCancelled { return actions.resume(sender, throwing: CancellationError()) }
+                        register(sender, &actions)
+                    }
+                }
+            }, onCancel: { cancel(ticket) }, isolation: isolation)
+    }
+
+    /// Ends the wait of a task that was cancelled. What it wanted to write is not queued; what it wanted to read stays.
+    func cancel(_ ticket: UInt64) { /* DOES CALLOUT */
+        change { actions in
+            if receiving.reader?.ticket == ticket, let reader = receiving.reader {
+                receiving.reader = nil
+                actions.resume(reader, .failure(CancellationError()))
+            } else if let index = sending.writers.firstIndex(where: { $0.ticket == ticket }) {
+                actions.resume(sending.writers.remove(at: index), throwing: CancellationError())
+                // It may have been the last before the end.
+                flushLocked(&actions)
+            } else if let index = sending.finishers.firstIndex(where: { $0.ticket == ticket }) {
+                actions.resume(sending.finishers.remove(at: index), throwing: CancellationError())
+            } else if handshake?.ticket == ticket, let task = handshake {
+                handshake = nil
+                actions.resume(task, throwing: CancellationError())
+                // Half a handshake is no use.
+                endLocked(.closed, &actions)
+            }
+        }
+    }
+
+    // MARK: The transport
+
+    /// Sends what it takes, lets waiting writers queue theirs, and finishes when everything is sent.
+    func flushLocked(_ actions: inout StreamActions) {
+        guard phase == .open, sending.failure == nil else { return }
+        repeat {  // ends: writers that were let in are gone from the list
+            if !sending.isBlocked { transferLocked() }
+            if sending.failure != nil { return writingFailedLocked(&actions) }
+        } while admitWritersLocked(&actions)
+        if sending.isEmpty && !sending.isGathering { setInterestLocked(write: false) }
+        if sending.wasFull && sending.waiting <= options.lowWater {
+            (sending.wasFull, sending.owesRoom) = (false, true)
+            if handlers.room != nil { actions.delivers = true }
+        }
+        finishLocked(&actions)
+    }
+
+    private func transferLocked() {
+        while fillWireLocked() {  // ends: the queue becomes shorter with each turn, or the transport takes no more
+            let usesWire = !sending.wire.isEmpty
+            let result = usesWire ? sending.wire.write(to: transport) : sending.output.write(to: transport)
+            switch result {
+            case .bytes(let count):
+                if usesWire { sending.wire.dropFirst(count) } else { sending.output.dropFirst(count) }
+                sending.total &+= UInt64(count)
+                noteActivityLocked()
+                startWaitingLocked()
+            case .wouldBlock, .end: return blockLocked()
+            case .failed(let error): return sending.failure = error
+            }
+        }
+    }
+
+    /// The transport takes no more until it reports room.
+    private func blockLocked() {
+        sending.isBlocked = true
+        setInterestLocked(write: true)
+    }
+
+    /// Has the layer make the next bytes if all earlier ones are sent. False if there is nothing to send.
+    private func fillWireLocked() -> Bool {
+        guard let layer else { return !sending.wire.isEmpty || !sending.output.isEmpty }
+        // Ends: the output becomes shorter with each turn. A layer that has failed makes nothing of it.
+        while sending.wire.isEmpty {
+            if handshake != nil || sending.output.isEmpty { return false }
+            // Whole records of TLS, which have 16,384 bytes.
+            sending.output.takeFirst(65_536) { layer.write($0) }
+            sending.wire.append(layer.takeOutput())
+        }
+        return true
+    }
+
+    /// Queues what waiting tasks write, when there is room. True if something was queued.
+    private func admitWritersLocked(_ actions: inout StreamActions) -> Bool {
+        if sending.writers.isEmpty || sending.waiting > options.lowWater { return false }
+        var count = 0
+        while count < sending.writers.count, sending.waiting < options.highWater {
+            let writer = sending.writers[count]
+            if sending.isEmpty { startWaitingLocked() }
+            sending.output.append(writer.bytes)
+            actions.resume(writer)
+            count += 1
+        }
+        sending.writers.removeFirst(count)
+        armLocked(&actions)
+        return true
+    }
+
+    private func writingFailedLocked(_ actions: inout StreamActions) {
+        dropOutputLocked(throwing: writeErrorLocked(), &actions)
+        setInterestLocked(write: false)
+        // What the peer sent before is read first, on the loop's thread.
+        actions.delivers = true
+    }
+
+    func dropOutputLocked(throwing error: @autoclosure () -> any Error, _ actions: inout StreamActions) {
+        // Usually nobody waits and everything is sent: an error is an allocation.
+        if !sending.writers.isEmpty || !sending.finishers.isEmpty {
+            let error = error()
+            for sender in sending.writers + sending.finishers { actions.resume(sender, throwing: error) }
+            (sending.writers, sending.finishers) = ([], [])
+        }
+        if !sending.output.isEmpty { sending.output.removeAll() }
+        if !sending.wire.isEmpty { sending.wire.removeAll() }
+    }
+
+    /// After the last byte: tells the peer, and resumes the tasks that wait for that.
+    private func finishLocked(_ actions: inout StreamActions) {
+        guard sending.isFinishing, !sending.isFinished, sending.writers.isEmpty, sending.isEmpty, handshake == nil else { return }
+        if let layer, !sending.isLayerFinished {
+            sending.isLayerFinished = true
+            layer.finishWriting()
+            sending.wire.append(layer.takeOutput())
+            return flushLocked(&actions)
+        }
+        sending.isFinished = true
+        transport.finishWriting()
+        actions.finishesWriting = true
+        for finisher in sending.finishers { actions.resume(finisher) }
+        sending.finishers = []
+        if sending.closesWhenFinished { return lingerLocked(&actions) }
+        if transport.isWriteOnly {
+            // Closing is how its peer learns of the end.
+            if end == nil { end = .closed }
+            return closeLocked(&actions)
+        }
+        closeIfFinishedLocked(&actions)
+    }
+
+    /// Both directions have ended.
+    func closeIfFinishedLocked(_ actions: inout StreamActions) {
+        guard sending.isFinished, receiving.isEndTaken, phase == .open else { return }
+        if end == nil { end = .endOfStream }
+        closeLocked(&actions)
+    }
+
+    // MARK: The layer
+
+    /// Sends what the layer has made while it received.
+    func sendOutputLocked(of layer: any StreamLayer, _ actions: inout StreamActions) {
+        let output = layer.takeOutput()
+        if output.isEmpty || phase != .open { return }
+        if sending.isEmpty { startWaitingLocked() }
+        sending.wire.append(output)
+        flushLocked(&actions)
+    }
+}

@@ -1,0 +1,135 @@
+// The state machine of a stream.
+//
+// Lifecycle: made by a ByteStream. Its transport's sources retain it until they have left the loop, so it outlives the ByteStream, whose last
+// release ends it. With handlers the core retains the ByteStream until the end was reported.
+
+import EventLoop
+
+/// What happens in a stream. Every change is made under the lock; what it requires outside is collected in `StreamActions`.
+final class StreamCore: @unchecked Sendable {
+    // SAFETY: constants, and what `mutex` guards.
+
+    let loop: RunLoop
+    let mode: RunLoop.Mode
+    let options: ByteStream.Options
+    let transport: any StreamTransport
+    private let mutex = StreamMutex()
+
+    // SAFETY: guarded by `mutex`.
+    @exclusivity(unchecked) var receiving = Receiving()
+    @exclusivity(unchecked) var sending = Sending()
+    @exclusivity(unchecked) var handlers = Handlers()
+    @exclusivity(unchecked) var phase = StreamPhase.open
+    @exclusivity(unchecked) var end: ByteStream.End?
+    /// What ended the writing side after `end` had become `.endOfStream`.
+    @exclusivity(unchecked) var laterEnd: ByteStream.End?
+    @exclusivity(unchecked) var isEndReported = false
+    @exclusivity(unchecked) var layer: (any StreamLayer)?
+    @exclusivity(unchecked) var handshake: Sender?
+    @exclusivity(unchecked) var connectedHost: String?
+    @exclusivity(unchecked) var interest = (read: true, write: false)
+    @exclusivity(unchecked) var timeouts = Timeouts()
+    /// Released when the lock is.
+    @exclusivity(unchecked) var released: [AnyObject] = []
+    /// Of a server: called when the transport has left the loop.
+    @exclusivity(unchecked) var closedHandler: (@Sendable () -> Void)?
+    @exclusivity(unchecked) private var isDeliveryScheduled = false
+    @exclusivity(unchecked) private var lastTicket: UInt64 = 0
+
+    init(_ transport: any StreamTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: ByteStream.Options) {
+        (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
+        timeouts.writeTimeout = options.writeTimeout
+    }
+
+    /// Joins the loop.
+    func open(label: String?, file: StaticString, line: UInt) throws(RunLoop.SourceError) {
+        let events = TransportEvents(
+            ready: { read, write in self.ready(read: read, write: write) },
+            willClose: { failure in self.transportWillClose(failure) }, closed: { self.transportDidClose() })
+        do {
+            try transport.open(on: loop, mode: mode, label: label, file: file, line: line, events)
+        } catch {
+            withLock { (phase, end) = (.closed, .failed(error)) }
+            throw error
+        }
+        change { startTimeoutsLocked(&$0) }
+    }
+
+    // MARK: The lock
+
+    @inline(__always)
+    func lock() { mutex.lock() }
+
+    @inline(__always)
+    func unlock() { /* DOES CALLOUT */ if released.isEmpty { mutex.unlock() } else { unlockAndRelease() } }
+
+    @inline(never)
+    private func unlockAndRelease() { /* DOES CALLOUT */
+        let taken = released
+        released = []
+        mutex.unlock()
+        withExtendedLifetime(taken) {}
+    }
+
+    func withLock<R>(_ body: () -> R) -> R {
+        lock()
+        defer { unlock() }
+        return body()
+    }
+
+    /// Calls `body` under the lock, and then does what it asks for.
+    func change<R>(_ body: (inout StreamActions) -> R) -> R { /* DOES CALLOUT */
+        var actions = StreamActions()
+        lock()
+        let result = body(&actions)
+        unlock()
+        perform(actions)
+        return result
+    }
+
+    func nextTicketLocked() -> UInt64 {
+        lastTicket += 1
+        return lastTicket
+    }
+
+    // MARK: After the lock
+
+    /// Resumes tasks, closes, and sees to it that the handlers are called: at once if the caller is the loop's thread and expects it.
+    @inline(__always)
+    func perform(_ actions: consuming StreamActions, callsHandlers: Bool = false) { /* DOES CALLOUT */
+        if let reader = actions.reader { reader.resume() }
+        if !actions.senders.isEmpty { resume(actions.senders) }
+        if actions.armsTimer { armTimer() }
+        if actions.finishesWriting { transport.didFinishWriting() }
+        if actions.closes { close() }
+        if actions.delivers { if callsHandlers { deliver() } else { scheduleDelivery() } }
+    }
+
+    @inline(never)
+    private func resume(_ senders: [Sender]) { for sender in senders { sender.resume() } }
+
+    private func close() { /* DOES CALLOUT */
+        withLock { timeouts.timer }?.invalidate()
+        transport.close()
+    }
+
+    /// Has the loop's thread call `deliver` in one of the stream's modes.
+    private func scheduleDelivery() { /* DOES CALLOUT */
+        let isNew = withLock {
+            defer { isDeliveryScheduled = true }
+            return !isDeliveryScheduled
+        }
+        if !isNew { return }
+        let body: @Sendable () -> Void = {
+            self.withLock { self.isDeliveryScheduled = false }
+            self.deliver()
+        }
+        if mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body) { return }
+        // The loop has ended, or is about to. If the transport is still there, its end calls the handlers.
+        let isOver = withLock {
+            isDeliveryScheduled = false
+            return phase == .closed
+        }
+        if isOver { deliver() }
+    }
+}

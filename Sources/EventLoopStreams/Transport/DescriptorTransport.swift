@@ -1,0 +1,143 @@
+// A stream's descriptor, or its two descriptors.
+
+internal import CStreams
+package import EventLoop
+
+/// Reads one descriptor, and writes the same or another one.
+package final class DescriptorTransport: StreamTransport, @unchecked Sendable {
+    // SAFETY: constants; `loop` is set by `open` before any other use; the rest is guarded by its lock.
+
+    private let reading: DescriptorSide
+    /// The same object if one descriptor serves both ways.
+    private let writing: DescriptorSide
+    private var loop: RunLoop?
+    package let localAddress: RunLoop.SocketAddress?
+    package let peerAddress: RunLoop.SocketAddress?
+
+    private struct Ending: Sendable {
+        /// The sides that have not left the loop.
+        var remaining = 0
+        /// `open` has succeeded, so the stream may be told of the end.
+        var isOpen = false
+        /// The writing descriptor is closed because nothing more is written.
+        var hasFinishedWriting = false
+        /// Released at the end: the stream retains the transport.
+        var events: TransportEvents?
+    }
+    private let ending = StreamLock(Ending())
+
+    // MARK: Making
+
+    package init(adopting descriptor: Int32) throws(RunLoop.SourceError) {
+        peerAddress = RunLoop.SocketAddress(peerOf: descriptor)
+        reading = try DescriptorSide(descriptor, allowsFiles: false, hasPeer: peerAddress != nil)
+        writing = reading
+        localAddress = RunLoop.SocketAddress(localOf: descriptor)
+    }
+
+    package init(reading: Int32, writing: Int32) throws(RunLoop.SourceError) {
+        let read: DescriptorSide
+        do { read = try DescriptorSide(reading, allowsFiles: true) } catch {
+            if writing != reading { DescriptorSide.closeUnused(writing) }
+            throw error
+        }
+        self.reading = read
+        self.writing = writing == reading ? read : try DescriptorSide(writing, allowsFiles: true)
+        localAddress = RunLoop.SocketAddress(localOf: reading)
+        peerAddress = RunLoop.SocketAddress(peerOf: reading)
+    }
+
+    private var isOne: Bool { reading === writing }
+
+    // MARK: StreamTransport
+
+    package func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) {
+        self.loop = loop
+        ending.withLock { ($0.remaining, $0.events) = (isOne ? 1 : 2, events) }
+        do {
+            if !isOne {
+                try writing.open(
+                    on: loop, mode: mode, events: [], label: label, file: file, line: line,
+                    ready: { events.ready(false, $0.contains(.write)) }, willClose: { self.writingWillClose($0) },
+                    closed: { self.writingDidClose() })
+            }
+            try reading.open(
+                on: loop, mode: mode, events: .read, label: label, file: file, line: line,
+                ready: { events.ready($0.contains(.read), $0.contains(.write)) }, willClose: { self.sideWillClose($0) },
+                closed: { self.sideDidClose(endsStream: true) })
+        } catch {
+            writing.leave()
+            _ = takeEvents()
+            throw error
+        }
+        let isOver = ending.withLock { ending in
+            ending.isOpen = true
+            return ending.remaining == 0
+        }
+        // The loop has ended meanwhile.
+        if isOver { sidesDidClose() }
+    }
+
+    package func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult { reading.read(into: space) }
+
+    package func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult { writing.write(parts) }
+
+    package func finishWriting() { writing.finishWriting() }
+
+    package func didFinishWriting() { /* DOES CALLOUT */
+        if isOne || writing.isSocket { return }
+        ending.withLock { $0.hasFinishedWriting = true }
+        writing.leave()
+    }
+
+    package func setInterest(read: Bool, write: Bool) -> [AnyObject] {
+        var sources: [RunLoop.Source?] = []
+        if isOne {
+            sources.append(reading.setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: loop))
+        } else {
+            sources.append(reading.setEvents(read ? .read : [], on: loop))
+            sources.append(writing.setEvents(write ? .write : [], on: nil))
+        }
+        return sources.compactMap { $0 }
+    }
+
+    package var isWriteOnly: Bool { isOne && cstreams_is_write_only(reading.descriptor) }
+
+    package var losesBytesOnClose: Bool { reading.isSocket || writing.isSocket }
+
+    package func close() { /* DOES CALLOUT */
+        writing.leave()
+        if !isOne { reading.leave() }
+    }
+
+    // MARK: The end
+
+    /// The side that leaves first ends the stream, unless it is the writing one that has nothing more to do.
+    private func writingWillClose(_ failure: RunLoop.SourceError?) {
+        if !ending.withLock({ $0.hasFinishedWriting }) { sideWillClose(failure) }
+    }
+
+    private func writingDidClose() { /* DOES CALLOUT */ sideDidClose(endsStream: !ending.withLock { $0.hasFinishedWriting }) }
+
+    private func sideWillClose(_ failure: RunLoop.SourceError?) { ending.withLock { $0.events }?.willClose(failure) }
+
+    private func sideDidClose(endsStream: Bool) { /* DOES CALLOUT */
+        let isOver = ending.withLock { ending in
+            ending.remaining -= 1
+            return ending.isOpen && ending.remaining == 0
+        }
+        if isOver { sidesDidClose() } else if endsStream { close() }
+    }
+
+    private func sidesDidClose() { /* DOES CALLOUT */ takeEvents()?.closed() }
+
+    /// Releases the stream, which retains the transport.
+    private func takeEvents() -> TransportEvents? {
+        ending.withLock { ending in
+            defer { ending.events = nil }
+            return ending.events
+        }
+    }
+}

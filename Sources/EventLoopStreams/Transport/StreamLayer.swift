@@ -1,0 +1,46 @@
+// What changes a stream's bytes on their way between the transport and the program: TLS.
+
+package import EventLoop
+
+/// What a layer has for the program.
+package enum LayerRead: Sendable, Equatable {
+    /// At least one.
+    case bytes(Int)
+    /// More must come from the peer first.
+    case nothing
+    /// The peer has ended its side properly.
+    case end
+    /// The stream ends with this: the peer broke the protocol, or its bytes ended without the layer's end (truncation).
+    case failed(RunLoop.SourceError)
+}
+
+package enum LayerHandshake: Sendable {
+    case inProgress, done
+    /// The error for the task that began the handshake, and the one with which the stream ends.
+    case failed(any Error, RunLoop.SourceError)
+}
+
+/// The stream calls every member under its lock, from any thread. No member blocks or calls out.
+///
+/// The order of use: `begin`, then `receive` for what comes. After each of these the stream takes `takeOutput()` and sends it, and while
+/// `handshake` is `.inProgress` does nothing else. When it is `.done`, `write` for what the program writes, and `read` until it returns
+/// `.nothing`.
+package protocol StreamLayer: AnyObject, Sendable {
+    /// Begins the handshake.
+    func begin()
+    var handshake: LayerHandshake { get }
+    /// Takes all of these bytes from the peer.
+    func receive(_ bytes: UnsafeRawBufferPointer)
+    /// The peer's last byte has come. After `read` has returned what came before, it returns `.end` or `.failed`.
+    func receiveEnd()
+    /// Moves received plain bytes into `space`.
+    func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead
+    /// Whether `read` would return something else than `.nothing` now, without more from the peer. May be true in vain.
+    var mayHaveMore: Bool { get }
+    /// Takes all of these plain bytes. Only after the handshake.
+    func write(_ bytes: UnsafeRawBufferPointer)
+    /// The program writes no more. Its last output tells the peer.
+    func finishWriting()
+    /// What is to be sent to the peer; empty if nothing.
+    func takeOutput() -> [UInt8]
+}

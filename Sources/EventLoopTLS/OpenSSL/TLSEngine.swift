@@ -1,0 +1,193 @@
+// TLS for one stream: encrypted bytes on one side, the program's bytes on the other. It does no input or output itself.
+//
+// Lifecycle of an SSL object: an engine creates it for its stream, and frees it in its deinit. The stream calls the engine under its lock, so
+// one thread at a time uses the SSL object, which OpenSSL demands. After a fatal error it is not used any more.
+
+#if TLS
+
+internal import COpenSSL
+internal import EventLoop
+internal import EventLoopStreams
+
+final class TLSEngine: StreamLayer, @unchecked Sendable {
+    // SAFETY: the stream calls the members of StreamLayer under its lock; `negotiated` and `failure` have a lock of their own.
+
+    let connection: OpaquePointer
+    /// Kept alive for the callback that selects the application protocol.
+    private let context: TLSContext
+    private let encrypted = EncryptedBytes()
+    private let serverName: String?
+
+    private(set) var handshake: LayerHandshake = .inProgress
+    private var hasBegun = false
+    /// The program writes no more: close_notify is sent, or will be after the handshake.
+    private var hasFinishedWriting = false
+    /// Bytes for the peer that reading produced: answers to key updates. A peer that asks for them and does not read them makes the
+    /// stream hold them, so their number is limited.
+    private var answeredBytes = 0
+    private var plainBytesReceived = 0
+    private(set) var mayHaveMore = false
+    /// Without this many answers, nothing is suspicious.
+    private static let answerAllowance = 4_096
+
+    /// RFC 8446, section 5.5: AES-GCM allows 2^24.5 records under one key. OpenSSL does not count them.
+    var recordsPerKey = 1 << 24
+    private var recordsUnderKey = 0
+
+    /// What other threads ask for, without the stream's lock.
+    private let shared = StreamLock(Shared())
+    private struct Shared {
+        var session: TLSSession?
+        var failure: TLSError?
+    }
+
+    /// What the handshake agreed on; nil before its end.
+    var session: TLSSession? { shared.withLock { $0.session } }
+    /// What ended the connection; nil if nothing has.
+    var failure: TLSError? { shared.withLock { $0.failure } }
+
+    /// - Parameter configure: sets what differs between the sides, before the handshake.
+    init(_ context: TLSContext, serverName: String?, configure: (OpaquePointer) throws(TLSError) -> Void) throws(TLSError) {
+        ERR_clear_error()
+        guard let connection = SSL_new(context.raw) else { throw TLSError.configuration("no connection of OpenSSL") }
+        (self.context, self.connection, self.serverName) = (context, connection, serverName)
+        // From here on, a throw runs deinit.
+        guard let bio = encrypted.makeBIO() else { throw TLSError.configuration("no BIO of OpenSSL") }
+        // Reading and writing use the same BIO, and own one reference to it.
+        SSL_set_bio(connection, bio, bio)
+        try configure(connection)
+    }
+
+    deinit { SSL_free(connection) }
+
+    // MARK: From the peer
+
+    func begin() {
+        guard !hasBegun else { return }
+        hasBegun = true
+        continueHandshake()
+    }
+
+    func receive(_ bytes: UnsafeRawBufferPointer) {
+        guard failure == nil, !bytes.isEmpty else { return }
+        encrypted.append(bytes)
+        continueHandshake()
+    }
+
+    func receiveEnd() {
+        encrypted.hasEnded = true
+        continueHandshake()
+    }
+
+    private func continueHandshake() {
+        guard hasBegun, case .inProgress = handshake else { return }
+        ERR_clear_error()
+        let result = SSL_do_handshake(connection)
+        if result == 1 {
+            let session = TLSSession(of: connection)
+            shared.withLock { $0.session = session }
+            handshake = .done
+            if hasFinishedWriting { sendCloseNotify() }
+        } else if SSL_get_error(connection, result) != SSL_ERROR_WANT_READ {
+            let error = fail()
+            handshake = .failed(error, error.sourceError)
+        }
+    }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead {
+        mayHaveMore = false
+        if let failure { return .failed(failure.sourceError) }
+        guard case .done = handshake else { return .nothing }
+        var filled = 0
+        // Ends: each turn fills at least one byte. One call of OpenSSL gives one record.
+        while filled < space.count {
+            let result = readRecord(into: UnsafeMutableRawBufferPointer(rebasing: space[filled...]))
+            guard case .bytes(let count) = result else {
+                if filled == 0 { return result }
+                // An end and a failure are there again when the next call asks.
+                mayHaveMore = result != .nothing
+                return .bytes(filled)
+            }
+            filled += count
+        }
+        mayHaveMore = true
+        return .bytes(filled)
+    }
+
+    private func readRecord(into space: UnsafeMutableRawBufferPointer) -> LayerRead {
+        let before = encrypted.output.count
+        var count = 0
+        ERR_clear_error()
+        let result = SSL_read_ex(connection, space.baseAddress, space.count, &count)
+        answeredBytes += encrypted.output.count - before
+        if result == 1 {
+            plainBytesReceived += count
+            return .bytes(count)
+        }
+        switch SSL_get_error(connection, result) {
+        case SSL_ERROR_WANT_READ:
+            if answeredBytes <= Self.answerAllowance + plainBytesReceived / 16 { return .nothing }
+            let error = TLSError(.protocolError, "the peer asks for too many answers", serverName: serverName)
+            return .failed(fail(with: error).sourceError)
+        case SSL_ERROR_ZERO_RETURN:
+            return .end
+        default:
+            return .failed(fail().sourceError)
+        }
+    }
+
+    /// Nothing calls OpenSSL for this connection any more. Its last output is an alert for the peer.
+    private func fail(with error: TLSError? = nil) -> TLSError {
+        let error = error ?? TLSError(of: connection, serverName: serverName)
+        shared.withLock { $0.failure = error }
+        return error
+    }
+
+    // MARK: To the peer
+
+    func write(_ bytes: UnsafeRawBufferPointer) {
+        guard failure == nil, !hasFinishedWriting, case .done = handshake, !bytes.isEmpty else { return }
+        recordsUnderKey += (bytes.count - 1) / 16_384 + 1
+        if recordsUnderKey > recordsPerKey {
+            recordsUnderKey = 0
+            updateKeys(requestsPeer: false)
+        }
+        encrypted.reserveOutput(forPlainBytes: bytes.count)
+        var count = 0
+        ERR_clear_error()
+        // The BIO takes everything, so there is nothing to repeat.
+        guard SSL_write_ex(connection, bytes.baseAddress, bytes.count, &count) == 1, count == bytes.count else {
+            _ = fail()
+            return
+        }
+    }
+
+    func finishWriting() {
+        guard !hasFinishedWriting else { return }
+        hasFinishedWriting = true
+        if case .done = handshake { sendCloseNotify() }
+    }
+
+    /// The other direction stays open.
+    private func sendCloseNotify() {
+        guard failure == nil else { return }
+        ERR_clear_error()
+        // 0: sent, and the peer's has not come. Negative: there was a fatal error before.
+        _ = SSL_shutdown(connection)
+        ERR_clear_error()
+    }
+
+    func takeOutput() -> [UInt8] { encrypted.takeOutput() }
+
+    /// New keys for what is sent from now on. With `requestsPeer`, the peer changes its keys too. Does nothing in TLS 1.2.
+    func updateKeys(requestsPeer: Bool) {
+        guard failure == nil, case .done = handshake else { return }
+        ERR_clear_error()
+        if SSL_key_update(connection, requestsPeer ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED) == 1 {
+            SSL_do_handshake(connection)
+        }
+        ERR_clear_error()
+    }
+}
+
+#endif

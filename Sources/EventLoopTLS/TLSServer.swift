@@ -1,0 +1,42 @@
+// How a server accepts TLS connections.
+
+#if TLS
+
+internal import COpenSSL
+
+/// How a server accepts TLS connections: its certificate, what it offers, and which clients it accepts.
+///
+/// Make one value, and use it for all connections, from any thread: its files are read once, by `init`. To replace a certificate, make a
+/// new value, and use that for later connections.
+public struct TLSServer: Sendable {
+    let context: TLSContext
+
+    /// Reads the files; throws a ``TLSError`` whose kind is `.configuration` if one cannot be read, or if the key is not that of the
+    /// certificate.
+    ///
+    /// - Parameters:
+    ///   - certificateChain: the path of a PEM file with the server's certificate, and behind it those of its issuers.
+    ///   - privateKey: the path of a PEM file with the certificate's key, not encrypted.
+    ///   - applicationProtocols: what the server speaks (ALPN), most wanted first. The first one that the client offers too is chosen. A client
+    ///     that offers only others is refused; one that offers none is accepted, and `applicationProtocol` is nil.
+    ///   - clientCertificates: the path of a PEM file with issuers. If this is not nil, clients without a certificate of one of them are
+    ///     refused.
+    ///   - minimumVersion: clients that speak only older versions are refused.
+    ///   - maximumVersion: for clients that mishandle a newer one.
+    public init(
+        certificateChain: String, privateKey: String, applicationProtocols: [String] = [], clientCertificates: String? = nil,
+        minimumVersion: TLSVersion = .tls12, maximumVersion: TLSVersion = .tls13
+    ) throws(TLSError) {
+        context = try TLSContext(server: true, from: minimumVersion, to: maximumVersion, applicationProtocols: applicationProtocols)
+        try context.useCertificate(certificateChain, privateKey: privateKey)
+        try context.keepSessionsInTickets()
+        context.selectApplicationProtocol()
+        if let clientCertificates { try context.requireClientCertificates(of: clientCertificates) }
+    }
+
+    func makeEngine() throws(TLSError) -> TLSEngine {
+        try TLSEngine(context, serverName: nil) { SSL_set_accept_state($0) }
+    }
+}
+
+#endif

@@ -1,0 +1,185 @@
+// Streams with handlers.
+
+import CStreams
+import EventLoop
+import EventLoopStreams
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite struct HandlerTests {
+    @Test func `a handler echoes, and hears of the end when the peer has sent its last byte`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in
+                trace.add("\(bytes.count)\(bytes.isLast ? " last" : "")")
+                stream.send(bytes.take(bytes.count))
+            }
+            stream.onEnd { stream, end in trace.add("\(end)") }
+            pair.send("hello")
+            _ = loop.run(for: .zero)
+            #expect(pair.received() == "hello")
+            pair.finishPeer()
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["5", "0 last", "endOfStream"])
+            #expect(pair.received() == nil)
+            #expect(stream.end == .endOfStream && !stream.isOpen)
+            #expect(stream.bytesReceived == 5 && stream.bytesSent == 5 && stream.bytesWaiting == 0)
+        }
+    }
+
+    @Test func `what a handler leaves is there the next time, with more behind it`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { _, bytes in
+                while let line = bytes.takeLine() { trace.add(line) }  // ends: each turn takes a line
+                trace.add("\(bytes.count)")
+            }
+            for piece in ["on", "e\ntw", "o\n", "three\nfour\n"] {
+                pair.send(piece)
+                _ = loop.run(for: .zero)
+            }
+            #expect(trace.list == ["2", "one", "2", "two", "0", "three", "four", "0"])
+            stream.close()
+        }
+    }
+
+    @Test func `a handler that leaves as much as the limit is not called again until isReading is set`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            var options = ByteStream.Options()
+            options.receiveLimit = 4
+            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+            let takes = Box(false)
+            stream.onReceive { stream, bytes in
+                trace.add("\(bytes.count)")
+                if takes.value { bytes.consume(bytes.count) }
+            }
+            pair.send("abcdefgh")
+            _ = loop.run(for: .zero)
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["4"] && !stream.isReading)
+            takes.value = true
+            stream.isReading = true
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["4", "4", "4"] && stream.isReading)
+            stream.close()
+        }
+    }
+
+    @Test func `handlers that are set late hear of everything before`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            pair.send("early")
+            pair.closePeer()
+            _ = loop.run(for: .zero)
+            _ = loop.run(for: .zero)
+            stream.onEnd { _, end in trace.add("\(end)") }
+            _ = loop.run(for: .zero)
+            #expect(trace.list == [])
+            stream.onReceive { _, bytes in trace.add("\(bytes.count)\(bytes.isLast ? " last" : "")") }
+            _ = loop.run(for: .zero)
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["5 last", "endOfStream"])
+        }
+    }
+
+    @Test func `finishSending tells the peer that no more comes, and reading goes on`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in trace.add("\(bytes.take(bytes.count).count)\(bytes.isLast ? " last" : "")") }
+            stream.onEnd { _, end in trace.add("\(end)") }
+            stream.send("question")
+            stream.finishSending()
+            #expect(!stream.send("more"))
+            #expect(pair.received() == "question")
+            #expect(pair.received() == nil)
+            pair.send("answer")
+            _ = loop.run(for: .zero)
+            pair.finishPeer()
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["6", "0 last", "endOfStream"])
+        }
+    }
+
+    @Test func `the end of writing ends a stream over a pipe's writing end, and the reader hears of it`() throws {
+        try inManualTime { loop, _, trace in
+            var ends: [Int32] = [-1, -1]
+            try #require(pipe(&ends) == 0)
+            defer { close(ends[0]) }
+            let stream = try ByteStream(adopting: ends[1], on: loop)
+            stream.onEnd { _, end in trace.add("\(end)") }
+            stream.send("all")
+            stream.finishSending()
+            var buffer = [UInt8](repeating: 0, count: 10)
+            #expect(read(ends[0], &buffer, 10) == 3)
+            #expect(read(ends[0], &buffer, 10) == 0)
+            #expect(trace.list == ["closed"])
+        }
+    }
+
+    @Test func `a file that was blocking is blocking again when the stream has closed it`() throws {
+        try inManualTime { loop, _, _ in
+            let pipe = Pipe()
+            let (ours, copy) = (dup(pipe.readEnd), dup(pipe.readEnd))
+            defer { close(copy) }
+            cstreams_make_blocking(copy)
+            let stream = try ByteStream(adopting: ours, on: loop)
+            #expect(!cstreams_is_blocking(copy))
+            stream.close()
+            #expect(cstreams_is_blocking(copy))
+        }
+    }
+
+    @Test func `send answers false at highWater, and onRoom is called at lowWater`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onRoom { stream in trace.add("room \(stream.bytesWaiting <= 16_384)") }
+            var isRoom = true
+            while isRoom { isRoom = stream.send([UInt8](repeating: 1, count: 10_000)) }  // ends: the socket takes a finite amount
+            #expect(stream.bytesWaiting >= 65_536)
+            #expect(stream.send("still queued") == false)
+            while trace.list.isEmpty {  // ends: each turn reads
+                _ = pair.received()
+                _ = loop.run(for: .zero)
+            }
+            #expect(trace.list == ["room true"])
+            stream.close()
+            #expect(stream.send("x") == false && stream.end == .closed)
+        }
+    }
+
+    @Test func `onEnd is called once for each way to end`() throws {
+        try inManualTime { loop, _, trace in
+            func open(_ name: String) throws -> (ByteStream, SocketPair) {
+                let pair = SocketPair()
+                var options = ByteStream.Options()
+                options.idleTimeout = .seconds(10)
+                let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+                stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+                stream.onEnd { _, end in trace.add("\(name) \(end)") }
+                return (stream, pair)
+            }
+            let closed = try open("close")
+            closed.0.close()
+            let closing = try open("after")
+            closing.0.send("bye")
+            closing.0.closeAfterWriting()
+            #expect(closing.1.received() == "bye")
+            let silent = try open("idle")
+            _ = loop.run(for: .seconds(60))
+            #expect(trace.list == ["close closed", "after closed", "idle timedOut"])
+            withExtendedLifetime(silent) {}
+        }
+    }
+}

@@ -1,0 +1,240 @@
+// The border between a stream and its transport, with a transport that records what it is asked for.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoopStreams
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// Takes what is written, has nothing to read, and leaves the loop when the test says so.
+private final class RecordingTransport: StreamTransport, @unchecked Sendable {
+    // SAFETY: used on one thread.
+    let trace: Trace
+    var events: TransportEvents?
+    var room = Int.max
+    var taken: [UInt8] = []
+    /// What the next `setInterest` returns.
+    var held: [AnyObject] = []
+
+    init(_ trace: Trace) { self.trace = trace }
+
+    func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) {
+        self.events = events
+    }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
+        trace.add("read")
+        return .wouldBlock
+    }
+
+    func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
+        let count = min(room, parts.reduce(0) { $0 + $1.count })
+        room -= count
+        taken += parts.joined().prefix(count)
+        trace.add("write \(count) of \(parts.count)")
+        return count == 0 ? .wouldBlock : .bytes(count)
+    }
+
+    func finishWriting() { trace.add("finish") }
+    func didFinishWriting() {}
+    func setInterest(read: Bool, write: Bool) -> [AnyObject] {
+        trace.add("interest \(read ? "r" : "")\(write ? "w" : "")")
+        let returned = held
+        held = []
+        return returned
+    }
+    let losesBytesOnClose = false
+    let isWriteOnly = false
+    func close() {
+        trace.add("close")
+        leave(nil)
+    }
+
+    func leave(_ failure: RunLoop.SourceError?) {
+        let taken = events
+        events = nil
+        taken?.willClose(failure)
+        trace.add("gone")
+        taken?.closed()
+    }
+
+    let localAddress: RunLoop.SocketAddress? = nil
+    let peerAddress: RunLoop.SocketAddress? = nil
+}
+
+@Suite(.bounded) struct TransportTests {
+    @Test func `a transport that is leaving is not used, even before it says that it has left`() throws {
+        try inManualTime { loop, _, trace in
+            let transport = RecordingTransport(trace)
+            let stream = try ByteStream(over: transport, on: loop)
+            let events = try #require(transport.events)
+            transport.events = nil
+            events.willClose(.system(operation: "test", errno: 1))
+            #expect(!stream.send("x") && !stream.isOpen)
+            events.ready(true, true)
+            stream.isReading = false
+            stream.close()
+            #expect(trace.list == [])
+            events.closed()
+            #expect(stream.end == .failed(.system(operation: "test", errno: 1)))
+        }
+    }
+
+    @Test func `what a handler sends after its first bytes goes out in one call`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                for word in ["a", "b", "c", "d"] { stream.send(word) }
+                trace.add("\(stream.bytesWaiting)")
+            }
+            pair.send("go")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["3"] && stream.bytesWaiting == 0)
+            #expect(pair.received() == "abcd")
+            stream.close()
+        }
+    }
+
+    @Test func `what a handler has gathered is sent when it runs the loop`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                for word in ["a", "b", "c"] { stream.send(word) }
+                _ = loop.run(for: .zero)
+                trace.add(pair.received() ?? "end")
+            }
+            pair.send("go")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["abc"])
+            stream.close()
+        }
+    }
+
+    /// Calls a closure when it is released.
+    private final class LastRelease: @unchecked Sendable {
+        // SAFETY: a constant.
+        let body: () -> Void
+        init(_ body: @escaping () -> Void) { self.body = body }
+        deinit { body() }
+    }
+
+    @Test func `a source whose last reference a write drops, because the loop has ended, can end the stream`() throws {
+        try inManualTime { loop, _, trace in
+            let transport = RecordingTransport(Trace())
+            transport.room = 0
+            let stream = try ByteStream(over: transport, on: loop)
+            // As a source that only the stream's call still retains.
+            transport.held = [LastRelease { transport.leave(nil) }]
+            stream.send("x")
+            #expect(stream.end == .loopEnded)
+        }
+    }
+
+    private func setReplacedHandler(of stream: ByteStream) {
+        let last = LastRelease { stream.close() }
+        stream.onReceive { _, _ in withExtendedLifetime(last) {} }
+    }
+
+    @Test func `a handler that is replaced is released outside the lock`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            setReplacedHandler(of: stream)
+            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+            #expect(stream.end == .closed)
+        }
+    }
+
+    @Test func `bytes that are sent in place are sent once, whatever the transport takes, and behind what waits`() throws {
+        for room in [0, 1, 3, 5, 100] {
+            try inManualTime { loop, _, _ in
+                let transport = RecordingTransport(Trace())
+                transport.room = room
+                let stream = try ByteStream(over: transport, on: loop)
+                let isFull = Array("abcde".utf8).withUnsafeBytes { !stream.send($0) }
+                #expect(!isFull && stream.bytesWaiting == max(0, 5 - room) && stream.bytesSent == UInt64(min(5, room)))
+                Array("fg".utf8).withUnsafeBytes { _ = stream.send($0) }
+                transport.room = 100
+                transport.events?.ready(false, true)
+                #expect(String(decoding: transport.taken, as: UTF8.self) == "abcdefg")
+                #expect(stream.send(UnsafeRawBufferPointer(start: nil, count: 0)))
+                stream.close()
+                #expect(Array("h".utf8).withUnsafeBytes { !stream.send($0) })
+            }
+        }
+    }
+
+    @Test func `a stream ends when bytes in place fail, although no handler runs`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onEnd { _, end in trace.add("\(end == .failed(.system(operation: "write", errno: EPIPE)))") }
+            pair.closePeer()
+            #expect(Array("nobody reads this".utf8).withUnsafeBytes { !stream.send($0) })
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["true"])
+        }
+    }
+
+    /// A handshake that fails with the peer's first byte.
+    private final class FailingLayer: StreamLayer, @unchecked Sendable {
+        // SAFETY: the stream calls it under its lock.
+        var handshake = LayerHandshake.inProgress
+        func begin() {}
+        func receive(_ bytes: UnsafeRawBufferPointer) { handshake = .failed(StreamError.closed, .system(operation: "test", errno: EPROTO)) }
+        func receiveEnd() {}
+        func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead { .nothing }
+        let mayHaveMore = false
+        func write(_ bytes: UnsafeRawBufferPointer) {}
+        func finishWriting() {}
+        func takeOutput() -> [UInt8] { [] }
+    }
+
+    @Test func `after a failed handshake the descriptor is closed in time, although the limit of the handshake passes meanwhile`() throws {
+        try inManualTime { loop, _, _ in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            Task { try? await stream.install(FailingLayer(), timeout: .seconds(30)) }
+            try waitUntil("the handshake begins") { stream.layer != nil }
+            loop.addIdleSource()
+            _ = loop.run(for: .seconds(29))
+            pair.send("x")
+            _ = loop.run(for: .seconds(2))
+            #expect(stream.end == .failed(.system(operation: "test", errno: EPROTO)) && stream.core.phase == .lingering)
+            _ = loop.run(for: .seconds(10))
+            #expect(stream.core.phase == .closed)
+        }
+    }
+
+    @Test func `a peer that takes a byte now and then gets everything, one that takes none for writeTimeout does not`() throws {
+        try inManualTime { loop, clock, trace in
+            let transport = RecordingTransport(Trace())
+            transport.room = 0
+            let stream = try ByteStream(over: transport, on: loop)
+            stream.onEnd { _, end in trace.add("\(end)@\(clock.ms)") }
+            stream.send("abc")
+            stream.closeAfterWriting(writeTimeout: .seconds(30))
+            loop.addIdleSource()
+            for _ in 0..<2 {
+                _ = loop.run(for: .seconds(20))
+                transport.room = 1
+                transport.events?.ready(false, true)
+            }
+            #expect(trace.list == [] && stream.bytesWaiting == 1)
+            _ = loop.run(for: .seconds(60))
+            #expect(trace.list == ["timedOut@70000"])
+        }
+    }
+}
