@@ -3,6 +3,7 @@
 #if os(Linux)
 
 import EventLoopTestSupport
+import Glibc
 import Testing
 
 @Suite(.bounded) struct CommandLineTests {
@@ -26,7 +27,7 @@ import Testing
             #expect(code == 0)
             for word in [
                 "serve", "ctl status", "ctl stop", "--port", "--loops", "--seconds", "--forever", "--drain", "--name", "--timeout",
-                "--help",
+                "--timeline", "--help",
             ] {
                 #expect(output.contains(word), "\(arguments): \(word)")
             }
@@ -35,13 +36,25 @@ import Testing
     }
 
     @Test func `the drive ends by itself, and receives an answer to every request`() throws {
-        let (code, output) = try PortDirectoryOfTest().run("--seconds", "1")
+        let ports = PortDirectoryOfTest()
+        let (code, output) = try ports.run("--seconds", "1", "--timeline", ports.path + "/timeline.html")
         #expect(code == 0, "\(output)")
+        #expect(output.contains("\n  \(ports.path)/timeline.html\n"), "\(output)")
+        let page = open(ports.path + "/timeline.html", O_RDONLY | O_CLOEXEC)
+        defer { close(page) }
+        let text = try readToEnd(page, "the timeline")
+        #expect(text.hasPrefix("<!doctype html>") && text.contains("http-1"))
         func number(after word: String) -> Substring? {
             output.split(separator: "\n").last { $0.hasPrefix("  \(word) ") }?.split(separator: " ").dropFirst().first
         }
         #expect(number(after: "answered") != nil)
         #expect(number(after: "answered") == number(after: "received"), "\(output)")
+    }
+
+    @Test func `a timeline that cannot be written is said, and is no failure`() throws {
+        let ports = PortDirectoryOfTest()
+        let (code, output) = try ports.run("--seconds", "1", "--timeline", ports.path + "/no/such/folder")
+        #expect(code == 0 && output.contains("The timeline could not be written"), "\(output)")
     }
 
     @Test func `a port in use is reported in one line`() throws {

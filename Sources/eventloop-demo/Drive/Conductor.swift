@@ -10,6 +10,7 @@ final class Conductor {
     private let narrator: Narrator
     private let main = RunLoop.main
     private let recorder = Recorder()
+    private let loopRecorder = LoopRecorder()
     private var inbox: Inbox?
     private var load: Load?
     private var tickTimer: RunLoop.Timer?
@@ -40,9 +41,10 @@ final class Conductor {
         Process.stopMainLoopOnInterrupt()
         let inbox = openInbox()
         let loops = Locked<[RunLoop]>([])
-        let pages = Pages(statistics: reportForVisitors(loops), status: nil)
+        let pages = Pages(statistics: reportForVisitors(loops), status: nil, recorder: nil)
         let server = try Server(port: options.port, loops: options.loops, drainLimit: .seconds(2), inbox: inbox, pages: pages)
         loops.withLock { $0 = server.loops }
+        loopRecorder.setLoops(Report.named(main: main, servers: server.loops))
         narrator.greet(url: server.url, loops: options.loops)
         startTicking()
         if options.seconds > 0 {
@@ -51,6 +53,7 @@ final class Conductor {
                 narrator.timeline(pass, among: count, recorder: recorder)
             }
             narrator.statistics(of: Report.named(main: main, servers: server.loops))
+            writeTimeline()
         }
         if options.isForever, !isInterrupted {
             narrator.serving(url: server.url)
@@ -93,6 +96,7 @@ final class Conductor {
         let clients = options.loops * Conductor.clientsPerLoop
         narrator.beginDriving(clients: clients, seconds: options.seconds)
         recorder.start()
+        _ = loopRecorder.start()
         let load = Load(port: server.port, recorder: recorder)
         self.load = load
         isDriving = true
@@ -113,6 +117,13 @@ final class Conductor {
         }
         isDriving = false
         recorder.stop()
+    }
+
+    /// The newest events of all loops, in a page that explains them.
+    private func writeTimeline() {
+        let recordings = loopRecorder.stop()
+        let path = TimelineFile.write(LoopRecorder.page("eventloop-demo", recordings), to: options.timeline)
+        narrator.wroteTimeline(to: path, events: recordings.reduce(0) { $0 + $1.recording.events.count })
     }
 
     /// The timer's handler, once a second.

@@ -1,17 +1,10 @@
 // One client: a keep-alive connection that sends a request, waits for the answer, and sends the next.
 //
-// Lifecycle of the descriptor: `init` makes it, the source watches it, and `onInvalidation` closes it, when the
-// kernel no longer has it in a set. Everything here runs on the loop of the load.
+// Lifecycle of the descriptor: the socket source makes it and passes it to the stream, which closes it. Everything here runs on the loop of
+// the load.
 
 import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopStreams
 
 final class Connection {
     /// What to do after a complete answer.
@@ -21,106 +14,77 @@ final class Connection {
     private(set) var answered = 0
     private unowned let load: Load
     private let request: [UInt8]
-    private let descriptor: Int32
-    private var source: RunLoop.DescriptorSource?
-    private var isConnected = false
-    /// The number of bytes of the request that have been sent.
-    private var sent = 0
+    private var connecting: RunLoop.SocketSource?
+    private var stream: ByteStream?
     private var sentAt = RunLoop.Instant.distantPast
-    private var response = Response()
 
     /// On the loop of the load, which must outlive the connection.
     init(number: Int, load: Load, port: UInt16) throws(DemoError) {
-        self.number = number
-        self.load = load
+        (self.number, self.load) = (number, load)
         request = Array("GET / HTTP/1.1\r\nHost: 127.0.0.1:\(port)\r\n\r\n".utf8)
-        descriptor = try Sockets.connecting(toPort: port)
-        try watch()
+        do {
+            let here = LoopBound(self)
+            let source = try RunLoop.SocketSource(connectingTo: .ipv4(host: "127.0.0.1", port: port), label: "client \(number)") {
+                _, result in here.value.connected(result)
+            }
+            RunLoop.current.add(source)
+            connecting = source
+        } catch {
+            throw DemoError(sentence: "client \(number) cannot connect: \(error)")
+        }
     }
 
-    /// Idempotent. The descriptor is closed once the source is out of the loop.
+    /// Idempotent. No handler is called afterwards.
     func close() {
-        source?.invalidate()
-        source = nil
+        connecting?.invalidate()
+        stream?.close()
     }
 
-    private func watch() throws(DemoError) {
+    private func connected(_ result: Result<Int32, RunLoop.SourceError>) {
+        load.recorder.handling(.response(connection: number))
         let here = LoopBound(self)
         do {
-            // Writable means that the connection is established, or has failed.
-            let source = try RunLoop.DescriptorSource(
-                descriptor: descriptor, events: .write, label: "client \(number)"
-            ) { _, events in here.value.ready(events) }
-            source.onInvalidation { Sockets.release($0.descriptor) }
-            RunLoop.current.add(source)
-            self.source = source
+            let stream = try ByteStream(adopting: try result.get(), on: .current, label: "client \(number)")
+            stream.onReceive { _, bytes in here.value.received(&bytes) }
+            stream.onEnd { _, end in here.value.ended(end) }
+            self.stream = stream
+            ask()
         } catch {
-            Sockets.release(descriptor)
-            throw DemoError(sentence: "client \(number) cannot be watched: \(error)")
+            fail("cannot connect", "\(error)")
         }
     }
 
-    private func ready(_ events: RunLoop.DescriptorSource.Events) {
+    private func ask() {
+        sentAt = .now
+        // One small request at a time: there is always room. If the connection has broken, `ended` says so.
+        stream?.send(request)
+    }
+
+    private func received(_ bytes: inout ReceivedBytes) {
         load.recorder.handling(.response(connection: number))
-        do throws(DemoError) {
-            if events.contains(.write) { try writable() }
-            if events.contains(.read), isConnected { try readable() }
-        } catch {
-            load.connection(self, failed: error.sentence)
-        }
-    }
-
-    private func writable() throws(DemoError) {
-        if !isConnected {
-            if let reason = Sockets.pendingError(of: descriptor) { throw failure("cannot connect", reason) }
-            isConnected = true
-        }
-        try ask()
-    }
-
-    /// Sends the request, or the rest of it.
-    private func ask() throws(DemoError) {
-        if sent == 0 { sentAt = .now }
-        // Ends: each round sends something, fails, or stops until the socket is writable.
-        while sent < request.count {
-            let count = request.withUnsafeBytes { bytes in
-                send(descriptor, bytes.baseAddress! + sent, bytes.count - sent, sendWithoutSignal)
-            }
-            if count >= 0 {
-                sent += count
-            } else if errno == EAGAIN || errno == EWOULDBLOCK {
-                break
-            } else if errno != EINTR {
-                throw failure("cannot send", Sockets.systemError())
-            }
-        }
-        let wanted: RunLoop.DescriptorSource.Events = sent < request.count ? [.read, .write] : .read
-        if source?.events != wanted { source?.events = wanted }
-    }
-
-    private func readable() throws(DemoError) {
-        let count = response.fill { recv(descriptor, $0.baseAddress, $0.count, 0) }
-        guard count != 0 else { throw failure("lost its connection", "the server closed it") }
-        guard count > 0 else {
-            if errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR { return }
-            throw failure("lost its connection", Sockets.systemError())
-        }
-        switch response.examine() {
-        case .incomplete: break  // level-triggered: called again if there is more
-        case .malformed: throw failure("got no proper answer", "\(response.count) bytes")
+        switch bytes.withUnsafeBytes(Response.examine) {
+        case .incomplete: break  // called again with more
+        case .malformed: fail("got no proper answer", "\(bytes.count) bytes")
         case .complete:
-            let latency = Format.nanoseconds(of: sentAt.duration(to: .now))
+            bytes.consume(bytes.count)
             answered += 1
-            response.clear()
-            sent = 0
-            switch load.connection(self, answeredAfter: latency) {
-            case .askAgain: try ask()
+            switch load.connection(self, answeredAfter: Format.nanoseconds(of: sentAt.duration(to: .now))) {
+            case .askAgain: ask()
             case .close: close()
             }
         }
     }
 
-    private func failure(_ what: String, _ reason: String) -> DemoError {
-        DemoError(sentence: "client \(number) \(what): \(reason)")
+    private func ended(_ end: ByteStream.End) {
+        switch end {
+        case .closed: break
+        case .endOfStream: fail("lost its connection", "the server closed it")
+        case .failed(let error): fail("lost its connection", "\(error)")
+        case .timedOut, .loopEnded: fail("lost its connection", "\(end)")
+        }
+    }
+
+    private func fail(_ what: String, _ reason: String) {
+        load.connection(self, failed: "client \(number) \(what): \(reason)")
     }
 }

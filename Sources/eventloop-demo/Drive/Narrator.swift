@@ -60,6 +60,18 @@ struct Narrator {
         terminal.flush()
     }
 
+    func wroteTimeline(to path: String?, events: Int) {
+        heading("What each loop did, callout by callout", "")
+        if let path {
+            terminal.line("  \(Format.grouped(UInt64(events))) events, in a page for a browser:")
+            terminal.line("  " + palette.cyan(path))
+        } else {
+            terminal.line("  The timeline could not be written; --timeline PATH names another place.")
+        }
+        terminal.line()
+        terminal.flush()
+    }
+
     func serving(url: String) {
         terminal.line("  " + palette.bold("Serving ") + palette.cyan(url) + palette.dim("  Ctrl-C stops"))
         terminal.line()

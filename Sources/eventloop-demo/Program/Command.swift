@@ -8,6 +8,7 @@ enum Command {
 
     static let usage = """
         usage: eventloop-demo [--forever] [--port N] [--loops N] [--seconds N]
+                              [--timeline PATH]
                eventloop-demo serve [--port N] [--loops N] [--drain N] [--name NAME]
                eventloop-demo ctl status|stop [--name NAME] [--timeout N]
 
@@ -19,10 +20,13 @@ enum Command {
           --port N     listen on 127.0.0.1 port N      (default: any free port)
           --loops N    server loops, 1 to 64           (default: 2)
           --seconds N  drive it for N seconds          (default: 3; 0 with --forever)
+          --timeline PATH  where to write what the loops did, as a page for a
+                       browser                         (default: a temporary file)
 
         serve: serves until SIGINT, SIGTERM or `ctl stop`, then answers the requests in
-        progress and ends. The page /status shows each loop live. While the server
-        waits for the last answers, Ctrl-C ends it at once.
+        progress and ends. The page /status shows each loop live, /timeline records
+        them for a moment. While the server waits for the last answers, Ctrl-C ends
+        it at once.
 
           --port N     as above; 0 means any free port (default: 8080)
           --loops N    as above                        (default: 2)
@@ -58,6 +62,8 @@ struct DriveOptions {
     var loops = 2
     var seconds = 3
     var isForever = false
+    /// Nil: a temporary file.
+    var timeline: String?
 
     static func read(_ reader: inout ArgumentReader) throws(DemoError) -> Command {
         var options = DriveOptions()
@@ -66,6 +72,7 @@ struct DriveOptions {
             case "--port": options.port = UInt16(try reader.number(0...65535))
             case "--loops": options.loops = try reader.number(1...64)
             case "--seconds": options.seconds = try reader.number(0...3600)
+            case "--timeline": options.timeline = try reader.text("a path")
             case "--forever" where reader.hasNoValue: options.isForever = true
             case "--help" where reader.hasNoValue, "-h" where reader.hasNoValue: return .help
             default: throw reader.unknown("eventloop-demo")

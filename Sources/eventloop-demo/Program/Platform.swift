@@ -16,17 +16,6 @@ private let numberOfFiles = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
 private let numberOfFiles = RLIMIT_NOFILE
 #endif
 
-#if canImport(Glibc)
-let streamSocket = Int32(SOCK_STREAM.rawValue)
-let sendWithoutSignal = Int32(MSG_NOSIGNAL)
-#elseif canImport(Musl)
-let streamSocket = SOCK_STREAM
-let sendWithoutSignal = MSG_NOSIGNAL
-#else
-let streamSocket = SOCK_STREAM
-let sendWithoutSignal: Int32 = 0  // Process.ignoreBrokenPipes() covers it
-#endif
-
 enum Process {
     static func end(code: Int32) -> Never {
         exit(code)

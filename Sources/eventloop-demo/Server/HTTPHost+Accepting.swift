@@ -63,7 +63,7 @@ extension HTTPHost {
         guard let listener else { return false }
         let copy = fcntl(evhttp_bound_socket_get_fd(listener), F_DUPFD_CLOEXEC, 0)
         if copy < 0 { return true }
-        Sockets.release(copy)
+        Listeners.release(copy)
         return Int(copy) + HTTPHost.reservedDescriptors >= Process.descriptorLimit
     }
 }

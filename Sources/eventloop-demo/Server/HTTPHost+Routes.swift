@@ -16,6 +16,8 @@ struct Pages: Sendable {
     var statistics: @Sendable () -> String
     /// Nil if the server has no status page.
     var status: (page: @Sendable () -> String, json: @Sendable () -> String)?
+    /// Nil if clients cannot record the loops.
+    var recorder: LoopRecorder?
 }
 
 /// The content of an answer.
@@ -41,6 +43,9 @@ extension HTTPHost {
         switch path(of: request) {
         case "/": reply(request, Content(text: "Hello from http-\(number), request \(requests) on this run loop.\n"))
         case "/slow": answerSlowly(request)
+        case "/timeline" where pages.recorder != nil: answerWithRecording(request, .timeline)
+        case "/trace.json" where pages.recorder != nil: answerWithRecording(request, .trace)
+        case "/stall" where pages.recorder != nil: stall(request)
         case "/statistics": reply(request, Content(text: pages.statistics()))
         case "/status":
             guard let status = pages.status else { return refuse(request) }
@@ -60,7 +65,18 @@ extension HTTPHost {
 
     private func refuse(_ request: OpaquePointer) {
         let status = pages.status == nil ? "" : ", /status, /status.json"
-        reply(request, .refused(HTTP_NOTFOUND, "Not Found", "There are /, /statistics\(status) and /slow?ms=200.\n"))
+        let recordings = pages.recorder == nil ? "" : ", /timeline?ms=500, /trace.json?ms=500, /stall?ms=400"
+        reply(request, .refused(HTTP_NOTFOUND, "Not Found", "There are /, /statistics\(status)\(recordings) and /slow?ms=200.\n"))
+    }
+
+    /// A number of milliseconds from the query. Nil if it is no such number, and the request is answered.
+    func milliseconds(of request: OpaquePointer, default usual: Int, _ range: ClosedRange<Int>) -> Int? {
+        guard let milliseconds = Int(Query(of: request)["ms"] ?? "\(usual)"), range.contains(milliseconds) else {
+            reply(
+                request, .refused(HTTP_BADREQUEST, "Bad Request", "ms is a number from \(range.lowerBound) to \(range.upperBound).\n"))
+            return nil
+        }
+        return milliseconds
     }
 
     private func path(of request: OpaquePointer) -> String {
@@ -73,14 +89,22 @@ extension HTTPHost {
     /// /slow?ms=200&label=text: a timer with that label answers. The label is the client's text, and the status page shows it.
     private func answerSlowly(_ request: OpaquePointer) {
         let query = Query(of: request)
-        guard let milliseconds = Int(query["ms"] ?? "200"), (0...60_000).contains(milliseconds) else {
-            return reply(request, .refused(HTTP_BADREQUEST, "Bad Request", "ms is a number from 0 to 60000.\n"))
+        guard let milliseconds = milliseconds(of: request, default: 200, 0...60_000) else { return }
+        let label = "slow request" + (query["label"].map { ": \(oneLine($0))" } ?? "")
+        answer(request, after: milliseconds, label: label) { host in
+            Content(text: "Hello from http-\(host.number), \(milliseconds) ms later.\n")
         }
+    }
+
+    /// Answers later, if the host is still there.
+    func answer(_ request: OpaquePointer, after milliseconds: Int, label: String, _ content: @escaping @Sendable (HTTPHost) -> Content) {
         let number = counters.requests.value
         let here = LoopBound(self)
-        let label = "slow request" + (query["label"].map { ": \(oneLine($0))" } ?? "")
         let timer = RunLoop.Timer(fireAt: .now + .milliseconds(milliseconds), label: label) { _ in
-            here.value.answerSlowRequest(number, milliseconds)
+            let host = here.value
+            let content = content(host)
+            guard let slow = host.slowRequests.removeValue(forKey: number) else { return }
+            host.reply(slow.request, content)
         }
         slowRequests[number] = SlowRequest(request: request, timer: timer)
         loop.add(timer)
@@ -95,10 +119,6 @@ extension HTTPHost {
         return String(line)
     }
 
-    private func answerSlowRequest(_ number: Int, _ milliseconds: Int) {
-        guard let slow = slowRequests.removeValue(forKey: number) else { return }
-        reply(slow.request, Content(text: "Hello from http-\(self.number), \(milliseconds) ms later.\n"))
-    }
 }
 
 /// The parameters of a request.

@@ -19,6 +19,9 @@ final class ServeCommand {
     private let terminal: Terminal
     private let main = RunLoop.main
     private let board = StatusBoard()
+    private let trouble = TroubleLog()
+    private let recorder = LoopRecorder()
+    private var watchdog: RunLoop.Watchdog?
     private var server: Server?
     private var sampler: Sampler?
     private var control: ControlPort?
@@ -46,6 +49,7 @@ final class ServeCommand {
             let name = options.name ?? ServerDirectory.name(port: server.port)
             control = try ControlPort(name: name, delegate: self)
             startSampling(server, name: name)
+            watchLoops(Report.named(main: main, servers: server.loops))
         } catch {
             _ = server.stop()
             throw error
@@ -60,7 +64,29 @@ final class ServeCommand {
     private var pages: Pages {
         Pages(
             statistics: { [board] in board.status.map { StatusTable.text(of: $0) + "\n" } ?? "The server is starting.\n" },
-            status: (page: { StatusPage.html }, json: { [board] in board.status.map(StatusJSON.text) ?? "{}\n" }))
+            status: (
+                page: { StatusPage.html },
+                json: { [board, trouble] in board.status.map { StatusJSON.text(of: $0, trouble) } ?? "{}\n" }
+            ), recorder: recorder)
+    }
+
+    /// Collects the library's warnings and callouts that take longer than a quarter of a second, and lets clients record the loops.
+    private func watchLoops(_ named: [Report.NamedLoop]) {
+        recorder.setLoops(named)
+        trouble.setLoops(named)
+        RunLoop.setWarningHandler { [trouble] in trouble.add($0) }
+        let here = LoopBound(self)
+        let watchdog = RunLoop.Watchdog { [trouble, main] stall in
+            let line = trouble.add(stall)
+            // The terminal belongs to the main thread.
+            main.perform { here.value.say(line) }
+        }
+        for (_, loop) in named {
+            watchdog.watch(loop)
+            // The first read has the loop find them.
+            _ = loop.statistics.slowestCallouts
+        }
+        self.watchdog = watchdog
     }
 
     private func startSampling(_ server: Server, name: String) {
@@ -123,6 +149,8 @@ final class ServeCommand {
     private func end(_ server: Server) throws(DemoError) {
         stopTimer?.invalidate()
         progressTimer?.invalidate()
+        watchdog?.invalidate()
+        RunLoop.setWarningHandler(nil)
         sampler?.stop()
         let requests = server.counters.reduce(0) { $0 + $1.requests.value }
         let unanswered = server.counters.reduce(0) { $0 + $1.unanswered.value }

@@ -25,7 +25,7 @@ final class Server: Sendable {
     /// - Parameter drainLimit: for how long a stopped server answers the requests in progress.
     init(port: UInt16, loops count: Int, drainLimit: Duration, inbox: Inbox?, pages: Pages) throws(DemoError) {
         // On this thread, before any other starts, so that errors of the kernel are reported at once.
-        let (descriptors, port) = try Sockets.listeners(port: port, count: count)
+        let (descriptors, port) = try Listeners.make(port: port, count: count)
         self.port = port
         let starting = Locked(Starting(unusedListeners: descriptors))
         do {
@@ -35,7 +35,7 @@ final class Server: Sendable {
                 drain: { _, host in host.beginDraining() },
                 teardown: { _, host in host.close() })
         } catch {
-            for listener in starting.withLock({ $0.unusedListeners }) { Sockets.release(listener) }
+            for listener in starting.withLock({ $0.unusedListeners }) { Listeners.release(listener) }
             throw error as? DemoError
                 ?? DemoError(sentence: "cannot start \(Format.count(count, "server loop")): \(error)")
         }

@@ -6,7 +6,7 @@ enum StatusJSON {
     /// At most this many lines about the items of a loop.
     private static let itemLines = 40
 
-    static func text(of status: ServerStatus) -> String {
+    static func text(of status: ServerStatus, _ trouble: TroubleLog) -> String {
         JSON.object([
             ("name", .text(status.name)),
             ("url", .text(status.url)),
@@ -14,6 +14,9 @@ enum StatusJSON {
             ("state", .text(status.state.rawValue)),
             ("uptime", .number(status.uptime / .seconds(1))),
             ("loops", .list(status.loops.map(loop))),
+            ("warnings", .list(trouble.warnings.map { .text($0.description) })),
+            ("stallCount", .count(trouble.stalls.count)),
+            ("stalls", .list(trouble.stalls.newest.map(stall))),
         ]).description + "\n"
     }
 
@@ -43,9 +46,46 @@ enum StatusJSON {
             ("blocks", .count(Int(statistics.blocksPerformed))),
             ("jobs", .count(Int(statistics.jobsPerformed))),
             ("longest", .number(statistics.longestPass / .milliseconds(1))),
+            ("delays", histogram(statistics.responseDelays)),
+            ("lateness", histogram(statistics.timerLateness)),
+            ("slowest", .list(statistics.slowestCallouts.map(slow))),
             ("requestHistory", .list(status.requestHistory.map(JSON.number))),
             ("busyHistory", .list(status.busyHistory.map(JSON.number))),
             ("items", .list(items(of: loop))),
+        ])
+    }
+
+    /// Milliseconds.
+    private static func histogram(_ histogram: RunLoop.Histogram) -> JSON {
+        .object([
+            ("count", .count(Int(histogram.count))),
+            ("median", .number(histogram.percentile(50) / .milliseconds(1))),
+            ("p99", .number(histogram.percentile(99) / .milliseconds(1))),
+            ("maximum", .number(histogram.maximum / .milliseconds(1))),
+        ])
+    }
+
+    private static func slow(_ callout: RunLoop.SlowCallout) -> JSON {
+        .object([
+            ("kind", .text(callout.kind.rawValue)),
+            ("label", .text(callout.label ?? "")),
+            ("createdAt", .text(callout.createdAt ?? "")),
+            ("milliseconds", .number(callout.duration / .milliseconds(1))),
+            ("count", .count(Int(clamping: callout.count))),
+        ])
+    }
+
+    private static func stall(_ entry: TroubleLog.Stall) -> JSON {
+        .object([
+            ("number", .count(entry.number)),
+            ("loop", .text(entry.loop)),
+            ("secondsAgo", .number(entry.at.duration(to: .now) / .seconds(1))),
+            ("kind", .text(entry.stall.kind.rawValue)),
+            ("label", .text(entry.stall.label ?? "")),
+            ("createdAt", .text(entry.stall.createdAt ?? "")),
+            ("milliseconds", .number(entry.stall.duration / .milliseconds(1))),
+            ("processor", .number(entry.stall.processorTime / .milliseconds(1))),
+            ("backtrace", .list(entry.stall.backtrace.prefix(24).map(JSON.text))),
         ])
     }
 

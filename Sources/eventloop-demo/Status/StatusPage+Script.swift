@@ -78,20 +78,44 @@ extension StatusPage {
                ["sources", "Sources"], ["timers", "Timers"], ["blocks", "Blocks"]]);
           const since = list("since", [["passes", "Passes"], ["waits", "Times it slept"], ["wakeUps", "Times another thread woke it"],
             ["sources", "Sources handled"], ["timers", "Timers fired"], ["blocks", "Blocks performed"], ["jobs", "Jobs of Swift tasks"],
-            ["longest", "Longest work between two sleeps"],
+            ["longest", "Longest work between two sleeps"], ["delays", "Away from the kernel, 99 of 100"],
+            ["lateness", "Timers late, 99 of 100"],
             ...loop.servesHTTP ? [["accepted", "Connections accepted"], ["pauses", "Pauses for want of descriptors"]] : [],
             ["modes", "Modes"]]);
           const items = make("div", "items"), what = loop.servesHTTP ? "Requests/s, last minute" : "Processor, last minute";
           const role = loop.servesHTTP ? "Answers HTTP requests" : "Takes signals and commands";
           // The address …/status#details shows everything at once.
+          const slowest = make("div", "slowest");
           const more = [make("details", "", make("summary", "", "Since the start"), since.element),
+            make("details", "", make("summary", "", "Slowest handlers"), slowest),
             make("details", "", make("summary", "", "What is in this loop"), items)];
           for (const part of more) part.open = location.hash === "#details";
           const element = make("article", "card",
             make("div", "head", circle.svg, make("div", "", name, make("p", "", role), make("p", "", dot, state))),
             make("div", "chart", make("div", "row", make("h3", "", what), peak), place), now.element, ...more);
           find("loops").append(element);
-          return { element, circle, dot, state, peak, line: sparkline(place), now: now.values, since: since.values, items };
+          return { element, circle, dot, state, peak, line: sparkline(place), now: now.values, since: since.values, items, slowest };
+        }
+
+        const digits = value => value < 100 ? value.toPrecision(3) : whole.format(value);
+        const time = ms => ms < 0.001 ? "0" : ms < 1 ? digits(ms * 1000) + " µs" : ms < 1000 ? digits(ms) + " ms" : digits(ms / 1000) + " s";
+
+        // What the watchdog reported, newest first. A report stays open if its reader has opened it.
+        const openStalls = new Set();
+        function showStalls(status) {
+          const articles = status.stalls.map(one => {
+            const frames = make("pre", "", one.backtrace.join("\n") || "No backtrace could be taken.");
+            const more = make("details", "", make("summary", "", "What the thread was doing"), frames);
+            more.open = openStalls.has(one.number) || location.hash === "#details";
+            more.addEventListener("toggle", () => more.open ? openStalls.add(one.number) : openStalls.delete(one.number));
+            return make("article", "stall",
+              make("h3", "", `${one.loop} was stuck in ${one.label || one.kind}`),
+              make("p", "", `${one.createdAt ? "Made at " + one.createdAt + ". " : ""}Reported after ${time(one.milliseconds)}, `
+                + `${time(one.processor)} of it on a processor, ${age(one.secondsAgo)} ago.`), more);
+          });
+          const title = status.stallCount ? [make("h2", "", plural(status.stallCount, "stall", "stalls"))] : [];
+          const warnings = status.warnings.map(text => make("article", "stall warning", make("h3", "", "A likely mistake"), make("p", "", text)));
+          find("stalls").replaceChildren(...title, ...articles, ...warnings);
         }
 
         const states = { asleep: "Asleep, waiting", awake: "Awake, at work", "not running": "Between two runs",
@@ -113,8 +137,12 @@ extension StatusPage {
           for (const [key, element] of Object.entries(view.now)) set(element, count(loop[key]));
           for (const [key, element] of Object.entries(view.since)) {
             set(element, key === "modes" ? loop.modes.join(", ")
-              : key === "longest" ? loop.longest.toPrecision(3) + " ms" : count(loop[key]));
+              : key === "longest" ? time(loop.longest)
+              : key === "delays" || key === "lateness" ? (loop[key].count ? time(loop[key].p99) : "–") : count(loop[key]));
           }
+          const rows = loop.slowest.map(one => make("div", "", make("b", "", time(one.milliseconds)),
+            make("span", "", [one.label || one.kind, one.createdAt].filter(Boolean).join(" · ") + ` · ${count(one.count)} times`)));
+          view.slowest.replaceChildren(...rows.length ? rows : [make("div", "quiet", "None yet.")]);
           const lines = loop.items.map(text => make("div", text.startsWith("    ") ? "" : "mode", text.trim()));
           if (view.items.textContent !== lines.map(line => line.textContent).join("")) view.items.replaceChildren(...lines);
         }
@@ -156,6 +184,7 @@ extension StatusPage {
             cards.delete(name);
           }
           status.loops.forEach(showLoop);
+          showStalls(status);
           notice(status.state === "draining"
             ? "The server is shutting down. It accepts no new connections, and answers the requests that it has read."
             : sum("pauses") > 0 && sum("inProgress") > 1

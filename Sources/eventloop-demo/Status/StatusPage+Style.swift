@@ -65,6 +65,15 @@ extension StatusPage {
         .items { margin-top: 8px; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; overflow-wrap: anywhere;
           max-height: 300px; overflow: auto; }
         .items div { padding: 2px 0 2px 14px; text-indent: -14px; } .items .mode { font-weight: 700; }
+        .slowest { margin-top: 8px; font-size: 13px; overflow-wrap: anywhere; }
+        .slowest div { display: grid; grid-template-columns: 5.5em 1fr; gap: 8px; padding: 2px 0; } .slowest span { color: var(--quiet); }
+        #stalls h2 { font-size: 17px; margin: 28px 0 8px; }
+        .stall { background: var(--card); border: 1px solid var(--rule); border-left: 4px solid var(--bad); border-radius: 10px;
+          padding: 12px 16px; margin-bottom: 10px; } .stall h3 { font-size: 15px; overflow-wrap: anywhere; }
+        .stall p { font-size: 14px; color: var(--quiet); overflow-wrap: anywhere; }
+        .stall pre { margin: 8px 0 0; font: 12px/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; overflow: auto; max-height: 320px; }
+        .stall.warning { border-left-color: var(--warn); }
+        .look { margin: 20px 0 0; font-size: 14px; } a { color: var(--accent); }
         .guide { margin-top: 36px; max-width: 78ch; } .guide h2 { font-size: 17px; margin-bottom: 8px; }
         .guide dl { display: grid; grid-template-columns: 6.5em 1fr; gap: 8px 16px; font-size: 14px; }
         .guide dt { font-weight: 600; } .guide dd { color: var(--quiet); text-wrap: pretty; }

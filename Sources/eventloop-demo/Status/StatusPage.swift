@@ -53,6 +53,10 @@ enum StatusPage {
           <div class="tile"><h2>Connections</h2><b id="open">–</b></div>
         </section>
         <section id="loops" aria-label="The loops"></section>
+        <section id="stalls" aria-label="Stalls"></section>
+        <p class="quiet look"><a href="/timeline?ms=500">Record all loops for half a second</a> and see what they did, callout by callout;
+          <a href="/trace.json?ms=500" download="eventloop-trace.json">the same for Perfetto</a>.
+          <a href="/stall?ms=400">Block a loop</a> for 400 ms, and watch this page find it.</p>
         <section class="guide">
           <h2>How to read this</h2>
           <dl>
@@ -63,6 +67,10 @@ enum StatusPage {
             <dt>Events</dt><dd>What the loop delivers: sources (bytes on a socket, a signal, a message), timers, closures from other
               threads, and jobs of Swift tasks. The HTTP server is libevent's own, a C library on the same loop: all that it handles in one pass
               counts as one event.</dd>
+            <dt>Away from the kernel</dt><dd>While a loop works, it asks the kernel nothing: a request that arrives then waits that long. 99 of
+              100 waited no longer than the number says.</dd>
+            <dt>Stalls</dt><dd>A handler that takes a quarter of a second or more is reported while it does, with the line that made it. A
+              loop whose thread had little of the processor meanwhile was waiting, or the machine was busy.</dd>
             <dt>Modes</dt><dd>A loop serves only the sources and timers of the mode it runs in, so code can wait for one thing and leave
               everything else for later.</dd>
           </dl>
