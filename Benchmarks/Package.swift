@@ -50,7 +50,9 @@ let package = Package(
             name: "eventloop-peers",
             dependencies: [
                 .product(name: "EventLoop", package: "EventLoop"),
+                .product(name: "EventLoopStreams", package: "EventLoop"),
                 .product(name: "NIOCore", package: "swift-nio"),
+                .product(name: "NIOHTTP1", package: "swift-nio"),
                 .product(name: "NIOPosix", package: "swift-nio"),
                 "CPerfPeers",
             ] + dependencies,

@@ -1,4 +1,4 @@
-// W7: the server on raw libevent, and the client that drives every server, that of W11 too.
+// W7: the server on raw libevent, and the client that drives every server, those of W11 and W14 too.
 //
 // Lifecycle of a client: made by `perf_client_start`, freed by `perf_client_join`. Its connections belong to its own thread.
 
@@ -27,25 +27,51 @@ static void set_no_delay(int socket) {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
+static void hold_whole_messages(int socket) {
+    int size = 4 * PERF_LARGE_MESSAGE;
+    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+}
+
 static struct sockaddr_in loopback(uint16_t port) {
     return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-int perf_listen(int backlog, uint16_t *port) {
+static int listen_at(uint16_t *port, int backlog, int is_shared) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = loopback(0);
+    struct sockaddr_in address = loopback(*port);
     socklen_t length = sizeof address;
-    need(listener >= 0 && bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, backlog) == 0 &&
+    need(listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEPORT, &is_shared, sizeof is_shared) == 0 &&
+             bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, backlog) == 0 &&
              getsockname(listener, (struct sockaddr *)&address, &length) == 0,
          "listening on the loopback");
     *port = ntohs(address.sin_port);
     return listener;
 }
 
+int perf_listen(int backlog, uint16_t *port) {
+    *port = 0;
+    return listen_at(port, backlog, false);
+}
+
+int perf_listen_shared(uint16_t *port) { return listen_at(port, 1024, true); }
+
 int perf_accept(int listener) {
     int connection = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connection >= 0) set_no_delay(connection);
     return connection;
+}
+
+int perf_connect(uint16_t port) {
+    int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = loopback(port);
+    need(connection >= 0 && connect(connection, (struct sockaddr *)&address, sizeof address) == 0, "connecting to the server");
+    set_no_delay(connection);
+    return connection;
+}
+
+void perf_pair_make(int ends[2]) {
+    need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "making a pair of sockets");
 }
 
 // MARK: The client
@@ -65,17 +91,25 @@ static void send_request(const struct perf_client *client, int connection) {
     need(write(connection, client->request, client->request_size) == (ssize_t)client->request_size, "sending a request");
 }
 
+struct client_connection {
+    int descriptor;
+    size_t received;  // of the answer
+};
+
 // Continues until `answers` have come, and leaves one request in flight on each connection.
 static void drive(const struct perf_client *client, int poller, int64_t answers) {
+    static char answer[PERF_LARGE_MESSAGE];  // its contents do not matter
     struct epoll_event ready[256];
     while (answers > 0) {
         int count = epoll_wait(poller, ready, 256, -1);
         for (int index = 0; index < count; index++) {
-            char answer[1024];
-            int connection = ready[index].data.fd;
-            // A message this small arrives whole on the loopback.
-            need(read(connection, answer, sizeof answer) >= (ssize_t)client->least_answer, "reading an answer");
-            send_request(client, connection);
+            struct client_connection *connection = ready[index].data.ptr;
+            ssize_t received = read(connection->descriptor, answer, sizeof answer);
+            need(received > 0, "reading an answer");
+            // A small message arrives whole on the loopback.
+            if ((connection->received += (size_t)received) < client->least_answer) continue;
+            connection->received = 0;
+            send_request(client, connection->descriptor);
             answers--;
         }
     }
@@ -85,15 +119,14 @@ static void run_client(void *argument) {
     struct perf_client *client = argument;
     perf_pin_this_thread(1);  // the server has processor 0
     int poller = epoll_create1(EPOLL_CLOEXEC);
-    int *connections = calloc((size_t)client->connections, sizeof *connections);
-    struct sockaddr_in address = loopback(client->port);
+    struct client_connection *connections = calloc((size_t)client->connections, sizeof *connections);
     for (int index = 0; index < client->connections; index++) {
-        int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        need(connection >= 0 && connect(connection, (struct sockaddr *)&address, sizeof address) == 0, "connecting to the server");
-        set_no_delay(connection);
-        struct epoll_event interest = {.events = EPOLLIN, .data.fd = connection};
+        int connection = perf_connect(client->port);
+        // A client that blocks in the middle of a large request might wait for a server that waits for this client to read.
+        if (client->request_size == PERF_LARGE_MESSAGE) hold_whole_messages(connection);
+        struct epoll_event interest = {.events = EPOLLIN, .data.ptr = &connections[index]};
         epoll_ctl(poller, EPOLL_CTL_ADD, connection, &interest);
-        connections[index] = connection;
+        connections[index].descriptor = connection;
         send_request(client, connection);
     }
     drive(client, poller, client->warmup);
@@ -101,7 +134,7 @@ static void run_client(void *argument) {
     drive(client, poller, client->requests);
     client->wall_ns = perf_wall_ns() - wall;
     client->cpu_ns = perf_process_cpu_ns() - perf_thread_cpu_ns() - cpu;
-    for (int index = 0; index < client->connections; index++) close(connections[index]);
+    for (int index = 0; index < client->connections; index++) close(connections[index].descriptor);
     free(connections);
     close(poller);
 }
@@ -114,9 +147,13 @@ static struct perf_client *start(struct perf_client description) {
 }
 
 struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests) {
-    static const char request[PERF_MESSAGE];
+    return perf_message_client_start(port, connections, PERF_MESSAGE, warmup, requests);
+}
+
+struct perf_client *perf_message_client_start(uint16_t port, int connections, long size, long warmup, long requests) {
+    static const char request[PERF_LARGE_MESSAGE];
     return start((struct perf_client){
-        .request = request, .request_size = sizeof request, .least_answer = sizeof request,
+        .request = request, .request_size = (size_t)size, .least_answer = (size_t)size,
         .port = port, .connections = connections, .warmup = warmup, .requests = requests});
 }
 

@@ -73,6 +73,25 @@ static void make(struct bench *bench, enum perf_timing what) {
     }
 }
 
+// 500 timers, each with a delay of its own, are added and removed in turn.
+static void add_remove(struct bench *bench) {
+    enum { BATCH = 500 };
+    struct event *batch[BATCH];
+    struct timeval delays[BATCH];
+    for (int index = 0; index < BATCH; index++) {
+        batch[index] = evtimer_new(bench->base, fired, &bench->countdown);
+        delays[index] = timeval_of(perf_random_delay(&bench->random));
+    }
+    perf_begin(bench->sample);
+    for (long op = 0, index = 0; op < bench->ops; op++, index = index + 1 == BATCH ? 0 : index + 1) {
+        event_add(batch[index], &delays[index]);
+        event_del(batch[index]);
+    }
+    event_base_loop(bench->base, ONE_PASS);
+    perf_end(bench->sample);
+    for (int index = 0; index < BATCH; index++) event_free(batch[index]);
+}
+
 // One timer moves later by a microsecond at a time, and never fires.
 static void push(struct bench *bench) {
     int64_t delay = 1000000000000;
@@ -101,6 +120,7 @@ void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct p
     case PERF_REARM: rearm(&bench); break;
     case PERF_CANCEL: cancel(&bench); break;
     case PERF_MAKE: case PERF_MAKE_ADD: case PERF_RELEASE: make(&bench, what); break;
+    case PERF_ADD_REMOVE: add_remove(&bench); break;
     case PERF_PUSH: push(&bench); break;
     }
     for (long index = 0; index < timers; index++) event_free(bench.timers[index]);
@@ -137,6 +157,41 @@ void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sampl
     perf_end(sample);
     for (long index = 0; index < timers; index++) event_free(events[index]);
     free(events);
+    event_base_free(firing.base);
+}
+
+// MARK: W3b, all due
+
+struct due {
+    struct firing *firing;
+    struct event *event;
+};
+
+// Without a delay, so it is due in the next round, after all others.
+static void fired_due(evutil_socket_t descriptor, short what, void *argument) {
+    (void)descriptor, (void)what;
+    struct due *due = argument;
+    static const struct timeval none;
+    event_add(due->event, &none);
+    if (--due->firing->remaining == 0) event_base_loopbreak(due->firing->base);
+}
+
+void peer_libevent_due(long timers, long warmup, long ops, struct perf_sample *sample) {
+    struct firing firing = {.base = unlocked_base(), .remaining = warmup};
+    struct due *all = calloc((size_t)timers, sizeof *all);
+    for (long index = 0; index < timers; index++) {
+        all[index] = (struct due){.firing = &firing};
+        all[index].event = evtimer_new(firing.base, fired_due, &all[index]);
+        static const struct timeval none;
+        event_add(all[index].event, &none);
+    }
+    event_base_loop(firing.base, 0);
+    firing.remaining = ops;
+    perf_begin(sample);
+    event_base_loop(firing.base, 0);
+    perf_end(sample);
+    for (long index = 0; index < timers; index++) event_free(all[index].event);
+    free(all);
     event_base_free(firing.base);
 }
 

@@ -18,7 +18,7 @@ static void need(bool condition, const char *what) {
 
 struct perf_ring *perf_ring_make(int pipes, int active) {
     struct perf_ring *ring = calloc(1, sizeof *ring);
-    ring->pipes = pipes;
+    ring->pipes = ring->size = pipes;
     ring->active = active;
     ring->reads = calloc((size_t)pipes, sizeof(int));
     ring->writes = calloc((size_t)pipes, sizeof(int));
@@ -31,18 +31,34 @@ struct perf_ring *perf_ring_make(int pipes, int active) {
     return ring;
 }
 
+struct perf_ring *perf_ring_make_of_events(int size) {
+    struct perf_ring *ring = calloc(1, sizeof *ring);
+    ring->size = size;
+    ring->reads = calloc((size_t)size, sizeof(int));
+    ring->writes = ring->reads;
+    for (int index = 0; index < size; index++) ring->reads[index] = perf_idle_descriptor();
+    return ring;
+}
+
+void perf_ring_activate(struct perf_ring *ring, int active) {
+    int64_t message = 1;
+    for (int index = ring->active; index < active; index++) (void)!write(ring->writes[index], &message, sizeof message);
+    ring->pipes = ring->active = active;
+}
+
 void perf_ring_kick(struct perf_ring *ring) {
-    int64_t message = 0;
+    int64_t message = 1;
     for (int lane = 0; lane < ring->active; lane++) (void)!write(ring->writes[lane], &message, sizeof message);
 }
 
 void perf_ring_free(struct perf_ring *ring) {
-    for (int index = 0; index < ring->pipes; index++) {
+    bool is_of_pipes = ring->writes != ring->reads;
+    for (int index = 0; index < ring->size; index++) {
         close(ring->reads[index]);
-        close(ring->writes[index]);
+        if (is_of_pipes) close(ring->writes[index]);
     }
     free(ring->reads);
-    free(ring->writes);
+    if (is_of_pipes) free(ring->writes);
     free(ring);
 }
 

@@ -5,6 +5,6 @@ import Glibc
 @main
 struct Perf {
     static func main() {
-        exit(Program.run(catalog: Catalog.all))
+        exit(Program.run(catalog: Catalog.all, growths: GrowthCatalog.all))
     }
 }

@@ -6,7 +6,7 @@ enum FurtherPeers {
         var joining: [String: [Contender]] = [:]
         for (id, contender) in all { joining[id, default: []].append(contender) }
         // The programs of W8.start are products of the library's package.
-        let cases = Catalog.all.filter { $0.id != "W8.start" }
+        let cases = Catalog.all.filter { $0.id != "W8.start" } + W16HTTP.cases
         let unknown = Set(joining.keys).subtracting(cases.map(\.id))
         precondition(unknown.isEmpty, "no case is called \(unknown.sorted())")
         return cases.map { measured in
@@ -14,6 +14,14 @@ enum FurtherPeers {
             measured.contenders += joining[measured.id] ?? []
             return measured
         }
+    }
+
+    static var growths: [Growth] {
+        #if HAS_LIBUV
+        GrowthCatalog.adding("libuv", to: GrowthCatalog.all, LibuvPeers.growth)
+        #else
+        GrowthCatalog.all
+        #endif
     }
 
     static var missing: [String] {
@@ -27,11 +35,12 @@ enum FurtherPeers {
         #if !HAS_GLIB
         missing.append("GLib, because its header glib.h was not found when this was built (libglib2.0-dev)")
         #endif
+        if W16HTTP.wrk == nil { missing.append("W16, because the program wrk is not installed (Debian's package wrk)") }
         return missing
     }
 
     private static var all: [(String, Contender)] {
-        var all = NIOPeers.all
+        var all = NIOPeers.all + NIOStreams.all
         #if HAS_LIBUV
         all += LibuvPeers.all
         #endif

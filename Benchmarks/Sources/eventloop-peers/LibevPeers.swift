@@ -13,7 +13,7 @@ enum LibevPeers {
                 (
                     "W1.n\(pipes).a\(active)",
                     Contender("libev") { ops in
-                        measuredInC(ops: ops) { peer_libev_cascade(Int32(pipes), Int32(active), W1Cascade.warmup, ops, $0) }
+                        measuredInC(ops: ops) { peer_libev_cascade(Int32(pipes), Int32(active), W1Cascade.warmup(pipes), ops, $0) }
                     }
                 ))
         }

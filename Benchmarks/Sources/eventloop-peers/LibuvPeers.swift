@@ -4,16 +4,18 @@ import CLibuvPeer
 import CPerfPeers
 
 enum LibuvPeers {
+    static func growth(_ what: perf_growing) -> perf_growth { peer_libuv_growth(what) }
+
     static var all: [(String, Contender)] {
         var all = FurtherPeers.timerCases("libuv") { change, timers, ops in
             measuredInC(ops: ops) { peer_libuv_timers(change.cTiming, timers, ops, $0) }
         }
-        for (pipes, active) in FurtherPeers.cascades {
+        for (pipes, active) in FurtherPeers.cascades + [(9_900, 1), (9_900, 100)] {
             all.append(
                 (
                     "W1.n\(pipes).a\(active)",
                     Contender("libuv") { ops in
-                        measuredInC(ops: ops) { peer_libuv_cascade(Int32(pipes), Int32(active), W1Cascade.warmup, ops, $0) }
+                        measuredInC(ops: ops) { peer_libuv_cascade(Int32(pipes), Int32(active), W1Cascade.warmup(pipes), ops, $0) }
                     }
                 ))
         }

@@ -5,6 +5,6 @@ import Glibc
 @main
 struct Peers {
     static func main() {
-        exit(Program.run(catalog: FurtherPeers.catalog, missing: FurtherPeers.missing))
+        exit(Program.run(catalog: FurtherPeers.catalog, growths: FurtherPeers.growths, missing: FurtherPeers.missing))
     }
 }

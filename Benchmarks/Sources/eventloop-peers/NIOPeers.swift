@@ -61,7 +61,7 @@ enum NIOPeers {
                         .takingOwnershipOfDescriptor(input: descriptor).wait()
                 }
                 let loop = group.next()
-                try! loop.submit { ring.pointer.pointee.remaining = W1Cascade.warmup }.wait()
+                try! loop.submit { ring.pointer.pointee.remaining = W1Cascade.warmup(pipes) }.wait()
                 perf_ring_kick(ring.pointer)
                 done.wait()
                 meter.begin()

@@ -87,14 +87,19 @@ struct perf_ring {
     int active;
     long remaining;
     int *reads, *writes;
+    int size;  // the descriptors to read from
 };
 struct perf_ring *perf_ring_make(int pipes, int active);
 void perf_ring_kick(struct perf_ring *ring);  // sends the first messages
+// A ring of eventfds, which need half as many descriptors. None is ready until it is activated: then each of the first `active`, at most
+// `size`, sends a message to itself.
+struct perf_ring *perf_ring_make_of_events(int size);
+void perf_ring_activate(struct perf_ring *ring, int active);
 void perf_ring_free(struct perf_ring *ring);
 
 // Sends the message to the next pipe. Returns true if this was the last requested delivery.
 static inline bool perf_ring_pass(struct perf_ring *ring, int index) {
-    int64_t message = 0;
+    int64_t message = 1;
     int next = index + ring->active;
     if (next >= ring->pipes) next -= ring->pipes;
     (void)!write(ring->writes[next], &message, sizeof message);
@@ -141,11 +146,15 @@ int perf_idle_descriptor(void);
 
 // W7. A server's listening socket on the loopback, and a client that keeps `connections` open and sends the next request on each as soon as
 // it has the answer. The client runs on its own thread, and reports its processor time.
-enum { PERF_MESSAGE = 64 };
+enum { PERF_MESSAGE = 64, PERF_LARGE_MESSAGE = 65536 };
 struct perf_client;
 int perf_listen(int backlog, uint16_t *port);
+// Several sockets may listen on the port (SO_REUSEPORT). A port of 0 is replaced by the one that the kernel chooses.
+int perf_listen_shared(uint16_t *port);
 int perf_accept(int listener);  // non-blocking, without Nagle's delay; -1 if no client waits
 struct perf_client *perf_client_start(uint16_t port, int connections, long warmup, long requests);
+// W14. The same client with requests of `size` bytes, at most PERF_LARGE_MESSAGE. An answer has as many.
+struct perf_client *perf_message_client_start(uint16_t port, int connections, long size, long warmup, long requests);
 // W11. The same client with HTTP requests.
 struct perf_client *perf_http_client_start(uint16_t port, int connections, long warmup, long requests);
 // Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both exclude the warm-up.
@@ -158,11 +167,34 @@ static inline bool perf_echo(int descriptor) {
     return count > 0 || (count < 0 && errno == EAGAIN);
 }
 
+// W14. The other end of a connection that the measuring thread drives itself: sends a message of 64 bytes, and takes one if it is there.
+void perf_pair_make(int ends[2]);  // non-blocking Unix sockets
+static inline void perf_pair_ask(int descriptor) {
+    char message[PERF_MESSAGE] = {0};
+    (void)!send(descriptor, message, sizeof message, MSG_NOSIGNAL);
+}
+// A message this small arrives whole. False if there is none.
+static inline bool perf_pair_take(int descriptor) {
+    char message[PERF_MESSAGE];
+    return recv(descriptor, message, sizeof message, MSG_DONTWAIT) == (ssize_t)sizeof message;
+}
+// Connects to a loopback port; blocks. Ends the process if that fails.
+int perf_connect(uint16_t port);
+
+// W17. A client that opens `at_once` connections, and a new one for each that the server has closed after its answer of 64 bytes; exactly
+// `warmup + connections` in all. As with `perf_client_join`, the sample excludes the client and the warm-up.
+struct perf_short_client;
+struct perf_short_client *perf_short_client_start(uint16_t port, int at_once, long warmup, long connections);
+void perf_short_client_join(struct perf_short_client *client, struct perf_sample *sample);
+
 // W11. libevent's HTTP server on a base, which answers every request with 64 bytes and calls `ended` when the last connection is closed.
 struct event_base;
 struct perf_http;
 struct perf_http *perf_http_start(
     struct event_base *base, int connections, uint16_t *port, void (*ended)(void *context), void *context);
+// W16. The same server on a shared port, until it is freed; and how many requests it has answered, for any thread.
+struct perf_http *perf_http_serve(struct event_base *base, uint16_t *port);
+long perf_http_answered(const struct perf_http *server);
 void perf_http_free(struct perf_http *server);
 
 // W8. Starts a program and waits for its end. Returns the time that both took, or -1 if it cannot be started or fails.
@@ -177,6 +209,27 @@ void perf_partner_say_ready(void);
 // Closes the socket, which makes the partner end, and waits for that.
 void perf_partner_end(int socket, int process);
 
+// MARK: Growth
+
+// What an operation costs beside `size` items: `make` sets up, `run` does `ops` operations and returns the nanoseconds that they took, or -1
+// if it has no such operation, and `end` tears down. All on one thread. Without functions where a peer has nothing of the kind.
+struct perf_growth {
+    void *(*make)(long size);
+    int64_t (*run)(void *rig, int cost, long ops);
+    void (*end)(void *rig);
+};
+enum perf_growing { PERF_GROWING_SOURCES, PERF_GROWING_TIMERS, PERF_GROWING_LOOPS, PERF_GROWING_HOOKS };
+// The kinds of operations, of each of these.
+enum { PERF_GROWTH_IDLE, PERF_GROWTH_CHANGE, PERF_GROWTH_ACTIVE };
+enum { PERF_GROWTH_ADD, PERF_GROWTH_CANCEL, PERF_GROWTH_REARM, PERF_GROWTH_FIRE, PERF_GROWTH_ASK };
+enum { PERF_GROWTH_WAKE, PERF_GROWTH_MAKE };
+
+// What is done between two passes: as many operations as there are items, but not so many that a cache is exceeded by them alone.
+enum { PERF_GROWTH_BATCH = 500 };
+static inline long perf_growth_batch(long size) { return size < PERF_GROWTH_BATCH ? size : PERF_GROWTH_BATCH; }
+
+struct perf_growth peer_libevent_growth(enum perf_growing what);
+
 // MARK: Raw libevent. Bases have no lock, unless other threads post to them.
 
 void peer_libevent_cascade(int pipes, int active, long warmup, long ops, struct perf_sample *sample);
@@ -185,9 +238,10 @@ void peer_libevent_cascade_in_passes(int pipes, int active, long warmup, long op
 enum perf_posting { PERF_POST_FREE, PERF_POST_HELD, PERF_DRAIN_HELD, PERF_POST_SLEEPING };
 void peer_libevent_post(int producers, enum perf_posting how, long ops, struct perf_sample *sample);
 void peer_libevent_ping_pong(int processor, long warmup, long ops, struct perf_sample *sample);
-enum perf_timing { PERF_REARM, PERF_CANCEL, PERF_MAKE, PERF_MAKE_ADD, PERF_RELEASE, PERF_PUSH };
+enum perf_timing { PERF_REARM, PERF_CANCEL, PERF_MAKE, PERF_MAKE_ADD, PERF_RELEASE, PERF_ADD_REMOVE, PERF_PUSH };
 void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct perf_sample *sample);
 void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample);
+void peer_libevent_due(long timers, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_nested(long idle, long warmup, long ops, struct perf_sample *sample);
 // W10: one end answers until the other is closed; the other sends and counts.
@@ -195,7 +249,22 @@ void peer_libevent_socket_answer(int socket);
 void peer_libevent_socket_ask(int socket, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_echo(int connections, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_http(int connections, long warmup, long ops, struct perf_sample *sample);
+// W16: the same server on a base of its own thread, which is bound to a processor.
+struct peer_http_thread;
+struct peer_http_thread *peer_libevent_http_thread_start(int processor, uint16_t *port);
+long peer_libevent_http_thread_answered(const struct peer_http_thread *thread);
+void peer_libevent_http_thread_stop(struct peer_http_thread *thread);
+// W14: libevent's bufferevents; its evbuffers, read and written by the callbacks of plain events; these, read into space that is reserved
+// in them; and plain events without a buffer, for small messages only.
+enum perf_streaming { PERF_BUFFEREVENT, PERF_EVBUFFER, PERF_EVBUFFER_RESERVED, PERF_NO_BUFFER };
+void peer_libevent_stream_echo(
+    enum perf_streaming how, int connections, long size, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_stream_pair(enum perf_streaming how, long warmup, long ops, struct perf_sample *sample);
+// W17: an evconnlistener whose connections are plain events, or bufferevents.
+void peer_libevent_short_connections(bool buffers, int at_once, long warmup, long ops, struct perf_sample *sample);
+void peer_libevent_hold_streams(long count, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
+void peer_libevent_add_remove(int others, long ops, struct perf_sample *sample);
 void peer_libevent_hold_timers(long count, struct perf_sample *sample);
 
 // The floor of W3d: one timerfd and one epoll. Lateness of each timer, in nanoseconds.

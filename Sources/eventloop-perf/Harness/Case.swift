@@ -12,17 +12,18 @@ struct Case: Sendable {
     let goals: [Goal]
     /// The setup takes seconds; `--quick` skips the case.
     let isHeavy: Bool
+    /// The descriptors that it opens, if they are many. The case is left out where the limit does not allow them.
+    let descriptors: Int
     /// The counts of our own contender that the baseline contains.
     let gated: Set<Count>
     var contenders: [Contender]
 
     init(
         _ id: String, _ title: String, metric: Metric = .wall, amount: Amount = .upTo(10_000_000), goals: [Goal] = [],
-        isHeavy: Bool = false,
-        gated: Set<Count> = [], contenders: [Contender]
+        isHeavy: Bool = false, descriptors: Int = 0, gated: Set<Count> = [], contenders: [Contender]
     ) {
         (self.id, self.title, self.metric, self.amount) = (id, title, metric, amount)
-        (self.goals, self.isHeavy, self.gated, self.contenders) = (goals, isHeavy, gated, contenders)
+        (self.goals, self.isHeavy, self.descriptors, self.gated, self.contenders) = (goals, isHeavy, descriptors, gated, contenders)
     }
 
     var workload: String { String(id.prefix { $0 != "." }) }

@@ -3,10 +3,11 @@
 import Glibc
 
 enum JSON {
-    static func text(of results: [CaseResult]) -> String {
+    static func text(of results: [CaseResult], _ growths: [GrowthResult]) -> String {
         let fields = [
             "\"machine\": \(string(Machine.name))",
             "\"cases\": [\n\(results.map(entry).joined(separator: ",\n"))\n]",
+            "\"growth\": [\n\(growths.map(entry).joined(separator: ",\n"))\n]",
         ]
         return "{\n" + fields.joined(separator: ",\n") + "\n}\n"
     }
@@ -23,6 +24,16 @@ enum JSON {
         return "  {\"id\": \(string(result.measured.id)), \"title\": \(string(result.measured.title)), "
             + "\"unit\": \(string(result.measured.metric.unit)),\n"
             + "   \"contenders\": [\(contenders.joined(separator: ",\n      "))],\n   \"goals\": [\(goals.joined(separator: ", "))]}"
+    }
+
+    private static func entry(_ result: GrowthResult) -> String {
+        let curves = result.contenders.map { curve in
+            let points = curve.points.map { "[\($0.size), \(number($0.cost))]" }.joined(separator: ", ")
+            return "{\"name\": \(string(curve.name)), \"exponent\": \(number(curve.slope?.exponent)), "
+                + "\"verdict\": \(string((curve.slope?.verdict).map(\.rawValue) ?? "unknown")), \"points\": [\(points)]}"
+        }
+        return "  {\"id\": \(string(result.id)), \"title\": \(string(result.title)), \"unit\": \"ns\",\n"
+            + "   \"contenders\": [\(curves.joined(separator: ",\n      "))]}"
     }
 
     private static func number(_ value: Double?) -> String {

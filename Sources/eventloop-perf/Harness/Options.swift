@@ -3,6 +3,8 @@
 struct Options {
     var filters: [String] = []
     var isQuick = false
+    /// Growth, and none of the cases.
+    var isGrowthOnly = false
     var rounds: Int?
     var jsonPath: String?
     var chartPath: String?
@@ -10,6 +12,8 @@ struct Options {
 
     // Single runs.
     var ops = 10_000
+    /// For growth.
+    var size = 1_000
     var countsAllocations = false
     var marksForTracer = false
 
@@ -26,15 +30,16 @@ struct Options {
     }
 
     static let usage = """
-        usage: eventloop-perf [--quick] [--filter TEXT]… [--rounds N] [--json FILE] [--chart FILE] [--markdown FILE]
+        usage: eventloop-perf [--quick] [--growth] [--filter TEXT]… [--rounds N] [--json FILE] [--chart FILE] [--markdown FILE]
                eventloop-perf --counts [--filter TEXT]… [--check FILE | --write-baseline FILE] [--without-system-calls]
-               eventloop-perf --only CASE[/PEER] --ops N
+               eventloop-perf --only CASE[/PEER] --ops N [--size N]
                eventloop-perf --list
 
         Measures run loops against each other: the same work in the handlers, in interleaved rounds.
 
           --quick            under a minute: shorter runs, fewer rounds, no large cases
-          --filter TEXT      only cases whose name contains TEXT, or is in the workload TEXT
+          --growth           only growth: what an operation costs beside 10 to millions of items. A run without it measures growth last
+          --filter TEXT      only cases whose name contains TEXT, or is in the workload TEXT ("growth" is one)
           --rounds N         how often each is measured (default: 7; 5 with --quick)
           --json FILE        everything measured, for programs
           --chart FILE       a page with a chart, for people
@@ -43,7 +48,7 @@ struct Options {
           --check FILE       with --counts: fail if a count is above the one in FILE
           --write-baseline FILE   with --counts: write the counts to FILE
           --without-system-calls  with --counts: go on where tracing is not permitted
-          --only CASE/PEER   run one implementation once, with --ops operations, and nothing else
+          --only CASE/PEER   run one implementation once, with --ops operations, and nothing else; growth beside --size items
           --list             the cases and who takes part
         """
 
@@ -75,10 +80,12 @@ struct Options {
             case "--chart": options.chartPath = try value()
             case "--markdown": options.markdownPath = try value()
             case "--ops": options.ops = try number()
+            case "--size": options.size = try number()
             case "--only": only = try value()
             case "--check": options.checkPath = try value()
             case "--write-baseline": options.writePath = try value()
             case "--quick" where attached == nil: options.isQuick = true
+            case "--growth" where attached == nil: options.isGrowthOnly = true
             case "--counts" where attached == nil: counts = true
             case "--without-system-calls" where attached == nil: options.mayLackTracing = true
             case "--count-allocations" where attached == nil: options.countsAllocations = true  // `--counts` passes it to its children
@@ -91,6 +98,10 @@ struct Options {
         if let only { return .only(only, options) }
         if counts || options.checkPath != nil || options.writePath != nil { return .count(options) }
         return .measure(options)
+    }
+
+    func selects(_ growth: Growth) -> Bool {
+        filters.isEmpty || filters.contains { "growth.\(growth.id)".contains($0) }
     }
 
     func selects(_ measured: Case) -> Bool {

@@ -61,6 +61,9 @@ struct PerfError: Error {
     let sentence: String
     let code: Int32
 
+    /// The code for a case that the machine's limits do not allow.
+    static let notHere: Int32 = 3
+
     init(_ sentence: String, code: Int32 = 1) { (self.sentence, self.code) = (sentence, code) }
     static func usage(_ sentence: String) -> PerfError { PerfError(sentence, code: 2) }
 }

@@ -44,7 +44,9 @@ enum Posting: Sendable {
             case .heldPosts, .heldDrain:
                 let loop = make()
                 let gang = Gang(producers: producers, posts: each) { loop.post($0, countdown) }
-                let posts = self == .heldPosts ? meter : Meter.ignored()
+                let ignored = Meter.ignored()
+                defer { ignored.sample.deallocate() }
+                let posts = self == .heldPosts ? meter : ignored
                 loop.hold {
                     posts.begin()
                     gang.open()

@@ -7,8 +7,9 @@ import Foundation
 enum W3FoundationTimers {
     static func contenders(_ change: W3Timers.Change, _ timers: Int) -> [Contender] {
         switch change {
-        // A cancelled CFRunLoopTimer cannot be used again, and a date in the distant future is a change of date like any other.
-        case .cancel: []
+        // A CFRunLoopTimer that was cancelled, or left its last mode, cannot be used again, and a date in the distant future is a change of
+        // date like any other.
+        case .cancel, .addAndRemove, .askNext: []
         case .rearm, .push:
             [Contender("cfrunloop", maximum: timers > 1_000 ? 1_000 : 20_000) { coreFoundation(change, timers, $0) }]
         case .make, .makeAndAdd, .release:
@@ -56,6 +57,7 @@ enum W3FoundationTimers {
             }
             let all = (0..<timers).map { _ in make() }
             let ignored = Meter.ignored()
+            defer { ignored.sample.deallocate() }
             let adding = change == .release ? ignored : meter
             let releasing = change == .makeAndAdd ? ignored : meter
             var made: [Foundation.Timer] = []

@@ -1,4 +1,4 @@
-// W3a and W3c: changes of one of many timers, none of which fires. One operation is one change. A pass of the loop after each batch is
+// W3a, W3c and W3e: changes of one of many timers, none of which fires. One operation is one change. A pass of the loop after each batch is
 // part of the time, so that nothing can be deferred.
 //
 // The deadlines are computed from a time that is read once, as libevent computes them from its cached time.
@@ -8,7 +8,7 @@ import EventLoop
 
 enum W3Timers {
     enum Change: Sendable {
-        case rearm, cancel, make, makeAndAdd, release, push
+        case rearm, cancel, make, makeAndAdd, release, addAndRemove, push, askNext
 
         var cTiming: perf_timing {
             switch self {
@@ -17,7 +17,8 @@ enum W3Timers {
             case .make: PERF_MAKE
             case .makeAndAdd: PERF_MAKE_ADD
             case .release: PERF_RELEASE
-            case .push: PERF_PUSH
+            case .addAndRemove: PERF_ADD_REMOVE
+            case .push, .askNext: PERF_PUSH
             }
         }
     }
@@ -38,6 +39,14 @@ enum W3Timers {
         }
         cases.append(make("W3a.make-add", "of that, make and add", .makeAndAdd, 100_000, goals: [Goal("foundation", ratio: 0.10)]))
         cases.append(make("W3a.release", "of that, cancel and release", .release, 100_000, goals: [Goal("foundation", ratio: 0.002)]))
+        for timers in [1_000, 100_000] {
+            cases.append(
+                make(
+                    "W3a.add-remove", "add and remove an existing timer, beside %t", .addAndRemove, timers,
+                    goals: [Goal("libevent", ratio: 1.2)])
+            )
+        }
+        cases += [nextFire(10), nextFire(100_000)]
         for timers in [1_000, 10_000, 100_000] {
             cases.append(
                 make(
@@ -45,6 +54,14 @@ enum W3Timers {
                     goals: [Goal("libevent", ratio: 0.30), Goal("libev", ratio: 2.0)]))
         }
         return cases
+    }
+
+    /// W3e: when is the next timer due? A timer gets another date before each call.
+    private static func nextFire(_ timers: Int) -> Case {
+        Case(
+            "W3e.next.t\(timers == 10 ? "10" : "100k")", "set a date, and ask for the next fire of \(Format.grouped(Int64(timers))) timers",
+            amount: .upTo(1_000_000), goals: [], isHeavy: timers > 10_000, gated: timers == 10 ? [.allocations, .systemCalls] : [],
+            contenders: [Contender("eventloop") { eventLoop(.askNext, timers, $0) }])
     }
 
     private static func make(_ id: String, _ title: String, _ change: Change, _ timers: Int, goals: [Goal]) -> Case {
@@ -116,8 +133,37 @@ enum W3Timers {
                 }
                 pass(loop)
                 meter.end()
+            case .addAndRemove:
+                // Each keeps its date: 500 timers are added and removed in turn.
+                let some = (0..<batch).map { _ in RunLoop.Timer(fireAt: later()) { _ in } }
+                meter.begin()
+                some.withUnsafeBufferPointer { some in
+                    var index = 0
+                    for _ in 0..<ops {
+                        Unmanaged.passUnretained(some[index])._withUnsafeGuaranteedRef { timer in
+                            loop.add(timer)
+                            loop.remove(timer)
+                        }
+                        index = index + 1 == batch ? 0 : index + 1
+                    }
+                }
+                pass(loop)
+                meter.end()
+            case .askNext:
+                meter.begin()
+                all.withUnsafeBufferPointer { all in
+                    var random = perf_random(&random)
+                    for _ in 0..<ops {
+                        let timer = Unmanaged.passUnretained(all[Int(perf_random(&random) % UInt64(timers))])
+                        let date = RunLoop.Instant(nanoseconds: start + perf_random_delay(&random))
+                        timer._withUnsafeGuaranteedRef { $0.nextFire = date }
+                        precondition(loop.nextTimerFire() != nil)
+                    }
+                }
+                meter.end()
             case .make, .makeAndAdd, .release:
                 let ignored = Meter.ignored()
+                defer { ignored.sample.deallocate() }
                 let adding = change == .release ? ignored : meter
                 let releasing = change == .makeAndAdd ? ignored : meter
                 var made: [RunLoop.Timer] = []

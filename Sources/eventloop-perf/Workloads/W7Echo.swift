@@ -39,7 +39,7 @@ enum W7Echo {
         }
     }
 
-    static func eventLoop(_ connections: Int, _ ops: Int) -> Measurement {
+    static func eventLoop(_ connections: Int, _ ops: Int, observing observation: LoopObservation = .none) -> Measurement {
         measured(ops: ops) { meter in
             perf_pin_this_thread(0)
             var port: UInt16 = 0
@@ -60,6 +60,7 @@ enum W7Echo {
                 }
             }
             loop.add(accepting)
+            observation.begin(loop)
             let client = perf_client_start(port, Int32(connections), warmup, ops)
             loop.run()
             perf_client_join(client, meter.sample)

@@ -11,5 +11,6 @@ void peer_libuv_pass(long warmup, long ops, struct perf_sample *sample);
 // The wall time is the difference with and without `hooks` prepare handles.
 void peer_libuv_hooks(int hooks, long ops, struct perf_sample *sample);
 void peer_libuv_echo(int connections, long warmup, long ops, struct perf_sample *sample);
+struct perf_growth peer_libuv_growth(enum perf_growing what);
 
 #endif
