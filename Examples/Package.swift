@@ -38,11 +38,14 @@ let installed = [
     Library(module: "CGetdns", header: "getdns/getdns_ext_libevent.h", pkgConfig: "getdns", apt: "libgetdns-dev", brew: "getdns"),
 ].filter(\.isInstalled)
 
-/// OpenSSL's module is the library's own, behind the trait "OpenSSL".
+/// OpenSSL's modules are the library's own, behind the traits "OpenSSL" and "TLS".
 let hasOpenSSL = Library(module: "", header: "openssl/ssl.h", pkgConfig: "openssl", apt: "libssl-dev", brew: "openssl").isInstalled
 
 // libevent's module comes from the package of the library.
 let common: [Target.Dependency] = [.product(name: "EventLoop", package: "EventLoop"), .product(name: "CLibevent", package: "EventLoop")]
+
+// The library's own modules for other packages, behind traits of the same names.
+let ecosystem = ["Logging", "Metrics", "ServiceLifecycle"]
 
 /// The target, or nothing if one of its C libraries is not installed. InventoryTests report missing libraries.
 func target(_ modules: [String], _ make: ([Target.Dependency]) -> Target) -> [Target] {
@@ -70,14 +73,71 @@ let getdnsExtension = ":libgetdns_ex_event.a"
 let getdnsExtension = "getdns_ex_event"
 #endif
 
+func product(_ name: String, _ package: String) -> Target.Dependency { .product(name: name, package: package) }
+
+/// The service and its tests need no C libraries.
+let services: [Target] = [
+    .executableTarget(
+        name: "echo-service",
+        dependencies: common + ecosystem.map { product("EventLoop\($0)", "EventLoop") } + [
+            product("Logging", "swift-log"), product("ServiceLifecycle", "swift-service-lifecycle"),
+            product("UnixSignals", "swift-service-lifecycle"),
+        ], swiftSettings: strict),
+    .testTarget(
+        name: "LoggingTests",
+        dependencies: common + [
+            "TestSupport", product("EventLoopLogging", "EventLoop"), product("Logging", "swift-log"),
+            product("InMemoryLogging", "swift-log"),
+        ], swiftSettings: strict),
+    .testTarget(
+        name: "MetricsTests",
+        dependencies: common + [
+            "TestSupport", product("EventLoopMetrics", "EventLoop"), product("CoreMetrics", "swift-metrics"),
+            product("MetricsTestKit", "swift-metrics"),
+        ], swiftSettings: strict),
+    .testTarget(
+        name: "ServiceLifecycleTests",
+        dependencies: common + [
+            "TestSupport", product("EventLoopServiceLifecycle", "EventLoop"), product("Logging", "swift-log"),
+            product("ServiceLifecycle", "swift-service-lifecycle"), product("ServiceLifecycleTestKit", "swift-service-lifecycle"),
+        ], swiftSettings: strict),
+    .testTarget(name: "SystemdTests", dependencies: common + ["TestSupport", "echo-service"], swiftSettings: strict),
+]
+
+/// The programs of Examples/README.md that talk over byte streams.
+let streamPrograms = ["chat-server", "line-client", "tcp-proxy"]
+let streams: [Target] =
+    streamPrograms.map {
+        .executableTarget(name: $0, dependencies: common + [product("EventLoopStreams", "EventLoop")], swiftSettings: strict)
+    } + [
+        .testTarget(
+            name: "StreamExamplesTests", dependencies: common + ["TestSupport"] + streamPrograms.map { .init(stringLiteral: $0) },
+            swiftSettings: strict)
+    ]
+
+/// Byte streams over TLS.
+let tls: [Target] = [
+    .executableTarget(
+        name: "https-get", dependencies: common + ["EventLoopStreams", "EventLoopTLS"].map { product($0, "EventLoop") },
+        swiftSettings: strict),
+    .testTarget(
+        name: "TLSTests",
+        dependencies: common + ["TestSupport", "https-get"] + ["EventLoopStreams", "EventLoopTLS"].map { product($0, "EventLoop") },
+        swiftSettings: strict),
+]
+
 let targets: [[Target]] = [
+    services,
+    streams,
+    hasOpenSSL ? tls : [],
     installed.map(\.target),
     [
         // `Shared` is a link to the tools of the main package's tests. Not the name of that target: names are unique in a package graph.
         .target(name: "TestSupport", dependencies: common, path: "Tests/Support", swiftSettings: strict),
         .testTarget(
-            name: "InventoryTests", dependencies: common + installed.map { .init(stringLiteral: $0.module) },
-            swiftSettings: strict + installed.map { .define("HAS_\($0.module)") }),
+            name: "InventoryTests",
+            dependencies: common + installed.map { .init(stringLiteral: $0.module) } + (hasOpenSSL ? ["https-get"] : []),
+            swiftSettings: strict + installed.map { .define("HAS_\($0.module)") } + (hasOpenSSL ? [.define("HAS_COpenSSL")] : [])),
     ],
     // The programs of docs/c-libraries.md.
     example("evhttp-server"),
@@ -108,7 +168,13 @@ let targets: [[Target]] = [
 let package = Package(
     name: "Examples",
     platforms: [.macOS(.v15)],
-    dependencies: [.package(name: "EventLoop", path: "..", traits: hasOpenSSL ? ["OpenSSL"] : [])],
+    dependencies: [
+        .package(
+            name: "EventLoop", path: "..", traits: Set((ecosystem + (hasOpenSSL ? ["OpenSSL", "TLS"] : [])).map { .trait(name: $0) })),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
+        .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+    ],
     targets: targets.flatMap { $0 },
     swiftLanguageModes: [.v6]
 )

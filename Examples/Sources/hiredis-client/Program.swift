@@ -26,6 +26,6 @@ enum Program {
         }
         print("visits: \(last ?? 0)")
         thread.stop()
-        thread.join()
+        await thread.join()
     }
 }

@@ -24,19 +24,22 @@ import CHiredis
 #if HAS_CLibuv
 import CLibuv
 #endif
+#if HAS_COpenSSL
+import COpenSSL
+#endif
 #if HAS_CUnbound
 import CUnbound
 #endif
 
 @Suite struct InventoryTests {
-    @Test(arguments: ["CCurl", "CGLib", "CGetdns", "CHiredis", "CLibuv", "CUnbound"])
+    @Test(arguments: ["CCurl", "CGLib", "CGetdns", "CHiredis", "CLibuv", "COpenSSL", "CUnbound"])
     func `the library is installed, and the program is linked with it`(module: String) {
         #expect(
             versions[module] != nil, "the library of \(module) is missing, and what needs it is not built; see Scripts/install-libraries")
         #expect(versions[module]?.isEmpty != true)
     }
 
-    @Test(arguments: ["wrk", "redis-server"])
+    @Test(arguments: programs)
     func `the program is installed`(name: String) {
         let folders = getenv("PATH").map { String(cString: $0) }?.split(separator: ":") ?? []
         let isPresent = folders.contains { access("\($0)/\(name)", X_OK) == 0 }
@@ -47,6 +50,12 @@ import CUnbound
         #expect(String(cString: event_get_version()) == LIBEVENT_VERSION)
     }
 }
+
+#if os(Linux)
+private let programs = ["wrk", "redis-server", "openssl", "curl", "systemd-socket-activate"]
+#else
+private let programs = ["wrk", "redis-server", "openssl", "curl"]
+#endif
 
 /// The version of each library, by the name of its module.
 private let versions: [String: String] = {
@@ -66,6 +75,9 @@ private let versions: [String: String] = {
     #endif
     #if HAS_CLibuv
     versions["CLibuv"] = String(cString: uv_version_string())
+    #endif
+    #if HAS_COpenSSL
+    versions["COpenSSL"] = String(cString: OpenSSL_version(OPENSSL_VERSION_STRING))
     #endif
     #if HAS_CUnbound
     versions["CUnbound"] = String(cString: ub_version())

@@ -15,6 +15,16 @@ public func programPath(_ name: String) throws -> String {
     return try #require(paths.first { access($0, X_OK) == 0 }, "\(name) is missing; Scripts/install-libraries installs it")
 }
 
+/// The path of a program of this package, which is built into the folder of the tests.
+public func builtProgramPath(_ name: String) throws -> String {
+    var path = [CChar](repeating: 0, count: 4_097)
+    let length = readlink("/proc/self/exe", &path, path.count - 1)
+    let tests = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let program = tests.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/") + "/" + name
+    try #require(access(program, X_OK) == 0, "\(program) is missing; `swift build --package-path Examples` builds it")
+    return program
+}
+
 /// Runs a program that ends by itself, and returns what it printed.
 public func output(of program: String, _ arguments: [String], _ location: SourceLocation = #_sourceLocation) throws -> String {
     let folder = makeTemporaryDirectory()
@@ -71,18 +81,7 @@ public final class RedisServer: Sendable {
 
 /// Whether a server accepts connections at this path.
 private func canConnect(_ path: String) -> Bool {
-    var address = sockaddr_un()
-    address.sun_family = sa_family_t(AF_UNIX)
-    let isShort = withUnsafeMutableBytes(of: &address.sun_path) { room in
-        let bytes = Array(path.utf8)
-        guard bytes.count < room.count else { return false }
-        room.copyBytes(from: bytes)
-        return true
-    }
-    precondition(isShort, "the path \(path) is too long for a socket")
     let descriptor = socket(AF_UNIX, streamType, 0)
     defer { close(descriptor) }
-    return withUnsafePointer(to: &address) {
-        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0 }
-    }
+    return withUnixAddress(path) { connect(descriptor, $0, $1) == 0 }
 }

@@ -39,6 +39,22 @@ public func withLoopback<R>(port: UInt16, _ body: (UnsafePointer<sockaddr>, sock
     }
 }
 
+/// Calls `body` with the address of a Unix socket.
+public func withUnixAddress<R>(_ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) throws -> R) rethrows -> R {
+    var address = sockaddr_un()
+    address.sun_family = sa_family_t(AF_UNIX)
+    let isShort = withUnsafeMutableBytes(of: &address.sun_path) { room in
+        let bytes = Array(path.utf8)
+        guard bytes.count < room.count else { return false }
+        room.copyBytes(from: bytes)
+        return true
+    }
+    precondition(isShort, "the path \(path) is too long for a socket")
+    return try withUnsafePointer(to: &address) {
+        try $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { try body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+}
+
 /// A connection of a blocking client. Closed when it is released.
 public final class Client: Sendable {
     public let descriptor: Int32

@@ -1,0 +1,162 @@
+// Rules proved here (RunLoopMetrics.swift, LoopMeter.swift, SlowestCalloutsMeter.swift):
+// - Every field of the statistics is a metric with the loop's name. Counters are incremented by what is new, and nothing is counted twice.
+// - The metrics of a site that has left the list of the slowest callouts are destroyed, and so are all metrics by `invalidate()`.
+
+import CoreMetrics
+import EventLoop
+import EventLoopMetrics
+import MetricsTestKit
+import TestSupport
+import Testing
+
+extension TestMetrics {
+    func total(_ name: String, loop: String = "a") throws -> UInt64 {
+        UInt64(try expectCounter("eventloop_\(name)", [("loop", loop)]).totalValue)
+    }
+    func gauge(_ name: String, _ others: [(String, String)] = [], loop: String = "a") throws -> Double {
+        try #require(try expectRecorder("eventloop_\(name)", [("loop", loop)] + others).lastValue)
+    }
+    func utilizations(loop: String = "a") -> [Double] {
+        recorders(label: "eventloop_utilization", dimensions: [("loop", loop)]).first?.values ?? []
+    }
+}
+
+/// Something of each kind that the statistics count.
+private func doSomeWork(_ loop: RunLoop) {
+    loop.performBlock {}
+    loop.perform {}
+    loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in loop.stop() })
+    loop.run()
+}
+
+@Suite(.bounded) struct RunLoopMetricsTests {
+    @Test func `every field of the statistics is a metric with the loop's name`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            doSomeWork(loop)
+            metrics.report()
+            let statistics = loop.statistics
+            #expect(try system.total("passes_total") == statistics.passes)
+            #expect(try system.total("waits_total") == statistics.waits)
+            #expect(try system.total("wakeups_total") == statistics.wakeUps)
+            #expect(try system.total("sources_handled_total") == statistics.sourcesHandled)
+            #expect(try system.total("timers_fired_total") == statistics.timersFired)
+            #expect(try system.total("blocks_performed_total") == statistics.blocksPerformed)
+            #expect(try system.total("jobs_performed_total") == statistics.jobsPerformed)
+            #expect(try system.total("response_delays_total") == statistics.responseDelays.count)
+            #expect(try system.total("late_timers_total") == statistics.timerLateness.count)
+            #expect(statistics.timersFired == 1 && statistics.sourcesHandled == 1 && statistics.blocksPerformed == 1)
+            // The processor's clock is calibrated at each reading.
+            let waited = Double(try system.total("waiting_nanoseconds_total")),
+                worked = Double(try system.total("working_nanoseconds_total"))
+            #expect(waited > 0 && abs(waited * 1e-9 - statistics.timeWaiting / .seconds(1)) < 1e-3)
+            #expect(worked > 0 && abs(worked * 1e-9 - statistics.timeWorking / .seconds(1)) < 1e-3)
+            #expect(abs(try system.gauge("longest_pass_seconds") - statistics.longestPass / .seconds(1)) < 1e-3)
+            for (quantile, percent) in [("0.5", 50.0), ("0.9", 90), ("0.99", 99), ("0.999", 99.9)] {
+                for (name, histogram) in [("response_delay", statistics.responseDelays), ("timer_lateness", statistics.timerLateness)] {
+                    let value = try system.gauge("\(name)_seconds", [("quantile", quantile)])
+                    #expect(abs(value - histogram.percentile(percent) / .seconds(1)) < 1e-3, "\(name) \(quantile)")
+                }
+            }
+            let latest = try system.gauge("timer_lateness_seconds", [("quantile", "1")])
+            #expect(latest > 0 && abs(latest - statistics.timerLateness.maximum / .seconds(1)) < 1e-6)
+            #expect(try system.gauge("timer_lateness_mean_seconds") > 0 && system.gauge("response_delay_mean_seconds") > 0)
+            let utilization = try #require(system.utilizations().last)
+            #expect(utilization > 0 && utilization < 1)
+        }
+    }
+
+    @Test func `a counter is incremented by what is new, by whomever the report is asked for`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", dimensions: [("host", "b")], factory: system)
+            doSomeWork(loop)
+            let dimensions = [("loop", "a"), ("host", "b")]
+            let passes = { try system.expectCounter("eventloop_passes_total", dimensions) }
+            // Everything since the loop was made.
+            metrics.report()
+            #expect(try passes().totalValue == Int64(loop.statistics.passes))
+            let threads = (0..<4).map { _ in plainThread { for _ in 0..<20 { metrics.report() } } }
+            for thread in threads { try thread.join() }
+            #expect(try passes().values.count == 1, "nothing was new")
+            for _ in 0..<3 {
+                doSomeWork(loop)
+                metrics.report()
+                metrics.report()
+            }
+            #expect(try passes().totalValue == Int64(loop.statistics.passes))
+            #expect(try passes().values.count == 4)
+            #expect(try system.expectCounter("eventloop_timers_fired_total", dimensions).values == [1, 1, 1, 1])
+        }
+    }
+
+    @Test func `the loops of a group have names of their own, and a loop that is there twice is counted once`() throws {
+        let group = try RunLoopThreadGroup(count: 2)
+        defer { group.shutdown() }
+        let system = TestMetrics()
+        let metrics = RunLoopMetrics(group, name: "server", prefix: "app", factory: system)
+        try group.runLoops[1].performAndWait {}
+        metrics.report()
+        for name in ["server-0", "server-1"] {
+            #expect(system.counters(label: "app_passes_total", dimensions: [("loop", name)]).count == 1)
+        }
+        #expect(system.counterTotal(label: "app_sources_handled_total", dimensions: [("loop", "server-1")]) == 1)
+        #expect(system.counterTotal(label: "app_sources_handled_total", dimensions: [("loop", "server-0")]) == 0)
+
+        let other = TestMetrics()
+        RunLoopMetrics([("x", group.runLoops[1]), ("y", group.runLoops[1])], factory: other).report()
+        #expect(other.counters(label: "eventloop_passes_total").count == 1)
+        #expect(other.counterTotal(label: "eventloop_sources_handled_total") == 1)
+    }
+
+    @Test func `the slowest callouts have a metric for each site, without the labels of items`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            for number in 0..<3 {
+                loop.add(RunLoop.Timer(after: .milliseconds(1), label: "number \(number)") { _ in loop.stop() })
+                loop.run()
+                _ = loop.statistics.slowestCallouts
+            }
+            metrics.report()
+            let gauges = system.recorders(label: "eventloop_slowest_callout_seconds")
+            for gauge in gauges { #expect(gauge.dimensions.map(\.0) == ["loop", "kind", "site"]) }
+            #expect(gauges.count == loop.statistics.slowestCallouts.count)
+            loop.resetSlowestCallouts()
+            metrics.report()
+            #expect(system.recorders(label: "eventloop_slowest_callout_seconds").count == loop.statistics.slowestCallouts.count)
+        }
+    }
+
+    @Test func `a loop that has ended is reported with its last values`() throws {
+        let thread = try RunLoopThread(name: "short")
+        let system = TestMetrics()
+        let metrics = RunLoopMetrics(thread.runLoop, name: "a", factory: system)
+        try thread.runLoop.performAndWait {}
+        metrics.report()
+        try thread.runLoop.performAndWait {}
+        thread.stop()
+        thread.join()
+        metrics.report()
+        metrics.report()
+        #expect(try system.total("sources_handled_total") == thread.runLoop.statistics.sourcesHandled)
+        #expect(thread.runLoop.statistics.sourcesHandled >= 2)
+    }
+
+    @Test func `invalidating destroys the metrics, and nothing is reported any more`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            doSomeWork(loop)
+            metrics.report()
+            #expect(!system.counters.isEmpty && !system.recorders.isEmpty)
+            metrics.invalidate()
+            #expect(system.counters.isEmpty && system.recorders.isEmpty)
+            metrics.report()
+            metrics.reportWhileWorking(every: .milliseconds(1))
+            metrics.invalidate()
+            #expect(system.counters.isEmpty && system.recorders.isEmpty)
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// Rules proved here (WorkReporter.swift), in manual time:
+// - A loop that works is reported at the interval. A loop that does nothing is reported once more, and then is not woken.
+// - What wakes the loop restarts the reports.
+
+import EventLoop
+import EventLoopMetrics
+import MetricsTestKit
+import TestSupport
+import Testing
+
+@Suite(.bounded) struct WorkReporterTests {
+    @Test func `an idle loop is reported once and is not woken any more`() throws {
+        let clock = RunLoop.ManualClock()
+        let published = Box<RunLoop?>(nil)
+        let thread = joinableThread { loop in
+            loop.use(clock)
+            loop.addIdleSource()
+            published.value = loop
+            return loop.run()
+        }
+        try waitUntil("the loop is there") { published.value != nil }
+        let loop = try #require(published.value)
+        try waitUntilAsleep(loop)
+        let system = TestMetrics()
+        let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+        metrics.reportWhileWorking(every: .seconds(10))
+        for _ in 0..<4 { try advance(clock, loop, by: .seconds(10)) }
+        let reports = system.utilizations().count
+        #expect((1...2).contains(reports))
+        try expectQuiet(clock, loop)
+        #expect(system.utilizations().count == reports)
+
+        // Work begins the reports again, and its end ends them.
+        try loop.performAndWait {}
+        try waitUntilAsleep(loop)
+        for _ in 0..<4 { try advance(clock, loop, by: .seconds(10)) }
+        #expect((reports + 1...reports + 2).contains(system.utilizations().count))
+        try expectQuiet(clock, loop)
+        #expect(try system.total("sources_handled_total") == 1)
+        loop.perform { loop.stop() }
+        try thread.join()
+        withExtendedLifetime(metrics) {}
+    }
+
+    @Test func `a loop that works is reported at the interval`() throws {
+        try onFreshThread { loop in
+            loop.use(RunLoop.ManualClock(autoAdvance: true))
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            metrics.reportWhileWorking(every: .seconds(10))
+            loop.add(RunLoop.Timer(every: .seconds(1)) { _ in })
+            #expect(loop.run(for: .seconds(105)) == .timedOut)
+            #expect(system.utilizations().count == 10)
+            let timersFired = try system.total("timers_fired_total")
+            #expect(timersFired >= 109 && timersFired <= loop.statistics.timersFired)
+
+            metrics.stopReporting()
+            #expect(loop.run(for: .seconds(100)) == .timedOut)
+            #expect(system.utilizations().count == 10)
+            metrics.reportWhileWorking(every: .seconds(20))
+            metrics.reportWhileWorking(every: .seconds(5))
+            #expect(loop.run(for: .seconds(52)) == .timedOut)
+            #expect(system.utilizations().count == 20)
+        }
+    }
+
+    @Test func `releasing the metrics ends the reports, and the loop keeps nothing`() throws {
+        try onFreshThread { loop in
+            loop.use(RunLoop.ManualClock(autoAdvance: true))
+            let system = TestMetrics()
+            weak var released: RunLoopMetrics?
+            do {
+                let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+                released = metrics
+                metrics.reportWhileWorking(every: .seconds(10))
+            }
+            #expect(released == nil)
+            #expect(loop.run(for: .seconds(100)) == .finished)
+            #expect(system.utilizations().isEmpty)
+        }
+    }
+}
+
+/// Nothing wakes the loop, however much time passes.
+private func expectQuiet(_ clock: RunLoop.ManualClock, _ loop: RunLoop) throws {
+    let before = loop.statistics
+    for _ in 0..<20 { clock.advance(by: .seconds(10)) }
+    try waitUntilAsleep(loop)
+    #expect(loop.statistics.passes == before.passes && loop.statistics.wakeUps == before.wakeUps)
+}
+
+/// Moves the clock, and waits until the loop has served what is due and sleeps again.
+private func advance(_ clock: RunLoop.ManualClock, _ loop: RunLoop, by duration: Duration) throws {
+    try waitUntilAsleep(loop)
+    clock.advance(by: duration)
+    // A perform would be work. What is due has been served when no timer is due any more.
+    try waitUntil("the loop has served its timers") { loop.isWaiting && !loop.debugDescription.contains("due since") }
+}
