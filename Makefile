@@ -4,17 +4,19 @@
 #   make test          build and run the test suite, with a limit of TEST_MINUTES=45
 #   make test-tsan     the test suite under ThreadSanitizer
 #   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
-#   make test-libraries test together with other C libraries: install them, and run the tests in Examples
+#   make test-libraries test together with other libraries, in C and in Swift: install them, and run the tests in Examples
 #   make test-libevent-regress   libevent's own regression tests on run loops; needs Debian or Ubuntu (TESTS="http/basic main/fork")
 #   make test-libevent-versions  the test suite with other versions of libevent (LIBEVENTS="/opt/libevent-2.2 --source-package")
+#   make test-pictures use the pages of recordings in a browser without a window (installs chromium)
+#   make pictures      make the pictures of docs/observing.md again, in docs/images
 #   make build         debug build
 #   make release       release build; a warning is an error
-#   make perf          measure speed against other run loops: a table, and a chart in .build/perf.html
+#   make perf          measure speed against other run loops, and how costs grow: a table, and charts in .build/perf.html
 #   make perf-peers    the same against SwiftNIO, libuv, libev and GLib as well, in a package of its own
-#   make perf-check    count allocations and system calls, and fail if one exceeds its committed count
+#   make perf-check    count allocations, system calls, instructions and cache misses, and fail if one exceeds its committed count
 #   make perf-baseline update the committed counts
-#   make fuzz          feed random input to the decoder of message ports for a minute (FUZZ_SECONDS=600)
-#   make fuzz-smoke    the same for twenty seconds
+#   make fuzz          feed random input to what reads bytes of other processes, for a minute (FUZZ_SECONDS=600)
+#   make fuzz-smoke    the same for thirty seconds
 #   make models        check every interleaving of the protocols between threads, and that the checks find seeded faults
 #   make fork-storm    fork a thousand times while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
@@ -55,7 +57,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -96,7 +98,15 @@ build: dependencies
 test-libraries:
 	Scripts/install-libraries
 	Scripts/link-shared
+	SWIFT="$(SWIFT)" Scripts/check-traits
 	$(RUN_TESTS) --package-path Examples
+
+# The pages come from the test suite.
+test-pictures: dependencies
+	SWIFT="$(SWIFT)" Scripts/test-pictures
+
+pictures: dependencies
+	SWIFT="$(SWIFT)" Scripts/test-pictures --update-images
 
 # Warnings are errors for the Swift compiler only: SwiftPM's own warnings about pkg-config files depend on the machine.
 release: dependencies
@@ -109,7 +119,9 @@ PERF ?=
 perf: release
 	.build/release/eventloop-perf --chart .build/perf.html --json .build/perf.json $(PERF)
 
+# Without wrk, W16 is left out.
 perf-peers: dependencies
+	Scripts/install-tool wrk wrk || true
 	Scripts/link-shared
 	$(SWIFT) build --package-path Benchmarks --configuration release
 	mkdir -p .build
@@ -117,9 +129,13 @@ perf-peers: dependencies
 
 perf-check: release
 	.build/release/eventloop-perf --counts --check Benchmarks/Baselines/counts.txt $(PERF)
+	Scripts/count-instructions --check Benchmarks/Baselines/instructions.txt
+	Scripts/count-cache-misses --check Benchmarks/Baselines/cache-misses.txt
 
 perf-baseline: release
 	.build/release/eventloop-perf --counts --write-baseline Benchmarks/Baselines/counts.txt
+	Scripts/count-instructions --write Benchmarks/Baselines/instructions.txt
+	Scripts/count-cache-misses --write Benchmarks/Baselines/cache-misses.txt
 
 # libFuzzer comes with the toolchain, and the decoder needs nothing else.
 FUZZ_SECONDS ?= 60
@@ -128,7 +144,7 @@ fuzz:
 	Scripts/fuzz $(FUZZ_SECONDS)
 
 fuzz-smoke:
-	Scripts/fuzz 20
+	Scripts/fuzz 30
 
 # Needs neither Swift nor libevent: spin and a C compiler.
 models:
