@@ -65,15 +65,19 @@ help:
 run: dependencies
 	$(SWIFT) run eventloop-demo
 
+# Building is not part of the tests' time limit.
 test: dependencies
+	$(SWIFT) build --build-tests
 	$(RUN_TESTS)
 
 test-tsan: dependencies
+	$(SWIFT) build --build-tests --sanitize=thread --scratch-path $(TSAN_SCRATCH)
 	rm -f $(TSAN_SCRATCH)/report.*
 	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
 		$(RUN_TESTS) --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
+	$(SWIFT) build --build-tests --sanitize=address --scratch-path $(ASAN_SCRATCH)
 	rm -f $(ASAN_SCRATCH)/report.*
 	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
@@ -99,6 +103,7 @@ test-libraries:
 	Scripts/install-libraries
 	Scripts/link-shared
 	SWIFT="$(SWIFT)" Scripts/check-traits
+	$(SWIFT) build --build-tests --package-path Examples
 	$(RUN_TESTS) --package-path Examples
 
 # The pages come from the test suite.

@@ -64,8 +64,14 @@ private func limited(idle: Duration? = nil, write: Duration? = nil) -> ByteStrea
             #expect(first.bytesWaiting < 1_000 + piece.count)
             _ = loop.run(for: .seconds(4))
             #expect(trace.list == [])
-            _ = loop.run(for: .seconds(10))
-            #expect(trace.list == ["timedOut@5000"] && first.bytesWaiting == 0)
+            _ = loop.run(for: .seconds(100))
+            // TCP moves bytes from one buffer to the other in real time, while manual time jumps: each of them is progress.
+            if kind == .tcp {
+                #expect(trace.list.count == 1 && trace.list.first?.hasPrefix("timedOut@") == true, "\(trace)")
+            } else {
+                #expect(trace.list == ["timedOut@5000"], "\(trace)")
+            }
+            #expect(first.bytesWaiting == 0)
             second.close()
         }
     }
