@@ -30,16 +30,17 @@ extension RunLoop.Timer {
     /// Makes a timer that fires at `date`, and if it repeats, every `interval` seconds from then on. For a repeating timer, an interval of
     /// zero or less counts as 0.1 ms, and NaN is a precondition failure. Otherwise `interval` is ignored.
     ///
-    /// The date is converted once, here. A timer with a date in the past fires in the first pass. Thread-safe. Counterpart of Foundation's
-    /// `init(fire:interval:repeats:block:)`.
+    /// The date is converted once, here. `fireDate` returns it as it was passed. A timer with a date in the past fires in the first pass.
+    /// Thread-safe. Counterpart of Foundation's `init(fire:interval:repeats:block:)`.
     public convenience init(
         fire date: Date, interval: TimeInterval, repeats: Bool, file: StaticString = #fileID, line: UInt = #line,
         block: @escaping @Sendable (RunLoop.Timer) -> Void
     ) {
+        let instant = ClockReading { RunLoop.presentOfCaller }.instant(of: date)
         self.init(
-            fireAt: ClockReading { RunLoop.presentOfCaller }.instant(of: date),
-            interval: repeats ? Self.honouredInterval(Duration(interval, file, line), file, line) : nil, file: file, line: line,
-            handler: block)
+            fireAt: instant, interval: repeats ? Self.honouredInterval(Duration(interval, file, line), file, line) : nil, file: file,
+            line: line, handler: block)
+        keepWallDate(date.timeIntervalSinceReferenceDate, convertedTo: instant)
     }
 
     /// Makes a timer as `init(timeInterval:repeats:block:)` does, and adds it to the calling thread's loop in the default mode. Counterpart
@@ -55,14 +56,21 @@ extension RunLoop.Timer {
         return timer
     }
 
-    /// When the timer fires next, as a date of the present wall clock; `Date.distantFuture` once the timer is invalid.
+    /// When the timer fires next, as a date; `Date.distantFuture` once the timer is invalid.
     ///
-    /// Setting it sets `nextFire`: the date is converted once, and the grid of a repeating timer restarts at that date. A date that was set
-    /// reads back to within a few microseconds. If the calling thread's loop is in manual time, dates count from its present.
-    /// Thread-safe. Counterpart of Foundation's `fireDate`.
+    /// Setting it sets `nextFire`: the date is converted once, and the grid of a repeating timer restarts at that date. Until the timer
+    /// moves, the date reads back exactly as it was set, even if somebody sets the wall clock. Any other date is `nextFire` as a date of
+    /// the present wall clock, and is accurate to a few microseconds. If the calling thread's loop is in manual time, dates count from its
+    /// present. Thread-safe. The first date that is set allocates. Counterpart of Foundation's `fireDate`.
     public var fireDate: Date {
-        get { ClockReading { RunLoop.presentOfCaller }.date(of: nextFire) }
-        set { nextFire = ClockReading { RunLoop.presentOfCaller }.instant(of: newValue) }
+        get {
+            if let asSet = wallDateOfNextFire { return Date(timeIntervalSinceReferenceDate: asSet) }
+            return ClockReading { RunLoop.presentOfCaller }.date(of: nextFire)
+        }
+        set {
+            let instant = ClockReading { RunLoop.presentOfCaller }.instant(of: newValue)
+            setNextFire(instant, convertedFrom: newValue.timeIntervalSinceReferenceDate)
+        }
     }
 
     /// Seconds between two fires; zero when the timer fires once. Thread-safe. Counterpart of Foundation's `timeInterval`.

@@ -1,7 +1,8 @@
 // Rules proved here, for the Foundation forms of timers (docs/foundation.md):
 // - A timer made without a date first fires one interval from now.
 // - Zero, negative and tiny intervals of repeating timers count as 0.1 ms; NaN traps; intervals that are too long saturate.
-// - fireDate is nextFire on the wall clock; a timer keeps and uses its tolerance.
+// - fireDate is nextFire on the wall clock; a date that was set reads back exactly until the timer moves.
+// - A timer keeps and uses its tolerance.
 
 import EventLoop
 import EventLoopFoundation
@@ -69,8 +70,10 @@ import Testing
             timer.fireDate = .distantPast
             #expect(timer.nextFire == .distantPast)
             #expect(timer.fireDate == .distantPast)
-            timer.fireDate = Date(timeIntervalSinceNow: 1e10)  // three hundred years
-            #expect(timer.fireDate == .distantFuture)
+            let far = Date(timeIntervalSinceNow: 1e10)  // three hundred years
+            timer.fireDate = far
+            #expect(timer.nextFire == .distantFuture)
+            #expect(timer.fireDate == far)
         }
     }
 
@@ -86,13 +89,91 @@ import Testing
             #expect(abs(timer.fireDate.timeIntervalSinceNow - 3600) < 5)
             let date = Date(timeIntervalSinceNow: 7200)
             timer.fireDate = date
-            #expect(abs(timer.fireDate.timeIntervalSince(date)) < 0.001)
+            #expect(timer.fireDate == date)
             #expect(loop.nextTimerFire()! > .now + .seconds(7100))
             timer.invalidate()
             #expect(timer.fireDate == .distantFuture)
             timer.fireDate = date
             #expect(timer.fireDate == .distantFuture)
         }
+    }
+
+    /// Dates of the past and the future, near and far, with all bits of a Double.
+    private static let randomDates: [Date] = {
+        var generator = SplitMix64(seed: 42)
+        return (0..<1_000).map { _ in
+            let span = pow10(Int.random(in: -6...9, using: &generator))
+            return Date(timeIntervalSinceNow: .random(in: -span...span, using: &generator))
+        }
+    }()
+
+    @Test func `each of a thousand random dates reads back exactly as it was set`() throws {
+        let once = Timer(fire: .distantFuture, interval: 0, repeats: false) { _ in }
+        let often = Timer(fire: .distantFuture, interval: 60, repeats: true) { _ in }
+        let onDemand = Timer.onDemand { _ in }
+        let inLoop = Timer(fire: .distantFuture, interval: 60, repeats: true) { _ in }
+        try onFreshThread { loop in
+            loop.add(inLoop)
+            for date in Self.randomDates {
+                for timer in [once, often, onDemand, inLoop] {
+                    timer.fireDate = date
+                    #expect(timer.fireDate == date)
+                }
+                #expect(Timer(fire: date, interval: 0, repeats: false) { _ in }.fireDate == date)
+                #expect(Timer(fire: date, interval: 1, repeats: true) { _ in }.fireDate == date)
+            }
+        }
+    }
+
+    @Test func `a timer that has moved has the date to which it moved`() throws {
+        try inManualTime { loop, clock, trace in
+            let date = Date(timeIntervalSinceNow: 600)
+            let timer = Timer(fire: Date(timeIntervalSinceNow: 60), interval: 3600, repeats: true) { timer in
+                trace.add("fired, \(timer.fireDate == date)")
+            }
+            loop.add(timer)
+            timer.fireDate = date
+            // The core's setter.
+            timer.nextFire = timer.nextFire + .seconds(60)
+            #expect(abs(timer.fireDate.timeIntervalSince(date) - 60) < 1)
+            // The grid.
+            timer.fireDate = date
+            _ = loop.run(for: .seconds(601))
+            #expect(trace.description == "fired, true")
+            #expect(abs(timer.fireDate.timeIntervalSinceNow - 3599) < 1)
+            // The end.
+            timer.fireDate = date
+            timer.invalidate()
+            #expect(timer.fireDate == .distantFuture)
+        }
+    }
+
+    @Test func `an instant of zero has no date that nobody set`() throws {
+        try inManualTime { _, _, _ in
+            let timer = Timer(fireAt: RunLoop.Instant(nanoseconds: 0), interval: .seconds(1), label: "labelled") { _ in }
+            #expect(abs(timer.fireDate.timeIntervalSinceNow) < 5)
+            timer.fireDate = Date(timeIntervalSinceReferenceDate: .nan)
+            #expect(timer.fireDate == .distantFuture)
+        }
+    }
+
+    @Test func `dates that several threads set at the same time are never mixed`() throws {
+        let timer = Timer(fire: .distantFuture, interval: 60, repeats: true) { _ in }
+        let dates = (0..<4).map { Date(timeIntervalSinceNow: 1_000 + Double($0) * 1_000_000) }
+        let setters = dates.map { date in
+            joinableThread { _ in
+                for _ in 0..<2_000 {
+                    timer.fireDate = date
+                    let found = timer.fireDate
+                    let isOneOfThem = dates.contains { abs($0.timeIntervalSince(found)) < 1 }
+                    #expect(isOneOfThem)
+                }
+            }
+        }
+        for setter in setters { try setter.join() }
+        let last = Date(timeIntervalSinceNow: 77)
+        timer.fireDate = last
+        #expect(timer.fireDate == last)
     }
 
     @Test func `a timer keeps its tolerance in seconds, which lets one wake-up fire two timers`() throws {
@@ -137,3 +218,5 @@ import Testing
         #expect(!hasLoop)
     }
 }
+
+private func pow10(_ exponent: Int) -> Double { (0..<abs(exponent)).reduce(1) { product, _ in exponent < 0 ? product / 10 : product * 10 } }

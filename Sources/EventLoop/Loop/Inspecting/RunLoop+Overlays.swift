@@ -21,6 +21,16 @@ extension RunLoop {
 }
 
 extension RunLoop.Timer {
+    /// Sets `nextFire` to an instant that a date of the wall clock was converted to, and keeps that date. Thread-safe.
+    package func setNextFire(_ instant: RunLoop.Instant, convertedFrom wallDate: Double) {
+        if !isValid { return }
+        keepWallDate(wallDate, convertedTo: instant)
+        nextFire = instant
+    }
+
+    /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
+    package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
+
     /// `tolerance` for a module that has another property of that name.
     package var toleranceAsDuration: Duration {
         get { tolerance }
