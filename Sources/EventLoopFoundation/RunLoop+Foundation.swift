@@ -55,14 +55,13 @@ extension RunLoop {
         _ = runOnce(mode, until: instant(of: limitDate))
     }
 
-    /// The same with the name of a mode, as in Foundation on Linux. Foundation's names of the default and the common modes
-    /// (`kCFRunLoopDefaultMode`, `NSDefaultRunLoopMode`, `kCFRunLoopCommonModes`, `NSRunLoopCommonModes`) mean `.default` and `.common`.
+    /// The same with the name of a mode, as in Foundation on Linux. See `Mode` for Foundation's names of the default and the common modes.
     @available(
         *, noasync,
         message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
     )
     public func acceptInput(forMode mode: String, before limitDate: Date) { /* DOES CALLOUT */
-        acceptInput(forMode: Mode(foundationName: mode), before: limitDate)
+        acceptInput(forMode: Mode(mode), before: limitDate)
     }
 
     /// Makes one pass in `mode` that does not sleep, and returns the next date of the mode's timers: `Date.distantFuture` if no timer has a
@@ -79,6 +78,10 @@ extension RunLoop {
         guard runOnce(mode, until: .distantPast), !isFinished(mode) else { return nil }
         return nextTimerFire(forMode: mode).map(ClockReading { clock.now }.date) ?? .distantFuture
     }
+
+    /// Ends the innermost run in progress: `stop()` under the name that XCTest uses. Thread-safe. Counterpart of `_stop()` in Foundation on
+    /// Linux.
+    public func _stop() { stop() }
 
     /// Performs `block` once in the next pass of any of `modes`: `perform(inModes:_:)` with Foundation's label.
     ///
@@ -102,16 +105,5 @@ extension RunLoop {
         }
         _ = run(mode: mode, until: deadline, returnAfterSourceHandled: true)
         return true
-    }
-}
-
-extension RunLoop.Mode {
-    /// The mode to which Foundation and CFRunLoop give this name.
-    init(foundationName name: String) {
-        switch name {
-        case "kCFRunLoopDefaultMode", "NSDefaultRunLoopMode": self = .default
-        case "kCFRunLoopCommonModes", "NSRunLoopCommonModes": self = .common
-        default: self.init(name)
-        }
     }
 }

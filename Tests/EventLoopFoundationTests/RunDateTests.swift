@@ -219,6 +219,29 @@ private var inAnHour: Date { Date(timeIntervalSinceNow: 3600) }
     }
 
     @Test(arguments: ["kCFRunLoopDefaultMode", "NSDefaultRunLoopMode"])
+    func `a run in a mode with Foundation's text for the default mode waits for the items of the default mode`(name: String) throws {
+        try inManualTime { loop, clock, _ in
+            loop.perform(after: .seconds(60)) { loop.perform {} }
+            #expect(loop.run(mode: .init(name), before: .distantFuture))
+            #expect(clock.ms == 60_000)
+            let items = RunLoop.Timer(fireAt: .ms(0)) { _ in }
+            loop.add(items, forMode: RunLoop.Mode(name))
+            #expect(loop.contains(items, forMode: .default))
+            #expect(loop.modes == [.default])
+        }
+    }
+
+    @Test func `a stop under XCTest's name ends the innermost run`() throws {
+        try inManualTime { loop, clock, _ in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            loop.perform(after: .seconds(60)) { loop._stop() }
+            #expect(loop.run(mode: .default, before: .distantFuture))
+            #expect(clock.ms == 60_000)
+        }
+    }
+
+    @Test(arguments: ["kCFRunLoopDefaultMode", "NSDefaultRunLoopMode"])
     func `acceptInput runs once, and accepts Foundation's names of modes`(name: String) throws {
         try inManualTime { loop, _, trace in
             loop.perform(inModes: ["own"]) { trace.add("own") }

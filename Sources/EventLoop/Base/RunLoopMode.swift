@@ -2,11 +2,15 @@
 
 extension RunLoop {
     /// The name of a set of sources, timers and observers (CFRunLoopMode). Names compare by value. Any string is a name.
+    ///
+    /// Foundation's and CoreFoundation's texts for the default mode and the common modes are other spellings of `.default` and `.common`:
+    /// `Mode("kCFRunLoopDefaultMode")` and `Mode("NSDefaultRunLoopMode")` are `.default`, `Mode("kCFRunLoopCommonModes")` and
+    /// `Mode("NSRunLoopCommonModes")` are `.common`. Their `rawValue` is that of `.default` and `.common`.
     public struct Mode: RawRepresentable, Hashable, Sendable, ExpressibleByStringInterpolation, CustomStringConvertible {
         public let rawValue: String
-        public init(rawValue: String) { self.rawValue = rawValue }
-        public init(_ rawValue: String) { self.rawValue = rawValue }
-        public init(stringLiteral value: String) { self.rawValue = value }
+        public init(rawValue: String) { self.rawValue = Self.canonicalText(rawValue) }
+        public init(_ rawValue: String) { self.rawValue = Self.canonicalText(rawValue) }
+        public init(stringLiteral value: String) { self.rawValue = Self.canonicalText(value) }
         public var description: String { rawValue }
         public static let `default` = Mode("default")
         /// Stands for every mode in `commonModes`. A loop cannot run in it.
@@ -18,5 +22,21 @@ extension RunLoop {
         // An array literal as a default argument allocates at every call.
         public static let onlyCommon: [Mode] = [.common]
         public static let onlyDefault: [Mode] = [.default]
+
+        /// Without this, code that runs the mode "kCFRunLoopDefaultMode" would run an empty mode, return at once, and spin.
+        @inline(__always)
+        private static func canonicalText(_ text: String) -> String {
+            // Most names have another length.
+            let length = text.utf8.count
+            return length == 20 || length == 21 ? canonicalLongText(text) : text
+        }
+
+        private static func canonicalLongText(_ text: String) -> String {
+            switch text {
+            case "kCFRunLoopDefaultMode", "NSDefaultRunLoopMode": "default"
+            case "kCFRunLoopCommonModes", "NSRunLoopCommonModes": "common"
+            default: text
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 // Rules proved here:
 // - A new loop has the default mode. Adding an item, queueing a block, and common items create modes. Running, querying, removing, and
 //   making a name common without common items do not. No mode is ever deleted. The list does not contain the common pseudo-mode.
-// - Any string is a name, including the empty string. Names compare by value.
+// - Any string is a name, including the empty string. Names compare by value. Foundation's and CoreFoundation's texts for the default mode
+//   and the common modes are other spellings of these.
 // - A run serves and notifies only the items of its mode. Events for other items stay pending until a run of their mode.
 
 import EventLoop
@@ -125,6 +126,23 @@ import Testing
             #expect(loop.contains(source, forMode: .common))
             #expect(!loop.modes.contains(RunLoop.Mode(more.joined())))
         }
+    }
+
+    @Test(arguments: [
+        ("kCFRunLoopDefaultMode", RunLoop.Mode.default), ("NSDefaultRunLoopMode", .default), ("kCFRunLoopCommonModes", .common),
+        ("NSRunLoopCommonModes", .common),
+    ])
+    func `Foundation's texts for the default mode and the common modes are spellings of these`(text: String, mode: RunLoop.Mode) {
+        for made in [RunLoop.Mode(text), RunLoop.Mode(rawValue: text), RunLoop.Mode(stringLiteral: text), "\(text)"] {
+            #expect(made == mode && made.hashValue == mode.hashValue)
+            #expect(made.rawValue == mode.rawValue && made.description == mode.rawValue)
+        }
+    }
+
+    @Test(arguments: ["kCFRunLoopDefaultmode", "kcfRunLoopDefaultMode", "NSRunLoopCommonMode", "12345678901234567890", "ääääääääää"])
+    func `a name that only resembles one of Foundation's texts is a name of its own`(text: String) {
+        #expect(RunLoop.Mode(text).rawValue == text)
+        #expect(RunLoop.Mode(text) != .default && RunLoop.Mode(text) != .common)
     }
 
     @Test func `the empty string is a name`() throws {
