@@ -16,6 +16,7 @@ let package = Package(
         .library(name: "EventLoop", targets: ["EventLoop"]),
         .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
         .library(name: "EventLoopTesting", targets: ["EventLoopTesting"]),
+        .library(name: "EventLoopXCTest", targets: ["EventLoopXCTest"]),
         // Buffered byte streams, framing, servers, names.
         .library(name: "EventLoopStreams", targets: ["EventLoopStreams"]),
         // For packages that enable the trait `TLS`; empty otherwise.
@@ -63,6 +64,8 @@ let package = Package(
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
         .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),
+        // For users' tests with XCTest. Not part of EventLoopTesting, because XCTest exports Foundation, with its RunLoop and its Timer.
+        .target(name: "EventLoopXCTest", dependencies: ["EventLoop"], swiftSettings: strict),
         // Byte streams, on the public interface of EventLoop.
         .target(name: "CStreams"),
         .target(name: "EventLoopStreams", dependencies: ["EventLoop", "CStreams"], swiftSettings: strict),
@@ -124,6 +127,8 @@ let package = Package(
         .testTarget(
             name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopTestSupport"],
             swiftSettings: strict),
+        // XCTest, whose methods run on the main thread.
+        .testTarget(name: "EventLoopXCTestTests", dependencies: ["EventLoop", "EventLoopXCTest"], swiftSettings: strict),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -20,7 +20,7 @@ import Testing
             "GLibHost", "GLibGuest", "LibuvHost", "LibuvGuest",
         ].map { "../Examples/Sources/Embedding/\($0).swift" },
         "docs/streams.md": ["EventLoopStreamsTests/DocumentedStreams.swift", "../Examples/Tests/TLSTests/DocumentedTLS.swift"],
-        "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift"],
+        "docs/testing.md": ["EventLoopTestingTests/DocumentedTesting.swift", "EventLoopXCTestTests/DocumentedXCTest.swift"],
     ]
 
     @Test(arguments: sources.keys.sorted())

@@ -2,7 +2,7 @@
 // - A file uses types and members of its own layer and of the layers below, not of those above (docs/architecture.md).
 // - Only files in Libevent/ import CLibevent. No file of the library imports Foundation or Dispatch.
 // - The modules of streams import EventLoop, their C target and the standard library only.
-// - One library imports Foundation, and one imports Swift Testing.
+// - One library imports Foundation, one imports Swift Testing, and one imports XCTest.
 // - RunLoop+Run.swift has the ten steps, once each and in order, without `#if` and without locks.
 // - Every claim of safety that the compiler does not check has its reason beside it.
 // - No file of these modules has more than 400 lines.
@@ -148,7 +148,9 @@ private func readModule(_ module: String) throws -> [SourceFile] {
         }
     }
 
-    @Test(arguments: [("Foundation", "EventLoopFoundation"), ("Testing", "EventLoopTesting")])
+    @Test(arguments: [
+        ("Foundation", "EventLoopFoundation"), ("Testing", "EventLoopTesting"), ("XCTest", "EventLoopXCTest"),
+    ])
     func `only one library imports a module that not every user wants to link`(module: String, library: String) throws {
         let sources = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
             .appendingPathComponent("../../../Sources").standardizedFileURL

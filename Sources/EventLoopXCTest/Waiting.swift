@@ -1,0 +1,104 @@
+// Waits for XCTest's expectations while this package's run loop runs.
+//
+// XCTest's own waits run Foundation's loop of the calling thread, so timers and sources on this package's loop stand still, and the wait
+// times out. Here XCTest waits on a thread of its own, as it does for `fulfillment(of:)`, and the calling thread runs its loop. XCTest
+// decides what is fulfilled, in which order, when the time is up, and what it reports.
+
+public import EventLoop
+internal import Synchronization
+public import XCTest
+
+extension XCTestCase {
+    /// Waits for the expectations, and runs `loop` in the default mode in the meantime. Failures are recorded as by
+    /// `wait(for:timeout:enforceOrder:)`.
+    ///
+    /// `timeout` is in seconds of real time, also if the loop is in manual time. On the loop's thread only (a precondition failure
+    /// elsewhere). Calls out. Counterpart of XCTest's `wait(for:timeout:enforceOrder:)`, which runs Foundation's loop.
+    @available(*, noasync, message: "a wait blocks its thread; use await fulfillment(of:timeout:enforceOrder:)")
+    public func wait(
+        for expectations: [XCTestExpectation], timeout: TimeInterval, enforceOrder: Bool = false, running loop: EventLoop.RunLoop,
+        file: StaticString = #filePath, line: Int = #line
+    ) { /* DOES CALLOUT */
+        XCTWaiter(delegate: self).wait(
+            for: expectations, timeout: timeout, enforceOrder: enforceOrder, running: loop, file: file, line: line)
+    }
+}
+
+extension XCTWaiter {
+    /// Waits for the expectations, and runs `loop` in the default mode in the meantime. Returns how the wait ended.
+    ///
+    /// `stop()` ends a run of the loop, but not the wait. If the thread's `RunLoopThread` is stopped, the loop does not run any more, and
+    /// the wait goes on until the expectations are fulfilled or the time is up. Waits can be nested; an outer wait that times out does not
+    /// interrupt an inner one. Predicate expectations are evaluated by Foundation's loop; for them the wait makes a pass of that loop every
+    /// 10 ms.
+    ///
+    /// `timeout` is in seconds of real time, also if the loop is in manual time. On the loop's thread only (a precondition failure
+    /// elsewhere). Calls out. Creates a thread. Counterpart of XCTest's `wait(for:timeout:enforceOrder:)`, which runs Foundation's loop.
+    @available(*, noasync, message: "a wait blocks its thread; use await fulfillment(of:timeout:enforceOrder:)")
+    @discardableResult
+    public func wait(
+        for expectations: [XCTestExpectation], timeout: TimeInterval, enforceOrder: Bool = false, running loop: EventLoop.RunLoop,
+        file: StaticString = #filePath, line: Int = #line
+    ) -> Result { /* DOES CALLOUT */
+        precondition(loop.isCurrent, "a wait runs its loop, which belongs to another thread; wait on that thread, or pass .current")
+        let alive = loop.keepAlive()
+        defer { alive.cancel() }
+        let poll = expectations.contains { $0 is XCTNSPredicateExpectation } ? pollFoundation(on: loop) : nil
+        defer { poll?.invalidate() }
+
+        let wait = WaitOnThread()
+        // SAFETY: a waiter guards its state with a queue; XCTest's `fulfillment(of:)` waits on another thread, too.
+        nonisolated(unsafe) let waiter = self
+        Thread.detachNewThread {
+            wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout, enforceOrder, file, line))
+            loop.perform {}
+        }
+        // Ends: XCTest's wait does. If the thread was told to stop, runs return at once.
+        while !wait.hasEnded && !loop.isOver { _ = loop.run(until: .distantFuture, returnAfterSourceHandled: true) }
+        return wait.result()
+    }
+
+    #if canImport(Darwin)
+    private func waitOnFoundationsLoop(
+        _ expectations: [XCTestExpectation], _ timeout: TimeInterval, _ enforceOrder: Bool, _: StaticString, _: Int
+    ) -> Result {
+        wait(for: expectations, timeout: timeout, enforceOrder: enforceOrder)
+    }
+    #else
+    private func waitOnFoundationsLoop(
+        _ expectations: [XCTestExpectation], _ timeout: TimeInterval, _ enforceOrder: Bool, _ file: StaticString, _ line: Int
+    ) -> Result {
+        wait(for: expectations, timeout: timeout, enforceOrder: enforceOrder, file: file, line: line)
+    }
+    #endif
+}
+
+/// Makes passes of Foundation's loop of this thread, where predicate expectations that were made on it have their timers.
+private func pollFoundation(on loop: EventLoop.RunLoop) -> EventLoop.RunLoop.Timer { /* DOES CALLOUT */
+    let timer = EventLoop.RunLoop.Timer(every: .milliseconds(10), label: "predicate expectations") { _ in
+        _ = Foundation.RunLoop.current.run(mode: .default, before: .distantPast)
+    }
+    loop.add(timer)
+    return timer
+}
+
+/// The wait of another thread.
+private final class WaitOnThread: Sendable {
+    private let ended = DispatchSemaphore(value: 0)
+    /// The raw value of the result, which is not Sendable. Zero, which is none, until the wait ends.
+    private let outcome = Atomic(0)
+
+    func end(with result: XCTWaiter.Result) {
+        outcome.store(result.rawValue, ordering: .releasing)
+        ended.signal()
+    }
+
+    var hasEnded: Bool { outcome.load(ordering: .acquiring) != 0 }
+
+    /// Waits for the end.
+    func result() -> XCTWaiter.Result {
+        ended.wait()
+        // Stored before the semaphore was signaled, from a result.
+        return XCTWaiter.Result(rawValue: outcome.load(ordering: .acquiring))!
+    }
+}
