@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopFoundation
+import EventLoopTestSupport
 
 final class Reminder: Sendable {
     private let timer: Timer
@@ -18,6 +19,26 @@ final class Reminder: Sendable {
 func waitForFlag(_ flag: @Sendable () -> Bool, on loop: RunLoop) {
     let limit = Date(timeIntervalSinceNow: 5)
     while !flag() && Date() < limit && loop.run(mode: .default, before: limit) {}
+}
+
+/// What the other thread has found.
+final class Slot: Sendable {
+    private let value = Box<Int?>(nil)
+
+    var isEmpty: Bool { value.value == nil }
+    func store(_ found: Int) { value.value = found }
+}
+
+func waitForThread(_ worker: (@escaping @Sendable (Int) -> Void) -> Void, on loop: RunLoop, into slot: Slot) {
+    let alive = loop.keepAlive()
+    worker { result in
+        loop.perform {
+            slot.store(result)
+            loop.stop()
+        }
+    }
+    while slot.isEmpty { _ = loop.run(mode: .default, before: .distantFuture) }
+    alive.cancel()
 }
 
 @MainActor final class Display {
