@@ -39,11 +39,13 @@ final class Promise<Value: Sendable>: Sendable {
     private let outcome = Box<Value?>(nil)
     private let loop = RunLoop.current
 
-    /// Any thread. The first value counts.
+    /// Any thread. The first value counts. PromiseKit: CFRunLoopStop.
     func resolve(_ value: Value) {
-        outcome.change { if $0 == nil { $0 = value } }
-        // PromiseKit: CFRunLoopStop.
-        loop.perform { [loop] in loop._stop() }
+        // In a block, because a stop that comes just before a run is forgotten.
+        loop.perform { [self] in
+            outcome.change { if $0 == nil { $0 = value } }
+            loop._stop()
+        }
     }
 
     func hang() -> Value {
@@ -59,20 +61,44 @@ final class Promise<Value: Sendable>: Sendable {
 
 // MARK: Nimble
 
-/// Evaluates a condition every few milliseconds while the loop runs, until it holds or the time is up, as `toEventually` does.
-func poll(every interval: TimeInterval, timeout: TimeInterval, _ condition: @escaping @Sendable () -> Bool) -> Bool {
-    let promise = Promise<Bool>()
-    let poll = Timer.scheduledTimer(withTimeInterval: interval, repeats: true) { timer in
-        if !condition() { return }
-        timer.invalidate()
-        promise.resolve(true)
+/// Evaluates a condition every few milliseconds while the loop runs, as `toEventually` does.
+struct Poll {
+    enum Outcome { case completed, timedOut, blockedRunLoop }
+
+    var interval: TimeInterval
+    var timeout: TimeInterval
+    /// The loop that watches the time. If it is another thread's, it notices that the polled loop is blocked.
+    var watcher = RunLoop.current
+    /// How long a loop may be busy after the timeout before it counts as blocked.
+    var grace: TimeInterval = 60
+    var whenBlocked: @Sendable () -> Void = {}
+
+    /// Returns when the condition holds, or the time is up.
+    func wait(until condition: @escaping @Sendable () -> Bool) -> Outcome {
+        let (promise, loop) = (Promise<Outcome>(), RunLoop.current)
+        let poll = Timer.scheduledTimer(withTimeInterval: interval, repeats: true) { timer in
+            if !condition() { return }
+            timer.invalidate()
+            promise.resolve(.completed)
+        }
+        // Nimble: CFRunLoopPerformBlock, CFRunLoopStop and a semaphore.
+        let timeUp = RunLoop.CustomSource { promise.resolve(.timedOut) }
+        loop.add(timeUp, forMode: .default)
+        let grace = Timer(timeInterval: timeout + grace, repeats: false) { [whenBlocked] _ in
+            promise.resolve(.blockedRunLoop)
+            whenBlocked()
+        }
+        let limit = Timer(timeInterval: timeout, repeats: false) { _ in
+            timeUp.signal()
+            loop.wakeUp()
+        }
+        for timer in [limit, grace] { watcher.add(timer, forMode: .default) }
+        defer {
+            for timer in [poll, limit, grace] { timer.invalidate() }
+            timeUp.invalidate()
+        }
+        return promise.hang()
     }
-    let limit = Timer.scheduledTimer(withTimeInterval: timeout, repeats: false) { _ in promise.resolve(false) }
-    defer {
-        poll.invalidate()
-        limit.invalidate()
-    }
-    return promise.hang()
 }
 
 // MARK: OpenCombine
