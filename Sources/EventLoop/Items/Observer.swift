@@ -27,6 +27,10 @@ extension RunLoop {
         /// The handler is running. Nested runs skip the observer, and so does another loop if the handler has moved the observer there.
         let isFiring = Atomic<Bool>(false)
         private let handler: HandlerSlot<Handler>
+        // SAFETY: set before another thread has the observer; afterwards only read.
+        /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the
+        /// observer.
+        nonisolated(unsafe) package weak var attachment: (any AnyObject & Sendable)?
 
         private struct Handler: Sendable {
             let call: @Sendable (Observer, Activity) -> Void

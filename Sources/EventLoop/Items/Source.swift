@@ -208,6 +208,7 @@ struct SourceState: Sendable {
         var onInvalidation: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
         var waitingToServe: [SourceMembership] = []
+        var attachment: (any AnyObject & Sendable)?
     }
 
     private mutating func makeRare() -> Rare {
@@ -220,6 +221,11 @@ struct SourceState: Sendable {
     var failure: RunLoop.SourceError? {
         get { rare?.failure }
         set { makeRare().failure = newValue }
+    }
+
+    var attachment: (any AnyObject & Sendable)? {
+        get { rare?.attachment }
+        set { makeRare().attachment = newValue }
     }
 
     mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) { makeRare().onInvalidation.append(body) }

@@ -47,6 +47,8 @@ extension RunLoop {
             private let keptDatesWord = Atomic<Unmanaged<KeptDates>?>(nil)
             // SAFETY: accessed under the lock of the loop that the timer is in, as `listing`.
             @exclusivity(unchecked) nonisolated(unsafe) var memberships: [TimerMembership] = []
+            // SAFETY: set before another thread has the timer; afterwards only read.
+            nonisolated(unsafe) weak var attachment: (any AnyObject & Sendable)?
             init(label: String?, order: Int, tolerance: Int64) {
                 (self.label, self.order) = (label, order)
                 self.tolerance = Atomic(tolerance)
@@ -185,6 +187,12 @@ extension RunLoop {
                 if !repeats { return intervalOrTolerance.store(newValue, ordering: .sequentiallyConsistent) }
                 if newValue != 0 || hasDetails { neededDetails.tolerance.store(newValue, ordering: .sequentiallyConsistent) }
             }
+        }
+
+        /// For `attachment`.
+        var attachedObject: (any AnyObject & Sendable)? {
+            get { details?.attachment }
+            set { neededDetails.attachment = newValue }
         }
 
         /// The memberships, if the timer's place is not direct. Under the loop's lock.

@@ -18,10 +18,10 @@ extension RunLoop {
         beginPass(mode)
         notifyObservers(.beforeTimers, in: mode)  // 2
         notifyObservers(.beforeSources, in: mode)  // 3
-        performBlocks(in: mode)
+        frame.sleepsEvenIfEmpty = performBlocks(in: mode) && frame.sleepsAfterBlocks
         var handledSource = performCustomSources(frame, mode)  // 4
         if handledSource { performBlocks(in: mode) }
-        if !handledSource && isEmpty(mode) { return endOfPass(frame, mode, handledSource: false) }
+        if !handledSource && isEmpty(mode) && !frame.sleepsEvenIfEmpty { return endOfPass(frame, mode, handledSource: false) }
 
         let mustNotSleep = handledSource || frame.pollsOnly
         var ready = Ready()

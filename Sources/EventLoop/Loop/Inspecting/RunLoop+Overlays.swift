@@ -11,12 +11,34 @@ extension RunLoop {
     /// Every run ends at once then, so a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
+    /// `run(mode:until:returnAfterSourceHandled:)` of CFRunLoop: a pass that performs blocks sleeps even if nothing else is in the mode. So a
+    /// thread may wait in a run for a stop or a block of another thread. A bare wake-up ends such a run.
+    package func runSleepingAfterBlocks(_ mode: Mode, until deadline: Instant, returnAfterSourceHandled: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled, sleepsAfterBlocks: true)
+    }
+
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
     package func isFinished(_ name: Mode) -> Bool {
         preconditionOnLoop("a Foundation form of run")
         if name == .common || hasEnded.load(ordering: .relaxed) { return true }
         guard let mode = modeToRun(name)?.takeUnretainedValue() else { return true }
         return isEmpty(mode)
+    }
+}
+
+extension RunLoop.Source {
+    /// What another library of the package stores with the source, and the source retains as long as it lives. Thread-safe.
+    package var attachment: (any AnyObject & Sendable)? {
+        get { state.withLock { $0.attachment } }
+        set {
+            let old = state.withLock { state in
+                defer { state.attachment = newValue }
+                return state.attachment
+            }
+            // Released outside the lock: its deinit may call out.
+            withExtendedLifetime(old) {}
+        }
     }
 }
 
@@ -30,6 +52,12 @@ extension RunLoop.Timer {
 
     /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
     package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
+
+    /// What another library of the package stores with the timer, which does not retain it. Set it before another thread has the timer.
+    package var attachment: (any AnyObject & Sendable)? {
+        get { attachedObject }
+        set { attachedObject = newValue }
+    }
 
     /// `tolerance` for a module that has another property of that name.
     package var toleranceAsDuration: Duration {

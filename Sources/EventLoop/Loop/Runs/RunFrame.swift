@@ -26,6 +26,10 @@ final class RunFrame: Sendable {
     @exclusivity(unchecked) nonisolated(unsafe) private(set) var returnsAfterSource = false  // SAFETY: owning thread
     /// The run makes one pass, which does not sleep.
     @exclusivity(unchecked) nonisolated(unsafe) private(set) var pollsOnly = false  // SAFETY: owning thread
+    /// A pass that performs blocks sleeps even if its mode is empty then, as in CFRunLoop.
+    @exclusivity(unchecked) nonisolated(unsafe) var sleepsAfterBlocks = false  // SAFETY: owning thread
+    /// The pass in progress does so.
+    @exclusivity(unchecked) nonisolated(unsafe) var sleepsEvenIfEmpty = false  // SAFETY: owning thread
     /// The custom sources of the pass in progress.
     @exclusivity(unchecked) nonisolated(unsafe) var signals = PassBatch<SourceMembership>()  // SAFETY: owning thread
     /// The due timers of the pass in progress.

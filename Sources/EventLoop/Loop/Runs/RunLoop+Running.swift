@@ -40,12 +40,15 @@ extension RunLoop {
         return run(mode, limit: limit, returnsAfterSource: returnAfterSourceHandled)
     }
 
-    func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool) -> RunResult { /* DOES CALLOUT */
+    func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult { /* DOES CALLOUT */
         preconditionOnLoop("run")
         if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return .finished }
         let outerWasWoken = runs.depth > 0 && suspendOuterRun()
         // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
-        return runs.push()._withUnsafeGuaranteedRef { run($0, name, limit, returnsAfterSource, outerWasWoken) }
+        return runs.push()._withUnsafeGuaranteedRef {
+            $0.sleepsAfterBlocks = sleepsAfterBlocks
+            return run($0, name, limit, returnsAfterSource, outerWasWoken)
+        }
     }
 
     private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outerWasWoken: Bool) -> RunResult

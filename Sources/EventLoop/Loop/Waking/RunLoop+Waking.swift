@@ -163,7 +163,7 @@ extension RunLoop {
     /// Whether there is something to do in this mode now. The owner asks after `Waker.beginSleep`.
     @inline(__always)
     func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
-        if runs.isStopRequested(frame) || isEmpty(mode) { return true }
+        if runs.isStopRequested(frame) || (isEmpty(mode) && !frame.sleepsEvenIfEmpty) { return true }
         return hasWorkForSteps && isReasonPending(mode)
     }
 
