@@ -15,6 +15,8 @@ let package = Package(
     products: [
         .library(name: "EventLoop", targets: ["EventLoop"]),
         .library(name: "EventLoopFoundation", targets: ["EventLoopFoundation"]),
+        // The functions of CFRunLoop.h.
+        .library(name: "EventLoopCF", targets: ["EventLoopCF"]),
         .library(name: "EventLoopTesting", targets: ["EventLoopTesting"]),
         .library(name: "EventLoopXCTest", targets: ["EventLoopXCTest"]),
         // Buffered byte streams, framing, servers, names.
@@ -62,6 +64,8 @@ let package = Package(
             swiftSettings: strict),
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
+        // The functions of CFRunLoop.h, without Core Foundation.
+        .target(name: "EventLoopCF", dependencies: ["EventLoop"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
         .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),
         // For users' tests with XCTest. Not part of EventLoopTesting, because XCTest exports Foundation, with its RunLoop and its Timer.
@@ -103,10 +107,13 @@ let package = Package(
         .testTarget(
             name: "EventLoopTests",
             dependencies: [
-                "EventLoop", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe", "eventloop-port-peer",
+                "EventLoop", "EventLoopCF", "EventLoopTestSupport", "CLibevent", "CPlatform", "eventloop-async-main-probe",
+                "eventloop-port-peer",
             ], swiftSettings: strict),
         .testTarget(
-            name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
+            name: "DifferentialTests", dependencies: ["EventLoop", "EventLoopCF", "EventLoopTestSupport"], swiftSettings: strict),
+        .testTarget(
+            name: "EventLoopCFTests", dependencies: ["EventLoop", "EventLoopCF", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
             name: "SmallWorldsTests", dependencies: ["EventLoop", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(

@@ -7,10 +7,11 @@ internal import Testing
     @Test func `an unexpected trace causes a complaint that names the loop that left it`() throws {
         let right = (did: "E X", wasToDo: "E X")
         let wrong = (did: "E T X", wasToDo: "E X")
-        #expect(complaint(cf: right, ours: right, because: nil) == nil)
-        #expect(try #require(complaint(cf: wrong, ours: right, because: nil)).hasPrefix("CFRunLoop does not do what we say it does\n"))
-        #expect(try #require(complaint(cf: right, ours: wrong, because: "1.6")).hasPrefix("ours is wrong (differs on purpose: 1.6)\n"))
-        #expect(try #require(complaint(cf: wrong, ours: wrong, because: nil)).contains("E T X"))
+        #expect(complaint(cf: right, ours: right, names: right, because: nil) == nil)
+        #expect(try #require(complaint(cf: wrong, ours: right, names: right, because: nil)).hasPrefix("CFRunLoop does not do what we say it does\n"))
+        #expect(try #require(complaint(cf: right, ours: wrong, names: right, because: "1.6")).hasPrefix("ours is wrong (differs on purpose: 1.6)\n"))
+        #expect(try #require(complaint(cf: right, ours: right, names: wrong, because: nil)).hasPrefix("EventLoopCF is wrong\n"))
+        #expect(try #require(complaint(cf: wrong, ours: wrong, names: right, because: nil)).contains("E T X"))
     }
 
     @Test func `a complaint counts if it occurs however slowly the scenario is played`() {

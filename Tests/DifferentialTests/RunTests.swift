@@ -201,7 +201,7 @@ internal import Testing
     }
 
     @Test func `the loop does not sleep in a mode that held only a block`() throws {
-        try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", because: "6.9") { s in
+        try differ(cf: "E T S b W A X =timedOut", ours: "E T S b X =finished", names: "E T S b W A X =timedOut", because: "6.9") { s in
             s.observe()
             s.block("b")
             s.run(limit: 200)

@@ -1,4 +1,5 @@
-// Plays a scenario on both run loops, each on a thread of its own, and compares their traces.
+// Plays a scenario on both run loops, and a second time on ours through the functions of EventLoopCF, each time on a thread of its own, and
+// compares the traces.
 
 internal import EventLoopTestSupport
 internal import Testing
@@ -10,21 +11,25 @@ func both(_ expected: String, sourceLocation: SourceLocation = #_sourceLocation,
     try compare(cf: expected, ours: expected, because: nil, sourceLocation, scenario)
 }
 
-/// We differ on purpose, for the reason in the given section of semantics.md.
+/// We differ on purpose, for the reason in the given section of semantics.md. `names` is the trace that EventLoopCF leaves if it is another
+/// than ours.
 func differ(
-    cf: String, ours: String, because section: String, sourceLocation: SourceLocation = #_sourceLocation, _ scenario: @escaping Scenario
+    cf: String, ours: String, names: String? = nil, because section: String, sourceLocation: SourceLocation = #_sourceLocation,
+    _ scenario: @escaping Scenario
 ) throws {
-    try compare(cf: cf, ours: ours, because: section, sourceLocation, scenario)
+    try compare(cf: cf, ours: ours, names: names, because: section, sourceLocation, scenario)
 }
 
 private func compare(
-    cf expectedOfCF: String, ours expectedOfUs: String, because section: String?, _ sourceLocation: SourceLocation,
-    _ scenario: @escaping Scenario
+    cf expectedOfCF: String, ours expectedOfUs: String, names expectedOfNames: String? = nil, because section: String?,
+    _ sourceLocation: SourceLocation, _ scenario: @escaping Scenario
 ) throws {
     let verdict = try complaintOfSlowest {
         let cf = try play(scenario, stretch: $0) { CFEngine() }
         let ours = try play(scenario, stretch: $0) { OurEngine() }
-        return complaint(cf: (cf, expectedOfCF), ours: (ours, expectedOfUs), because: section)
+        let names = try play(scenario, stretch: $0) { NamesEngine() }
+        return complaint(
+            cf: (cf, expectedOfCF), ours: (ours, expectedOfUs), names: (names, expectedOfNames ?? expectedOfUs), because: section)
     }
     if let verdict { Issue.record(Comment(rawValue: verdict), sourceLocation: sourceLocation) }
 }
@@ -44,11 +49,12 @@ func complaintOfSlowest(_ play: (_ stretch: Double) throws -> String?) rethrows 
 
 typealias Traces = (did: String, wasToDo: String)
 
-/// Describes the difference, with all four traces; nil if there is none.
-func complaint(cf: Traces, ours: Traces, because section: String?) -> String? {
+/// Describes the difference, with all six traces; nil if there is none.
+func complaint(cf: Traces, ours: Traces, names: Traces, because section: String?) -> String? {
     let blame = [
         cf.did != cf.wasToDo ? "CFRunLoop does not do what we say it does" : nil,
         ours.did != ours.wasToDo ? "ours is wrong" : nil,
+        names.did != names.wasToDo ? "EventLoopCF is wrong" : nil,
     ].compactMap(\.self)
     guard !blame.isEmpty else { return nil }
     return """
@@ -57,6 +63,8 @@ func complaint(cf: Traces, ours: Traces, because section: String?) -> String? {
             and was to do      \(cf.wasToDo)
             RunLoop did        \(ours.did)
             and was to do      \(ours.wasToDo)
+            EventLoopCF did    \(names.did)
+            and was to do      \(names.wasToDo)
         """
 }
 
@@ -65,17 +73,19 @@ func same(_ what: String, sourceLocation: SourceLocation = #_sourceLocation, _ s
     let verdict = try complaintOfSlowest {
         let cf = try play(scenario, stretch: $0) { CFEngine() }
         let ours = try play(scenario, stretch: $0) { OurEngine() }
-        return cf == ours ? nil : difference(cf, ours)
+        if cf != ours { return difference(cf, ours, by: "RunLoop") }
+        let names = try play(scenario, stretch: $0) { NamesEngine() }
+        return cf == names ? nil : difference(cf, names, by: "EventLoopCF")
     }
     if let verdict { Issue.record(Comment(rawValue: "\(what): \(verdict)"), sourceLocation: sourceLocation) }
 }
 
-private func difference(_ cf: String, _ ours: String) -> String {
+private func difference(_ cf: String, _ ours: String, by subject: String) -> String {
     let agreed = zip(cf.split(separator: " "), ours.split(separator: " ")).prefix { $0 == $1 }.map(\.0).joined(separator: " ")
     return """
         after \(agreed)
             CFRunLoop did      \(cf.dropFirst(agreed.count))
-            RunLoop did        \(ours.dropFirst(agreed.count))
+            \(subject) did \(ours.dropFirst(agreed.count))
         """
 }
 

@@ -1,5 +1,6 @@
 // The interface between a scenario and the run loop that plays it. An engine is one run loop of one thread and the scenario's items, by
-// name. `CFEngine` is the real CFRunLoop; `OurEngine` is the `RunLoop` of this package.
+// name. `CFEngine` is the real CFRunLoop; `OurEngine` is the `RunLoop` of this package; `NamesEngine` is the latter through
+// the functions of EventLoopCF.
 //
 // The interface passes names, not objects, so that a scenario is written once. Modes are strings: "default" and "common" stand for each
 // loop's own constants.

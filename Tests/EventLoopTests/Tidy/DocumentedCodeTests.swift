@@ -13,6 +13,7 @@ import Testing
         ],
         "docs/threads.md": ["EventLoopTests/Concurrency/DocumentedConcurrency.swift", "AsyncMainProbe/Examples.swift"],
         "docs/foundation.md": ["EventLoopFoundationTests/DocumentedFoundation.swift", "EventLoopFoundationTests/DocumentedNames.swift"],
+        "docs/corefoundation.md": ["EventLoopCFTests/DocumentedCF.swift"],
         "docs/ports.md": ["EventLoopTests/Ports/DocumentedPorts.swift"],
         "docs/kernel-sources.md": ["EventLoopTests/Sockets/DocumentedKernelSources.swift"],
         "docs/message-ports.md": ["EventLoopTests/MessagePorts/DocumentedMessagePorts.swift"],

@@ -1,0 +1,89 @@
+// Rules proved here, with the compiler:
+// - Beside Core Foundation, this module's names are ambiguous, and the compiler shows the cure.
+// - Beside Foundation, the functions of this module are the only ones of their names. `RunLoop` and `Timer` are ambiguous, and the compiler
+//   shows the cure.
+// - Beside FoundationEssentials nothing is ambiguous.
+// - What does not exist without Core Foundation names the call to use.
+
+#if os(Linux)
+
+import Foundation
+import Testing
+
+/// What the compiler says about a file that imports this module and `others`. Empty if the file compiles.
+private func diagnostics(_ code: String, beside others: String...) throws -> String {
+    let folder = FileManager.default.temporaryDirectory.appendingPathComponent("eventloop-cf-\(UUID().uuidString)")
+    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+    defer { try? FileManager.default.removeItem(at: folder) }
+    let file = folder.appendingPathComponent("file.swift")
+    let imports = (others + ["EventLoopCF"]).map { "import \($0)\n" }.joined()
+    try (imports + "func test() {\n\(code)\n}\n").write(to: file, atomically: true, encoding: .utf8)
+
+    let built = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../..").standardizedFileURL
+    let sources = ["CPlatform/include", "CLibevent", "CLibeventOpenSSL"].map { root.appendingPathComponent("Sources/\($0)").path }
+    let compiler = Process()
+    compiler.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+    compiler.arguments =
+        ["swiftc", "-typecheck", file.path, "-module-cache-path", built.appendingPathComponent("ModuleCache").path]
+        + ([built.appendingPathComponent("Modules").path] + sources).flatMap { ["-I", $0] }
+    let output = Foundation.Pipe()
+    compiler.standardOutput = output
+    compiler.standardError = output
+    try compiler.run()
+    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
+    compiler.waitUntilExit()
+    try #require((compiler.terminationStatus == 0) == !text.contains("error:"), "\(text)")
+    return compiler.terminationStatus == 0 ? "" : text
+}
+
+@Suite struct ImportTests {
+    @Test(arguments: [
+        "CFRunLoopRun()", "_ = CFRunLoopGetCurrent()", "_ = CFRunLoopGetMain()", "let loop: CFRunLoop? = nil",
+        "let mode: CFRunLoopMode? = nil",
+        "CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1, false)", "let timer: CFRunLoopTimer? = nil", "_ = CFRunLoopTimerContext()",
+        "_ = CFRunLoopSourceContext()",
+    ])
+    func `beside Core Foundation, a name is ambiguous, and the compiler shows the cure`(code: String) throws {
+        let text = try diagnostics(code, beside: "CoreFoundation")
+        #expect(text.contains("ambiguous"))
+        #expect(text.contains("remove the import of CoreFoundation"))
+    }
+
+    @Test(arguments: ["let loop: RunLoop? = nil", "let timer: Timer? = nil"])
+    func `beside Foundation, the names of its loop and timer are ambiguous, and the compiler shows the cure`(code: String) throws {
+        let text = try diagnostics(code, beside: "Foundation")
+        #expect(text.contains("is ambiguous for type lookup in this context"))
+        #expect(text.contains("import FoundationEssentials instead of Foundation"))
+    }
+
+    @Test func `beside Foundation, its current loop cannot be used by accident`() throws {
+        #expect(try diagnostics("RunLoop.current.run()", beside: "Foundation").contains("ambiguous use of 'current'"))
+    }
+
+    @Test(arguments: ["Foundation", "FoundationEssentials"])
+    func `beside Foundation, the functions are those of this module`(module: String) throws {
+        let code = """
+            let loop: EventLoopCF.RunLoop = CFRunLoopGetCurrent()
+            CFRunLoopPerformBlock(loop, kCFRunLoopDefaultMode) {}
+            CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
+            _ = Date()
+            """
+        #expect(try diagnostics(code, beside: module) == "")
+    }
+
+    @Test func `beside FoundationEssentials, the names of the loop and the timer are those of this module`() throws {
+        let code = "let loop: RunLoop = CFRunLoopGetMain(); let timer: Timer? = nil; _ = (loop, timer, Date())"
+        #expect(try diagnostics(code, beside: "FoundationEssentials") == "")
+    }
+
+    @Test(arguments: [
+        ("CFRelease(CFRunLoopGetMain())", "remove the call"), ("let context: CFRunLoopSourceContext1? = nil", "RunLoop.DescriptorSource"),
+    ])
+    func `what cannot exist names the call to use`(code: String, cure: String) throws {
+        let text = try diagnostics(code)
+        #expect(text.contains("is unavailable") && text.contains(cure))
+    }
+}
+
+#endif
