@@ -56,6 +56,7 @@ public func CFGetTypeID(_ cf: AnyObject!) -> CFTypeID {
     case is RunLoop.Source: CFRunLoopSourceGetTypeID()
     case is RunLoop.Observer: CFRunLoopObserverGetTypeID()
     case is RunLoop.Timer: CFRunLoopTimerGetTypeID()
+    case is CFFileDescriptor: CFFileDescriptorGetTypeID()
     default: 0
     }
 }

@@ -1,4 +1,4 @@
-// What the contexts of sources, timers and observers have in common: `info`, and the functions that retain and release it.
+// What the contexts of sources, timers, observers and descriptors have in common: `info`, and the functions that retain and release it.
 //
 // Lifecycle of `info`: `CFRunLoopSourceCreate` and its siblings call the context's `retain` once, with the `info` that the caller passed, and
 // pass its result to the callbacks. `release` is called once with it, by the deinit of `RetainedContext`. The item's handlers hold the

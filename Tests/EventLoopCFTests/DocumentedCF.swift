@@ -5,6 +5,12 @@ import EventLoopTestSupport
 import Synchronization
 import Testing
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 /// Counts commands, which other threads announce by a signal.
 private final class Commands: Sendable {
     private let pending = Atomic(0)
@@ -30,6 +36,21 @@ private final class Commands: Sendable {
     }
 }
 
+/// Calls back for each line of the terminal, until its end.
+private func watchInput(_ input: CFFileDescriptorNativeDescriptor, _ runLoop: CFRunLoop) {
+    let descriptor = CFFileDescriptorCreate(
+        kCFAllocatorDefault, input, false,
+        { descriptor, _, _ in
+            var line = [UInt8](repeating: 0, count: 1_024)
+            guard read(CFFileDescriptorGetNativeDescriptor(descriptor), &line, line.count) > 0 else {
+                return CFFileDescriptorInvalidate(descriptor)
+            }
+            CFFileDescriptorEnableCallBacks(descriptor, kCFFileDescriptorReadCallBack)
+        }, nil)
+    CFFileDescriptorEnableCallBacks(descriptor, kCFFileDescriptorReadCallBack)
+    CFRunLoopAddSource(runLoop, CFFileDescriptorCreateRunLoopSource(kCFAllocatorDefault, descriptor, 0), kCFRunLoopDefaultMode)
+}
+
 @Suite struct `Code of the page on Core Foundation's functions` {
     @Test func `another thread announces commands by a signal`() throws {
         try onFreshThread { loop in
@@ -44,6 +65,21 @@ private final class Commands: Sendable {
             CFRunLoopRun()
             #expect(commands.done.load(ordering: .relaxed) == 2)
             CFRunLoopSourceInvalidate(source)
+        }
+    }
+
+    @Test func `lines of a descriptor, until its end`() throws {
+        try onFreshThread { loop in
+            var ends: [Int32] = [0, 0]
+            #expect(pipe(&ends) == 0)
+            watchInput(ends[0], loop)
+            #expect(write(ends[1], "line\n", 5) == 5)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, true) == .handledSource)
+            #expect(write(ends[1], "line\n", 5) == 5)
+            close(ends[1])
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, true) == .handledSource)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, false) == .finished)
+            close(ends[0])
         }
     }
 }

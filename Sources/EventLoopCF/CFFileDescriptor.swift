@@ -1,0 +1,205 @@
+// CFFileDescriptor.h, which Core Foundation for Linux lacks: callbacks for a descriptor that is ready.
+//
+// Lifecycle of a CFFileDescriptor: its source retains it, and it refers to its source weakly, so one whose source nobody uses is released.
+// `info` is released by `CFFileDescriptorInvalidate`, or with the object. The native descriptor is closed, if that was asked for, when the
+// loop has stopped watching it.
+
+public import EventLoop
+internal import Synchronization
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+/// A descriptor of the system. See `CFFileDescriptorNativeDescriptor`.
+public typealias CFFileDescriptorNativeDescriptor = Int32
+
+/// What a descriptor calls when it is ready, with the callback types that it is ready for. A C function, a global function, or a closure.
+/// See `CFFileDescriptorCallBack`.
+public typealias CFFileDescriptorCallBack = @Sendable (CFFileDescriptor?, CFOptionFlags, UnsafeMutableRawPointer?) -> Void
+
+/// The descriptor can be read. See `kCFFileDescriptorReadCallBack`.
+public let kCFFileDescriptorReadCallBack: CFOptionFlags = 1 << 0
+/// The descriptor can be written to. See `kCFFileDescriptorWriteCallBack`.
+public let kCFFileDescriptorWriteCallBack: CFOptionFlags = 1 << 1
+
+/// The `info` of a descriptor's callback. See `CFFileDescriptorContext`.
+public struct CFFileDescriptorContext {
+    /// Zero.
+    public var version: CFIndex
+    /// Passed to the callback.
+    public var info: UnsafeMutableRawPointer?
+    /// Called once with `info` when the object is made. The callback gets its result.
+    public var retain: (@convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer?)!
+    /// Called once when the object is invalid and no callback is in progress.
+    public var release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!
+    /// Never called.
+    public var copyDescription: (@Sendable (UnsafeMutableRawPointer?) -> String?)!
+
+    /// Without `info` and functions.
+    public init() { self.init(version: 0, info: nil, retain: nil, release: nil, copyDescription: nil) }
+
+    public init(
+        version: CFIndex, info: UnsafeMutableRawPointer!, retain: (@convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer?)!,
+        release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!, copyDescription: (@Sendable (UnsafeMutableRawPointer?) -> String?)!
+    ) {
+        (self.version, self.info, self.retain, self.release) = (version, info, retain, release)
+        self.copyDescription = copyDescription
+    }
+}
+
+extension CFFileDescriptorContext: InfoContext {
+    func retainedInfo() -> UnsafeMutableRawPointer? { /* DOES CALLOUT */ retain == nil ? info : retain(info) }
+    func releaseInfo() { /* DOES CALLOUT */ release?(info) }
+}
+
+/// Calls back when a descriptor is ready. Each callback disables itself, and is enabled again with `CFFileDescriptorEnableCallBacks`.
+/// Thread-safe. See `CFFileDescriptor`.
+public final class CFFileDescriptor: Sendable {
+    fileprivate struct State {
+        /// Nil once the object is invalid.
+        var context: RetainedContext<CFFileDescriptorContext>?
+        var enabled: RunLoop.DescriptorSource.Events = []
+        weak var source: RunLoop.DescriptorSource?
+
+        func watchEnabled() { source?.events = enabled }
+    }
+
+    fileprivate let native: CFFileDescriptorNativeDescriptor
+    private let closesOnInvalidate: Bool
+    private let callout: CFFileDescriptorCallBack
+    fileprivate let state: Mutex<State>
+
+    fileprivate init(
+        _ native: CFFileDescriptorNativeDescriptor, closesOnInvalidate: Bool, _ callout: @escaping CFFileDescriptorCallBack,
+        _ context: RetainedContext<CFFileDescriptorContext>
+    ) {
+        (self.native, self.closesOnInvalidate, self.callout) = (native, closesOnInvalidate, callout)
+        state = Mutex(State(context: context))
+    }
+
+    deinit { /* DOES CALLOUT */ invalidate() }
+
+    fileprivate func invalidate() { /* DOES CALLOUT */
+        let (context, source) = state.withLock { state in
+            defer { (state.context, state.source, state.enabled) = (nil, nil, []) }
+            return (state.context, state.source)
+        }
+        guard context != nil else { return }
+        if closesOnInvalidate {
+            if let source { source.onInvalidation { close($0.descriptor) } } else { close(native) }
+        }
+        source?.invalidate()
+    }
+
+    /// Changes which callbacks are enabled, and has the loop watch for them.
+    fileprivate func change(_ body: (inout RunLoop.DescriptorSource.Events) -> Void) {
+        state.withLock { state in
+            guard state.context != nil else { return }
+            body(&state.enabled)
+            state.watchEnabled()
+        }
+    }
+
+    /// Disables the callbacks that `ready` is for, and calls back.
+    fileprivate func serve(_ ready: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
+        let (context, fired) = state.withLock { state in
+            let fired = state.enabled.intersection(ready)
+            state.enabled.subtract(fired)
+            state.watchEnabled()
+            return (state.context, fired)
+        }
+        guard let context, !fired.isEmpty else { return }
+        callout(self, CFOptionFlags(fired.rawValue), context.info)
+    }
+
+    /// The object's only source, made when it is first asked for.
+    fileprivate func makeSource(_ order: CFIndex, _ file: StaticString, _ line: UInt) -> RunLoop.DescriptorSource? {
+        state.withLock { state in
+            if state.context == nil { return nil }
+            if let source = state.source { return source }
+            let made = try? RunLoop.DescriptorSource(descriptor: native, events: state.enabled, file: file, line: line) { _, ready in
+                self.serve(ready)
+            }
+            made?.attachment = DescriptorAttachment(order)
+            state.source = made
+            return made
+        }
+    }
+}
+
+/// What the source has beside the package's source.
+private final class DescriptorAttachment: SourceAttachment {
+    let order: CFIndex
+    init(_ order: CFIndex) { self.order = order }
+    var sourceContext: CFRunLoopSourceContext { CFRunLoopSourceContext() }
+}
+
+extension RunLoop.DescriptorSource.Events {
+    /// Those of the callback types that exist.
+    fileprivate init(_ callBackTypes: CFOptionFlags) {
+        self.init(rawValue: UInt8(callBackTypes & (kCFFileDescriptorReadCallBack | kCFFileDescriptorWriteCallBack)))
+    }
+}
+
+/// The number of the type. Thread-safe. See `CFFileDescriptorGetTypeID`.
+public func CFFileDescriptorGetTypeID() -> CFTypeID { 5 }
+
+/// Makes an object for a descriptor, without enabled callbacks. Nil if the descriptor is not open.
+///
+/// With `closeOnInvalidate`, the object closes the descriptor when it has been invalidated or released and the loop has stopped watching.
+/// The context may be nil. It is copied; its `retain` is called here, on the calling thread. Thread-safe. See `CFFileDescriptorCreate`.
+public func CFFileDescriptorCreate(
+    _ allocator: CFAllocator!, _ fd: CFFileDescriptorNativeDescriptor, _ closeOnInvalidate: Bool, _ callout: CFFileDescriptorCallBack!,
+    _ context: UnsafePointer<CFFileDescriptorContext>!
+) -> CFFileDescriptor! { /* DOES CALLOUT */
+    let callout = given(callout, "callout")
+    if fcntl(fd, F_GETFD) < 0 { return nil }
+    return CFFileDescriptor(
+        fd, closesOnInvalidate: closeOnInvalidate, callout, RetainedContext(context?.pointee ?? CFFileDescriptorContext()))
+}
+
+/// The descriptor; -1 if the object is invalid. Thread-safe. See `CFFileDescriptorGetNativeDescriptor`.
+public func CFFileDescriptorGetNativeDescriptor(_ f: CFFileDescriptor!) -> CFFileDescriptorNativeDescriptor {
+    CFFileDescriptorIsValid(f) ? given(f, "file descriptor").native : -1
+}
+
+/// Writes the context that the object was made with to `context`, with the `info` that `retain` returned; an empty context if the object is
+/// invalid. Thread-safe. See `CFFileDescriptorGetContext`.
+public func CFFileDescriptorGetContext(_ f: CFFileDescriptor!, _ context: UnsafeMutablePointer<CFFileDescriptorContext>!) {
+    let retained = given(f, "file descriptor").state.withLock { $0.context }
+    given(context, "context").pointee = retained?.context ?? CFFileDescriptorContext()
+}
+
+/// Enables callbacks, each for one call. Reaches a sleeping loop at once. Does nothing to an invalid object. Thread-safe. See
+/// `CFFileDescriptorEnableCallBacks`.
+public func CFFileDescriptorEnableCallBacks(_ f: CFFileDescriptor!, _ callBackTypes: CFOptionFlags) {
+    given(f, "file descriptor").change { $0.formUnion(.init(callBackTypes)) }
+}
+
+/// Disables callbacks. One in progress on another thread is not waited for. Thread-safe. See `CFFileDescriptorDisableCallBacks`.
+public func CFFileDescriptorDisableCallBacks(_ f: CFFileDescriptor!, _ callBackTypes: CFOptionFlags) {
+    given(f, "file descriptor").change { $0.subtract(.init(callBackTypes)) }
+}
+
+/// Ends the object and its source, for good. `info` is released here or, if a callback is in progress, after it. Thread-safe. See
+/// `CFFileDescriptorInvalidate`.
+public func CFFileDescriptorInvalidate(_ f: CFFileDescriptor!) { /* DOES CALLOUT */ given(f, "file descriptor").invalidate() }
+
+/// False after the object was invalidated. Thread-safe. See `CFFileDescriptorIsValid`.
+public func CFFileDescriptorIsValid(_ f: CFFileDescriptor!) -> Bool { given(f, "file descriptor").state.withLock { $0.context != nil } }
+
+/// The source of the object, which retains it: the same one while it is in use. Nil if the object is invalid, if the descriptor was closed,
+/// or if the kernel cannot watch it (a regular file, a directory).
+///
+/// Add it to a loop with `CFRunLoopAddSource`. `order` reads back with `CFRunLoopSourceGetOrder`, and has no effect: descriptors take
+/// turns. Thread-safe. See `CFFileDescriptorCreateRunLoopSource`.
+public func CFFileDescriptorCreateRunLoopSource(
+    _ allocator: CFAllocator!, _ f: CFFileDescriptor!, _ order: CFIndex, file: StaticString = #fileID, line: UInt = #line
+) -> CFRunLoopSource! {
+    given(f, "file descriptor").makeSource(order, file, line)
+}

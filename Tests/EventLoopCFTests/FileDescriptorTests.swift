@@ -1,0 +1,205 @@
+// Rules proved here, about CFFileDescriptor:
+// - A callback is called once each time that it is enabled, with the types that are ready.
+// - The object has one source, which retains it. It is released with the last reference to both.
+// - Invalidating ends the source, releases `info`, and closes the descriptor if that was asked for.
+
+import EventLoop
+import EventLoopCF
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+private final class Info: Sendable {
+    let calls = Trace()
+    let releases = Counter()
+    static func of(_ info: UnsafeMutableRawPointer?) -> Info { Unmanaged<Info>.fromOpaque(info!).takeUnretainedValue() }
+}
+
+/// Records the types of each call in `info`, which the object retains.
+private func makeDescriptor(_ native: Int32, _ info: Info, closes: Bool = false) -> CFFileDescriptor? {
+    var context = CFFileDescriptorContext(
+        version: 0, info: Unmanaged.passUnretained(info).toOpaque(),
+        retain: { Unmanaged<Info>.fromOpaque($0!).retain().toOpaque() },
+        release: {
+            Info.of($0).releases.increment()
+            Unmanaged<Info>.fromOpaque($0!).release()
+        }, copyDescription: nil)
+    return CFFileDescriptorCreate(nil, native, closes, { _, types, info in Info.of(info).calls.add("\(types)") }, &context)
+}
+
+/// Two connected sockets. The number of a closed descriptor is soon another test's, so only the peer can tell whether `native` is closed.
+private struct Pair {
+    let native: Int32
+    let peer: Int32
+
+    init() {
+        var ends: [Int32] = [0, 0]
+        precondition(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0, "socketpair: errno \(errno)")
+        (native, peer) = (ends[0], ends[1])
+    }
+
+    func write() { precondition(send(peer, "x", 1, 0) == 1) }
+
+    var nativeIsClosed: Bool {
+        var request = pollfd(fd: peer, events: 0, revents: 0)
+        return poll(&request, 1, 0) == 1 && request.revents & Int16(POLLHUP) != 0
+    }
+}
+
+private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWriteCallBack)
+
+@Suite struct FileDescriptorTests {
+    @Test func `a callback is called once each time that it is enabled`() throws {
+        try onFreshThread { loop in
+            let (pipe, info) = (Pipe(), Info())
+            let descriptor = try #require(makeDescriptor(pipe.readEnd, info))
+            let source = CFFileDescriptorCreateRunLoopSource(nil, descriptor, 5)
+            CFRunLoopAddSource(loop, source, kCFRunLoopDefaultMode)
+            #expect(CFRunLoopSourceGetOrder(source) == 5)
+            pipe.write("data")
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .timedOut)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            // Nobody has read the data.
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .timedOut)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            CFFileDescriptorDisableCallBacks(descriptor, read)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .timedOut)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            #expect(info.calls.description == "1 1")
+            CFFileDescriptorInvalidate(descriptor)
+        }
+    }
+
+    @Test func `a callback gets the types that are ready and enabled, and others stay enabled`() throws {
+        try onFreshThread { loop in
+            let (pair, info) = (Pair(), Info())
+            defer { close(pair.peer) }
+            let descriptor = try #require(makeDescriptor(pair.native, info, closes: true))
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            CFFileDescriptorEnableCallBacks(descriptor, read | write | 0xF00)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            #expect(info.calls.take() == "2")
+            pair.write()
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            #expect(info.calls.take() == "1")
+            CFFileDescriptorEnableCallBacks(descriptor, read | write)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            #expect(info.calls.take() == "3")
+            CFFileDescriptorInvalidate(descriptor)
+        }
+    }
+
+    @Test func `enabling on another thread reaches a sleeping loop`() throws {
+        try onFreshThread { loop in
+            let (pipe, info) = (Pipe(), Info())
+            pipe.write("data")
+            let descriptor = try #require(makeDescriptor(pipe.readEnd, info))
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            let other = plainThread {
+                try waitUntilAsleep(loop)
+                CFFileDescriptorEnableCallBacks(descriptor, read)
+            }
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, true) == .handledSource)
+            try other.join()
+            CFFileDescriptorInvalidate(descriptor)
+        }
+    }
+
+    @Test(arguments: [false, true])
+    func `invalidating ends the source, releases info, and closes if asked to`(closes: Bool) throws {
+        try onFreshThread { loop in
+            let (pair, info) = (Pair(), Info())
+            defer { close(pair.peer) }
+            let descriptor = try #require(makeDescriptor(pair.native, info, closes: closes))
+            let source = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
+            CFRunLoopAddSource(loop, source, kCFRunLoopDefaultMode)
+            #expect(CFFileDescriptorGetNativeDescriptor(descriptor) == pair.native)
+            var context = CFFileDescriptorContext()
+            CFFileDescriptorGetContext(descriptor, &context)
+            #expect(context.info == Unmanaged.passUnretained(info).toOpaque())
+            CFFileDescriptorInvalidate(descriptor)
+            CFFileDescriptorInvalidate(descriptor)
+            #expect(!CFFileDescriptorIsValid(descriptor) && !CFRunLoopSourceIsValid(source))
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
+            #expect(info.releases.value == 1 && pair.nativeIsClosed == closes)
+            #expect(CFFileDescriptorGetNativeDescriptor(descriptor) == -1)
+            CFFileDescriptorGetContext(descriptor, &context)
+            #expect(context.info == nil)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            #expect(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0) == nil)
+            if !closes { close(pair.native) }
+        }
+    }
+
+    @Test func `a callback may invalidate its own object`() throws {
+        try onFreshThread { loop in
+            let (pair, calls) = (Pair(), Counter())
+            defer { close(pair.peer) }
+            pair.write()
+            let descriptor = CFFileDescriptorCreate(
+                nil, pair.native, true,
+                { descriptor, _, _ in
+                    calls.increment()
+                    CFFileDescriptorInvalidate(descriptor)
+                }, nil)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, false) == .finished)
+            #expect(calls.value == 1 && pair.nativeIsClosed)
+        }
+    }
+
+    @Test func `the source is one object, and is made again after it was released`() throws {
+        let (pipe, info) = (Pipe(), Info())
+        let descriptor = try #require(makeDescriptor(pipe.readEnd, info))
+        CFFileDescriptorEnableCallBacks(descriptor, read)
+        do {
+            let source = CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0)
+            #expect(source === CFFileDescriptorCreateRunLoopSource(nil, descriptor, 1))
+        }
+        try onFreshThread { loop in
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            pipe.write("data")
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .handledSource)
+            #expect(info.calls.description == "1")
+        }
+        CFFileDescriptorInvalidate(descriptor)
+    }
+
+    @Test func `the last release closes the descriptor and releases info`() throws {
+        let (unused, used, info) = (Pair(), Pair(), Info())
+        defer { for pair in [unused, used] { close(pair.peer) } }
+        do { _ = makeDescriptor(unused.native, info, closes: true) }
+        #expect(info.releases.value == 1 && unused.nativeIsClosed)
+        try onFreshThread { loop in
+            let source = CFFileDescriptorCreateRunLoopSource(nil, makeDescriptor(used.native, info, closes: true), 0)
+            CFRunLoopAddSource(loop, source, kCFRunLoopDefaultMode)
+            #expect(info.releases.value == 1)
+            CFRunLoopSourceInvalidate(source)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
+        }
+        #expect(info.releases.value == 2 && used.nativeIsClosed)
+    }
+
+    @Test func `a descriptor that is not open, and a file that cannot be watched, are refused`() throws {
+        let info = Info()
+        #expect(makeDescriptor(-1, info) == nil)
+        #expect(info.releases.value == 0)
+        let file = open("/dev/null", O_RDONLY)
+        let descriptor = try #require(makeDescriptor(file, info, closes: true))
+        #expect(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0) == nil)
+    }
+
+    @Test func `objects have a type of their own`() throws {
+        let pipe = Pipe()
+        let descriptor = makeDescriptor(pipe.readEnd, Info())
+        #expect(CFGetTypeID(descriptor) == CFFileDescriptorGetTypeID() && CFGetTypeID(descriptor) != CFRunLoopSourceGetTypeID())
+    }
+}
