@@ -130,10 +130,18 @@ public func CFRunLoopIsWaiting(_ rl: CFRunLoop!) -> Bool { given(rl, "run loop")
 // If this is ambiguous: remove the import of CoreFoundation.
 public func CFRunLoopWakeUp(_ rl: CFRunLoop!) { given(rl, "run loop").wakeUp() }
 
-/// Ends the innermost run in progress. If there is none, does nothing: the next run is not stopped. May be called in a signal handler, unlike
-/// Core Foundation's. Thread-safe. See `CFRunLoopStop`.
+/// Ends the innermost run in progress. If there is none, does nothing: the next run is not stopped.
+///
+/// May be called in a signal handler, unlike Core Foundation's; but not in a debug build if the thread has Core Foundation's loop too.
+/// Such a build reports `.otherLoopRuns` if that loop runs on the calling thread, and this one does not. Thread-safe. See `CFRunLoopStop`.
 // If this is ambiguous: remove the import of CoreFoundation.
-public func CFRunLoopStop(_ rl: CFRunLoop!) { given(rl, "run loop").stop() }
+public func CFRunLoopStop(_ rl: CFRunLoop!) {
+    let loop = given(rl, "run loop")
+    loop.stop()
+    #if DEBUG
+    warnIfStopMissesRun(of: loop)
+    #endif
+}
 
 // MARK: Modes
 

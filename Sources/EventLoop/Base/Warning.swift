@@ -22,6 +22,9 @@ extension RunLoop {
             case refusedItem
             /// `perform` or `performBlock` returned false.
             case refusedClosure
+            /// `CFRunLoopStop` was called for a loop that did not run, while Core Foundation's loop of the same thread did. Only in debug
+            /// builds of EventLoopCF.
+            case otherLoopRuns
             /// So many different warnings were reported that no others will be.
             case furtherWarningsDropped
         }
