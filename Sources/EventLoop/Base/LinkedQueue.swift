@@ -43,11 +43,8 @@ struct LinkedQueue<Element: Sendable>: Sendable {
 
     var isEmpty: Bool { count == 0 }
     var first: Element? { head == Self.noPlace ? nil : nodes[Int(head)].element }
-
-    /// Calls `body` with the first element, borrowed. Returns nil if the queue is empty.
-    func withFirst<R>(_ body: (borrowing Element) -> R) -> R? {
-        head == Self.noPlace ? nil : body(nodes[Int(head)].element!)  // nodes in the list have an element
-    }
+    /// The sequence number of the first element; greater than any other if the queue is empty. Copies no element.
+    var firstSequence: UInt64 { head == Self.noPlace ? .max : nodes[Int(head)].sequence }
 
     /// The elements in order, each with its ticket.
     var entries: [(ticket: Ticket, element: Element)] {
@@ -69,8 +66,12 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     @discardableResult
-    mutating func append(_ element: __owned Element) -> Place {
-        lastSequence += 1
+    mutating func append(_ element: __owned Element) -> Place { append(element, sequence: lastSequence + 1) }
+
+    /// The same with a sequence number of the caller's, which must be greater than that of every element before it.
+    mutating func append(_ element: __owned Element, sequence: UInt64) -> Place {
+        assert(sequence > lastSequence, "sequence numbers increase")
+        lastSequence = sequence
         testsOnlySteps += 1
         let place = insert(Node(element: element, sequence: lastSequence, previous: tail, next: Self.noPlace))
         if tail == Self.noPlace { head = place } else { nodes[Int(tail)].next = place }
@@ -127,18 +128,25 @@ struct LinkedQueue<Element: Sendable>: Sendable {
             return Place(nodes.count - 1)
         }
         let place = firstFree
-        firstFree = nodes[Int(place)].next
-        nodes[Int(place)] = node
+        // Member by member, because replacing a whole node goes through functions of the runtime.
+        withUnsafeMutablePointer(to: &nodes[Int(place)]) { free in
+            firstFree = free.pointee.next
+            free.pointee.element = node.element
+            free.pointee.sequence = node.sequence
+            free.pointee.previous = node.previous
+            free.pointee.next = node.next
+        }
         return place
     }
 
-    /// The queue is empty, so it starts at the front again. Memory that only a long-past burst used is freed.
+    /// The queue is empty. A few free nodes stay, because clearing them costs more than they do. After a larger burst the queue starts at the
+    /// front again, and frees memory that only a long-past burst used.
     private mutating func rewind() {
         let used = nodes.count
-        nodes.removeAll(keepingCapacity: true)
-        firstFree = Self.noPlace
         largest = max(largest, used)
         if largest <= 256 { return }
+        nodes.removeAll(keepingCapacity: true)
+        firstFree = Self.noPlace
         wastefulTurns = used < largest / 8 ? wastefulTurns + 1 : 0
         if wastefulTurns < 64 { return }
         (wastefulTurns, largest) = (0, largest / 4)

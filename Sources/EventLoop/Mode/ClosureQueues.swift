@@ -70,7 +70,8 @@ class ClosureQueues: @unchecked Sendable {
     final func enqueueTicketedLocked(_ item: WorkItem, _ kind: ClosureKind) -> ClosureQueue.Place {
         countQueueingLocked()
         changePopulationLocked(by: 1)
-        return kind == .block ? blocks.ticketed.append(item) : performs.ticketed.append(item)
+        return kind == .block
+            ? blocks.ticketed.append(item, sequence: item.sequence) : performs.ticketed.append(item, sequence: item.sequence)
     }
 
     final func removeLocked(_ place: ClosureQueue.Place, _ kind: ClosureKind) -> WorkItem {
@@ -78,8 +79,11 @@ class ClosureQueues: @unchecked Sendable {
         return kind == .block ? blocks.ticketed.remove(place) : performs.ticketed.remove(place)
     }
 
-    final func firstTicketLocked(_ kind: ClosureKind) -> WorkTicket? {
-        (kind == .block ? blocks.ticketed.withFirst { $0.ticket } : performs.ticketed.withFirst { $0.ticket }) ?? nil
+    /// Takes the first closure with a ticket out of this queue only. Nil if there is none.
+    final func removeFirstTicketedLocked(_ kind: ClosureKind) -> WorkItem? {
+        if kind == .block ? blocks.ticketed.isEmpty : performs.ticketed.isEmpty { return nil }
+        changePopulationLocked(by: -1)
+        return kind == .block ? blocks.ticketed.popFirst() : performs.ticketed.popFirst()
     }
 
     /// Moves the blocks without a ticket into `batch`.

@@ -141,6 +141,7 @@ extension ModeTable {
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
         if let ticket = item.ticket {
             ticket.kind = kind
+            if names.count == 1 { return enqueueLocked(item, ticket, names[0]) }
             for name in names { enqueueLocked(item, ticket, name) }
         } else if names.first == .common {
             common.enqueueLocked(item, kind)
@@ -183,17 +184,28 @@ extension ModeTable {
     func popTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind, before bound: UInt64) -> WorkItem? {
         let first = firstTicketedLocked(mode, isCommon: isCommon, kind)
         if first >= bound { return nil }
-        let queues = first == mode.firstTicketedLocked(kind) ? mode : common
-        return takeTicketedLocked(queues.firstTicketLocked(kind)!)  // there is a first one, and it has a ticket
+        return first == mode.firstTicketedLocked(kind)
+            ? removeFirstTicketedLocked(mode, mode.index, kind) : removeFirstTicketedLocked(common, Self.common, kind)
+    }
+
+    /// Takes the first closure with a ticket of a queue, out of every queue that has it. Nil if there is none.
+    private func removeFirstTicketedLocked(_ queues: ClosureQueues, _ index: Int, _ kind: ClosureKind) -> WorkItem? {
+        guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
+        testsOnlySteps += 1
+        if let first = ticket.first, first.modeIndex != index { _ = removeLocked(ticket, first) }
+        for place in ticket.others where place.modeIndex != index { _ = removeLocked(ticket, place) }
+        ticket.removePlaces()
+        return item
     }
 
     /// Takes every closure of every mode, in no order.
     func takeAllClosuresLocked() -> [WorkItem] {
         var taken: [WorkItem] = []
-        for queues in all + [common] {
+        for index in Self.common..<count {
+            let queues = queues(index)
             taken += queues.takeAllPlainLocked()
             for kind in ClosureKind.allCases {
-                while let ticket = queues.firstTicketLocked(kind) { taken.append(takeTicketedLocked(ticket)!) }  // ends: one goes a turn
+                while let item = removeFirstTicketedLocked(queues, index, kind) { taken.append(item) }  // ends: one goes a turn
             }
         }
         return taken

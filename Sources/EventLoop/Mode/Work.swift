@@ -19,10 +19,10 @@ struct WorkItem: Sendable {
 class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    final var kind = ClosureKind.perform
+    @exclusivity(unchecked) final var kind = ClosureKind.perform
     /// One for each queue that has the closure.
-    final private(set) var first: WorkPlace?
-    final private(set) var others: [WorkPlace] = []
+    @exclusivity(unchecked) final private(set) var first: WorkPlace?
+    @exclusivity(unchecked) final private(set) var others: [WorkPlace] = []
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }
@@ -39,7 +39,10 @@ class WorkTicket: @unchecked Sendable {
         if !others.isEmpty { others = [] }
     }
 
-    final func isIn(_ modeIndex: Int) -> Bool { first?.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex } }
+    final func isIn(_ modeIndex: Int) -> Bool {
+        guard let first else { return false }
+        return first.modeIndex == modeIndex || others.contains { $0.modeIndex == modeIndex }
+    }
 }
 
 /// Where the queue of a mode has a closure.
@@ -62,5 +65,5 @@ struct ClosureQueue: ~Copyable, Sendable {
     var count: Int { plain.count + ticketed.count }
 
     /// The place in line of the first closure with a ticket; greater than any other if there is none.
-    var firstTicketed: UInt64 { ticketed.withFirst { $0.sequence } ?? .max }
+    var firstTicketed: UInt64 { ticketed.firstSequence }
 }

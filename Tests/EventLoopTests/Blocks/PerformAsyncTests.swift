@@ -177,7 +177,52 @@ private final class HeldLoop: Sendable {
         try running.end()
     }
 
+    @Test(arguments: [[RunLoop.Mode.common], ["second"], [.default, "second", .common]])
+    func `leaves nothing in a queue that keeps a mode from being empty, if the task is cancelled:`(_ modes: [RunLoop.Mode]) async throws {
+        let held = HeldLoop { loop in [loop.run(for: patience), loop.run(mode: "second", for: patience)] }
+        for round in 0..<50 {
+            let task = Task { try await held.loop.performAsync(inModes: modes) {} }
+            for _ in 0..<round { await Task.yield() }
+            // On another thread, perhaps.
+            Task.detached { task.cancel() }
+            await #expect(throws: CancellationError.self) { try await task.value }
+        }
+        #expect(try held.end() == [.finished, .finished])
+    }
+
     // MARK: The end
+
+    /// Tests/Models/awaited.pml has every interleaving of one call.
+    @Test func `either performs or throws, and releases the body, however the cancellation, the loop and its end race`() async throws {
+        for round in 0..<200 {
+            let held = HeldLoop { loop in
+                let alive = loop.keepAlive()
+                defer { alive.cancel() }
+                return (0...round % 8).map { _ in loop.run(until: .distantPast) }
+            }
+            let tasks = (0..<6).map { _ in
+                Task {
+                    let (begun, released) = (Counter(), Counter())
+                    do {
+                        try await performWithCanary(held.loop, onRelease: { released.increment() }, also: { begun.increment() })
+                        #expect(begun.value == 1)
+                    } catch {
+                        #expect(error is CancellationError || error is RunLoopEnded)
+                        #expect(begun.value == 0)
+                    }
+                    #expect(released.value == 1)
+                }
+            }
+            for _ in 0..<round % 7 { await Task.yield() }
+            held.go.open()
+            for task in tasks.prefix(4) {
+                task.cancel()
+                await Task.yield()
+            }
+            for task in tasks { await task.value }
+            _ = try held.end()
+        }
+    }
 
     @Test func `throws on a loop that has ended`() async throws {
         let loop = try onFreshThread { $0 }

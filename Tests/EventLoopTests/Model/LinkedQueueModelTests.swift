@@ -10,11 +10,12 @@ import Testing
 @testable import EventLoop
 
 private struct LinkedQueuePlay: ModelPlay, ~Copyable {
-    private typealias Entry = (element: Int, place: LinkedQueue<Int>.Place, ticket: LinkedQueue<Int>.Ticket)
+    private typealias Entry = (element: Int, place: LinkedQueue<Int>.Place, ticket: LinkedQueue<Int>.Ticket, sequence: UInt64)
 
     private var queue = LinkedQueue<Int>()
     private var model: [Entry] = []
     private var last = 0
+    private var lastSequence: UInt64 = 0
     /// The tickets of elements that have left.
     private var spent: [LinkedQueue<Int>.Ticket] = []
 
@@ -40,12 +41,19 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
 
     private mutating func append() {
         last += 1
-        if last % 2 == 0 {
+        switch last % 3 {
+        case 0:
+            lastSequence += 1
             let place = queue.append(last)
-            model.append((last, place, queue.ticket(of: place)))
-        } else {
+            model.append((last, place, queue.ticket(of: place), lastSequence))
+        case 1:
+            lastSequence += 1
             let ticket = queue.appendForTicket(last)
-            model.append((last, ticket.place, ticket))
+            model.append((last, ticket.place, ticket, lastSequence))
+        default:
+            lastSequence += 7
+            let place = queue.append(last, sequence: lastSequence)
+            model.append((last, place, queue.ticket(of: place), lastSequence))
         }
     }
 
@@ -84,7 +92,7 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
     private func compare() throws {
         try agree(queue.count, model.count, "count")
         try agree(queue.isEmpty, model.isEmpty, "isEmpty")
-        try agree(queue.withFirst { $0 }, model.first?.element, "first")
+        try agree(queue.firstSequence, model.first?.sequence ?? .max, "the first sequence number")
         try agree(queue.first, model.first?.element, "first")
         try agree(queue.entries.map(\.element), model.map(\.element), "entries")
         try agree(queue.entries.map(\.ticket), model.map(\.ticket), "tickets")

@@ -71,21 +71,14 @@ extension RunLoop {
         preconditionNotForked()
         try Task.checkCancellation()
         if isCurrent && !hasEnded.load(ordering: .relaxed) { return try body() }
-        let result = ClosureResult<R>()
-        let request = PerformRequest(perform: { result.run(body) })
-        await withTaskCancellationHandler {
-            await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-                request.onCompletion { _ in continuation.resume() }
-                if !enqueuePerform(modes, request.perform, CreationSite(file, line), request) { return request.workWasDropped() }
-                // Cancelled before it stood in a queue: nobody else takes it out.
-                if request.wasCancelled { dequeue(request) }
-            }
+        let call = AwaitedPerform(body)
+        // SAFETY: the closure's value is sent, and has come here only.
+        nonisolated(unsafe) let value = try await withTaskCancellationHandler {
+            try await withUnsafeThrowingContinuation { call.start($0, on: self, modes, CreationSite(file, line)) }
         } onCancel: {
-            if request.cancel() { dequeue(request) }
+            call.cancel(on: self)
         }
-        if request.wasDropped { throw RunLoopEnded() }
-        if request.wasCancelled { throw CancellationError() }
-        return try result.take()
+        return value
     }
 }
 

@@ -1,0 +1,85 @@
+// A closure on a loop's thread whose value a task awaits.
+
+import Synchronization
+
+/// Who completes an `AwaitedPerform`. Only the thread that moves it out of `waiting` resumes the task.
+private enum AwaitedPerformState: UInt8, AtomicRepresentable {
+    /// The task does not wait yet.
+    case starting
+    /// The task waits, and the closure has not begun.
+    case waiting
+    /// The loop's thread has begun the closure.
+    case begun
+    /// The task was cancelled before the closure began.
+    case cancelled
+    /// The loop has refused the closure, or has ended.
+    case dropped
+}
+
+/// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues.
+///
+/// Everything is in one object, because each further object costs an allocation, and each further generic type a search in the runtime's
+/// tables. The value goes straight from the closure to the task.
+///
+/// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
+final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
+    // SAFETY: `state` is atomic. `body` and `continuation` are written before the state is `waiting`, and then belong to the thread that
+    // ends that state. If the state never becomes `waiting`, they belong to the calling task.
+
+    private let state = Atomic(AwaitedPerformState.starting)
+    @exclusivity(unchecked) private var body: (@Sendable () throws -> sending Value)?
+    @exclusivity(unchecked) private var continuation: UnsafeContinuation<Value, any Error>?
+
+    init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
+
+    override var isWaiting: Bool { state.load(ordering: .acquiring) == .waiting }
+
+    /// Queues the closure. Called once, while the task suspends.
+    func start(_ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
+        self.continuation = continuation
+        guard move(from: .starting, to: .waiting) else { return fail(CancellationError()) }
+        guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
+        // Cancelled before it was in a queue: the thread that has cancelled it did not find it there.
+        if state.load(ordering: .acquiring) == .cancelled { loop.dequeue(self) }
+    }
+
+    /// Called by the loop, at the closure's turn.
+    private func perform() { /* DOES CALLOUT */
+        guard move(from: .waiting, to: .begun) else { return }
+        var body = body
+        self.body = nil
+        do {
+            let value = try body!()  // it is there until the closure begins
+            // Before the task resumes, because the closure may hold what the task wants released.
+            body = nil
+            continuation!.resume(returning: value)  // the state was `waiting`
+        } catch {
+            body = nil
+            fail(error)
+        }
+    }
+
+    /// The task is cancelled. No-op if the closure has begun or the call is over. Thread-safe.
+    func cancel(on loop: RunLoop) {
+        // If the task does not wait yet, `start` finds that it was cancelled.
+        if move(from: .starting, to: .cancelled) { return }
+        guard move(from: .waiting, to: .cancelled) else { return }
+        loop.dequeue(self)
+        fail(CancellationError())
+    }
+
+    override func workWasDropped() {
+        if move(from: .waiting, to: .dropped) { fail(RunLoopEnded()) }
+    }
+
+    /// Releases the closure and resumes the task. For the thread to which they belong.
+    private func fail(_ error: any Error) {
+        body = nil
+        continuation!.resume(throwing: error)  // set before the state is `waiting`, and before `start` fails
+    }
+
+    /// False if the state is not `old`.
+    private func move(from old: AwaitedPerformState, to new: AwaitedPerformState) -> Bool {
+        state.compareExchange(expected: old, desired: new, ordering: .acquiringAndReleasing).exchanged
+    }
+}
