@@ -1,5 +1,5 @@
 // W10: a request of 64 bytes to another process, and its reply of 64 bytes. One operation is a round trip. The other process is this
-// program again, started with arguments that select how it answers.
+// program again, started with arguments that select how it answers. Also requests that are cancelled beside many pending ones.
 
 import CPerfPeers
 import EventLoop
@@ -7,6 +7,8 @@ import Glibc
 
 enum W10MessagePort {
     static let warmup = 500
+    /// More requests than a socket has room for.
+    private static let socketful = 2_000
     private static let partnerOption = "--answer-round-trips"
 
     static var cases: [Case] {
@@ -20,6 +22,11 @@ enum W10MessagePort {
                     Contender("libevent") { bareSocket(processor, $0) },
                 ])
         }
+            + [10, 40_000].map { pending in
+                Case(
+                    "W10.cancel\(pending)", "a request is sent and cancelled, beside \(pending) pending", amount: .upTo(100_000),
+                    gated: [.allocations, .systemCalls], contenders: [Contender("eventloop") { cancel(pending, $0) }])
+            }
     }
 
     // MARK: The client
@@ -58,6 +65,25 @@ enum W10MessagePort {
                 meter.end()
                 alive.cancel()
             }
+        }
+    }
+
+    /// The socket is full, so every request waits in the queue of its connection.
+    private static func cancel(_ pending: Int, _ ops: Int) -> Measurement {
+        measured(ops: ops) { meter in
+            let requests = PendingRequests(timeout: .seconds(Int64.max))
+            requests.send(socketful + pending)
+            func sendAndCancel(_ times: Int) {
+                for _ in 0..<times {
+                    requests.send(1)
+                    requests.cancel(1)
+                }
+            }
+            sendAndCancel(warmup)
+            meter.begin()
+            sendAndCancel(ops)
+            meter.end()
+            requests.end()
         }
     }
 

@@ -16,7 +16,11 @@ enum W18Calls {
         } + [
             Case(
                 "W18.async", "performAsync, from a task of the global pool", amount: .upTo(50_000),
-                contenders: [Contender("eventloop", measure: performAsync)]),
+                contenders: [
+                    Contender("eventloop", measure: performAsync),
+                    Contender("continuation", measure: performAndResume),
+                    Contender("actor") { W9ActorCalls.calls($0, prefersLoop: false) },
+                ]),
             Case(
                 "W18.modes3", "a closure for three modes is queued and performed", gated: [.allocations, .systemCalls],
                 contenders: [Contender("eventloop", measure: performInThreeModes)]),
@@ -66,16 +70,34 @@ enum W18Calls {
     }
 
     private static func performAsync(_ ops: Int) -> Measurement {
+        callsOfTask(ops) { loop, times in
+            for number in 0..<times {
+                let result = try! await loop.performAsync { number + 1 }  // the loop does not end meanwhile
+                precondition(result == number + 1, "a call returned another one's value")
+            }
+        }
+    }
+
+    /// The floor: a closure that resumes the task. Nothing can cancel it, and the end of the loop would leave the task suspended.
+    private static func performAndResume(_ ops: Int) -> Measurement {
+        callsOfTask(ops) { loop, times in
+            for number in 0..<times {
+                let result = await withUnsafeContinuation { continuation in
+                    _ = loop.perform { continuation.resume(returning: number + 1) }
+                }
+                precondition(result == number + 1, "a call returned another one's value")
+            }
+        }
+    }
+
+    private static func callsOfTask(_ ops: Int, _ calls: @escaping @Sendable (RunLoop, _ times: Int) async -> Void) -> Measurement {
         measured(ops: ops) { meter in
             let loop = RunLoop.current
             let alive = loop.keepAlive()
             defer { alive.cancel() }
             func call(_ times: Int) {
                 Task.detached {
-                    for number in 0..<times {
-                        let result = try! await loop.performAsync { number + 1 }  // the loop does not end meanwhile
-                        precondition(result == number + 1, "a call returned another one's value")
-                    }
+                    await calls(loop, times)
                     loop.stop(sticky: true)
                 }
                 while loop.run(for: .seconds(60)) != .stopped {}  // ends: with the last call

@@ -27,6 +27,10 @@ enum W8Footprint {
                     Contender("foundation", maximum: 10_000, measure: foundationTimers),
                 ]),
             Case(
+                "W8.loop", "heap of a loop that has run, on a thread of its own", metric: .heapBytes,
+                amount: .fixed(full: 1_000, quick: 100), gated: [.allocations, .heap],
+                contenders: [Contender("eventloop", measure: loops)]),
+            Case(
                 "W8.start", "a program with one timer, from its start to its end", metric: .value, amount: .fixed(full: 20, quick: 5),
                 goals: [Goal("foundation", ratio: 0.6)],
                 contenders: [
@@ -57,6 +61,22 @@ enum W8Footprint {
             for source in sources { source.invalidate() }
             _ = loop.run(until: .distantPast)
             for descriptor in descriptors { close(descriptor) }
+        }
+    }
+
+    static func loops(_ count: Int) -> Measurement {
+        measured(ops: count) { meter in
+            var threads: [RunLoopThread] = []
+            threads.reserveCapacity(count)
+            meter.begin()
+            for _ in 0..<count {
+                let thread = try! RunLoopThread(name: "perf")  // fails only if the system has no more threads
+                try! thread.runLoop.performAndWait {}
+                threads.append(thread)
+            }
+            meter.end()
+            for thread in threads { thread.stop() }
+            for thread in threads { thread.join() }
         }
     }
 

@@ -30,7 +30,7 @@ enum W9ActorCalls {
         ]
     }
 
-    private static func calls(_ ops: Int, prefersLoop: Bool) -> Measurement {
+    static func calls(_ ops: Int, prefersLoop: Bool) -> Measurement {
         measured(ops: ops) { meter in
             let loop = RunLoop.current
             let alive = loop.keepAlive()

@@ -44,6 +44,13 @@ enum GrowthCatalog {
                     .init("post", "post a closure, n times while the loop is held", .all),
                     .init("drain", "perform a closure, n pending", .all),
                 ], contenders: GrowthPosts.contenders),
+            Growth(
+                "requests", sizes: Growth.sizes(upTo: 40_000), quickLimit: 1_000,
+                costs: [
+                    .init("answer", "answer the oldest of n pending requests", .batch),
+                    .init("send", "send a request, beside n pending", .batch),
+                    .init("cancel", "cancel the newest request, beside n pending", .batch),
+                ], contenders: [GrowthContender(Contender.ours, make: GrowthRequests.make)]),
         ]
     }
 
