@@ -82,14 +82,17 @@ private func makeTimer(
     precondition(!interval.isNaN, "a timer's interval must be a number of seconds; this one is NaN", file: file, line: line)
     // An interval that rounds to zero nanoseconds repeats.
     let duration = interval > 0 ? max(Duration(interval), .nanoseconds(1)) : nil
-    return RunLoop.Timer(
-        fireAt: ClockOffset().instant(of: fireDate), interval: duration, order: order, file: file, line: line, handler: handler)
+    let instant = ClockOffset().instant(of: fireDate)
+    let timer = RunLoop.Timer(fireAt: instant, interval: duration, order: order, file: file, line: line, handler: handler)
+    timer.keepWallDate(fireDate, convertedTo: instant)
+    return timer
 }
 
-/// When the timer fires next, in seconds since January 1, 2001; zero if the timer is invalid. While the callback runs, the date that fires.
-/// Thread-safe. See `CFRunLoopTimerGetNextFireDate`.
+/// When the timer fires next, in seconds since January 1, 2001; zero if the timer is invalid. A date that was set reads back as it was set.
+/// While the callback runs, the date that fires. Thread-safe. See `CFRunLoopTimerGetNextFireDate`.
 public func CFRunLoopTimerGetNextFireDate(_ timer: CFRunLoopTimer!) -> CFAbsoluteTime {
     let timer = given(timer, "timer")
+    if let asSet = timer.wallDateOfNextFire { return asSet }
     let next = timer.nextFire
     return timer.isValid ? ClockOffset().time(of: next) : 0
 }
@@ -97,7 +100,7 @@ public func CFRunLoopTimerGetNextFireDate(_ timer: CFRunLoopTimer!) -> CFAbsolut
 /// Sets the timer's next date, in seconds since January 1, 2001, and restarts a repeating timer's grid there. Reaches a sleeping loop at
 /// once. Does nothing to an invalid timer. Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
 public func CFRunLoopTimerSetNextFireDate(_ timer: CFRunLoopTimer!, _ fireDate: CFAbsoluteTime) {
-    given(timer, "timer").nextFire = ClockOffset().instant(of: fireDate)
+    given(timer, "timer").setNextFire(ClockOffset().instant(of: fireDate), convertedFrom: fireDate)
 }
 
 /// Seconds between two dates; zero if the timer fires once. Thread-safe. See `CFRunLoopTimerGetInterval`.

@@ -136,12 +136,12 @@ private func pointer(_ object: AnyObject) -> UnsafeMutableRawPointer { Unmanaged
     @Test func `a timer's dates, interval and tolerance are seconds`() throws {
         let date = CFAbsoluteTimeGetCurrent() + 3_600
         let timer = CFRunLoopTimerCreateWithHandler(nil, date, 10, 0, 0) { _ in }
-        #expect(abs(CFRunLoopTimerGetNextFireDate(timer) - date) < 0.001)
+        #expect(CFRunLoopTimerGetNextFireDate(timer) == date)
         #expect(CFRunLoopTimerGetInterval(timer) == 10 && CFRunLoopTimerDoesRepeat(timer))
         CFRunLoopTimerSetTolerance(timer, 2.5)
         #expect(CFRunLoopTimerGetTolerance(timer) == 2.5)
         CFRunLoopTimerSetNextFireDate(timer, date + 1)
-        #expect(abs(CFRunLoopTimerGetNextFireDate(timer) - date - 1) < 0.001)
+        #expect(CFRunLoopTimerGetNextFireDate(timer) == date + 1)
         try onFreshThread { loop in
             #expect(CFRunLoopGetNextTimerFireDate(loop, kCFRunLoopDefaultMode) == 0)
             CFRunLoopAddTimer(loop, timer, kCFRunLoopDefaultMode)
@@ -150,7 +150,13 @@ private func pointer(_ object: AnyObject) -> UnsafeMutableRawPointer { Unmanaged
         }
         let once = CFRunLoopTimerCreateWithHandler(nil, .infinity, -1, 0, 0) { _ in }
         #expect(!CFRunLoopTimerDoesRepeat(once) && CFRunLoopTimerGetInterval(once) == 0)
+        #expect(CFRunLoopTimerGetNextFireDate(once) == .infinity)
+        // The year 4001, which Foundation calls the distant future: this is no date.
+        CFRunLoopTimerSetNextFireDate(once, .nan)
         #expect(CFRunLoopTimerGetNextFireDate(once) == 63_113_904_000)
+        let past = CFRunLoopTimerCreateWithHandler(nil, 0.1, 0.3, 0, 0) { _ in }
+        #expect(CFRunLoopTimerGetNextFireDate(past) == 0.1)
+        CFRunLoopTimerInvalidate(past)
         CFRunLoopTimerInvalidate(once)
         CFRunLoopTimerInvalidate(timer)
     }
