@@ -43,6 +43,7 @@ public struct CFFileDescriptorContext {
     /// Without `info` and functions.
     public init() { self.init(version: 0, info: nil, retain: nil, release: nil, copyDescription: nil) }
 
+    /// Every field, in the order of the C structure.
     public init(
         version: CFIndex, info: UnsafeMutableRawPointer!, retain: (@convention(c) (UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer?)!,
         release: (@convention(c) (UnsafeMutableRawPointer?) -> Void)!, copyDescription: (@Sendable (UnsafeMutableRawPointer?) -> String?)!

@@ -40,6 +40,7 @@ public struct CFRunLoopSourceContext {
             perform: nil)
     }
 
+    /// Every field, in the order of the C structure.
     public init(
         version: CFIndex, info: UnsafeMutableRawPointer!, retain: (@convention(c) (UnsafeRawPointer?) -> UnsafeRawPointer?)!,
         release: (@convention(c) (UnsafeRawPointer?) -> Void)!, copyDescription: (@Sendable (UnsafeRawPointer?) -> String?)!,

@@ -27,6 +27,7 @@ public struct CFRunLoopTimerContext {
     // If this is ambiguous: remove the import of CoreFoundation.
     public init() { self.init(version: 0, info: nil, retain: nil, release: nil, copyDescription: nil) }
 
+    /// Every field, in the order of the C structure.
     public init(
         version: CFIndex, info: UnsafeMutableRawPointer!, retain: (@convention(c) (UnsafeRawPointer?) -> UnsafeRawPointer?)!,
         release: (@convention(c) (UnsafeRawPointer?) -> Void)!, copyDescription: (@Sendable (UnsafeRawPointer?) -> String?)!
