@@ -128,14 +128,8 @@ struct LinkedQueue<Element: Sendable>: Sendable {
             return Place(nodes.count - 1)
         }
         let place = firstFree
-        // Member by member, because replacing a whole node goes through functions of the runtime.
-        withUnsafeMutablePointer(to: &nodes[Int(place)]) { free in
-            firstFree = free.pointee.next
-            free.pointee.element = node.element
-            free.pointee.sequence = node.sequence
-            free.pointee.previous = node.previous
-            free.pointee.next = node.next
-        }
+        firstFree = nodes[Int(place)].next
+        nodes[Int(place)] = node
         return place
     }
 

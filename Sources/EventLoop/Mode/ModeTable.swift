@@ -141,7 +141,6 @@ extension ModeTable {
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
         if let ticket = item.ticket {
             ticket.kind = kind
-            if names.count == 1 { return enqueueLocked(item, ticket, names[0]) }
             for name in names { enqueueLocked(item, ticket, name) }
         } else if names.first == .common {
             common.enqueueLocked(item, kind)
