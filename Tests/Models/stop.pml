@@ -87,7 +87,7 @@ inline endRun(level) {
 }
 
 inline beginRun(level) {
-    stopWord[level - 1] = running;              /* RunStack.swift: push */
+    stopWord[level - 1] = running;              /* RunStack.swift: pushOutermost, pushNested */
     innermost = level
 }
 

@@ -33,22 +33,41 @@ extension RunLoop {
         message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
     )
     public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
-        preconditionOnLoop("run(mode:for:)")
-        let nanoseconds = timeout.saturatedNanoseconds
-        let limit: Int64 =
-            nanoseconds <= 0 ? .min : (nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds))
-        return run(mode, limit: limit, returnsAfterSource: returnAfterSourceHandled)
+        guard let begun = beginRun(mode, "run(mode:for:)") else { return .finished }
+        let limit = limit(after: timeout)
+        return begun.pushed._withUnsafeGuaranteedRef {
+            $0.sleepsAfterBlocks = false
+            return run($0, mode, limit, returnAfterSourceHandled, begun.outerWasWoken)
+        }
     }
 
     func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult { /* DOES CALLOUT */
-        preconditionOnLoop("run")
-        if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return .finished }
-        let outerWasWoken = runs.depth > 0 && suspendOuterRun()
-        // Lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
-        return runs.push()._withUnsafeGuaranteedRef {
+        guard let begun = beginRun(name, "run") else { return .finished }
+        return begun.pushed._withUnsafeGuaranteedRef {
             $0.sleepsAfterBlocks = sleepsAfterBlocks
-            return run($0, name, limit, returnsAfterSource, outerWasWoken)
+            return run($0, name, limit, returnsAfterSource, begun.outerWasWoken)
         }
+    }
+
+    /// The limit of a run that has just begun.
+    private func limit(after timeout: Duration) -> Int64 {
+        let nanoseconds = timeout.saturatedNanoseconds
+        if nanoseconds <= 0 { return .min }
+        return nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds)
+    }
+
+    /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
+    /// stop that comes earlier finds no run, and is forgotten.
+    ///
+    /// The frame is lent, as all that a run needs and the loop holds: each count of a reference is a locked instruction.
+    @inline(__always)
+    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Unmanaged<RunFrame>, outerWasWoken: Bool)? {
+        preconditionOnLoop(call)
+        if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return nil }
+        let depth = runs.depth
+        if depth == 0 { return (runs.pushOutermost(), false) }
+        let outerWasWoken = suspendOuterRun()
+        return (runs.pushNested(in: depth), outerWasWoken)
     }
 
     private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outerWasWoken: Bool) -> RunResult

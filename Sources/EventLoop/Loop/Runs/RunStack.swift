@@ -70,27 +70,25 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: The owner
 
-    /// Begins a run inside the innermost one.
+    /// Begins an outermost run.
     @inline(__always)
-    borrowing func push() -> Unmanaged<RunFrame> {
-        let depth = depthWord.load(ordering: .relaxed)
-        depthWord.store(depth + 1, ordering: .releasing)
-        if depth == 0 {
-            // In this order: a thread that finds the frame innermost finds it running.
-            outermost.begin()
-            let frame = Unmanaged.passUnretained(outermost)
-            // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
-            innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .sequentiallyConsistent)
-            return frame
-        }
-        return pushNested()
+    borrowing func pushOutermost() -> Unmanaged<RunFrame> {
+        // In this order: a thread that finds the frame innermost finds it running.
+        outermost.begin()
+        let frame = Unmanaged.passUnretained(outermost)
+        // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
+        innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .sequentiallyConsistent)
+        depthWord.store(1, ordering: .releasing)
+        return frame
     }
 
+    /// Begins a run inside the innermost one, which has the depth `depth`.
     @inline(__always)
-    private borrowing func pushNested() -> Unmanaged<RunFrame> {
+    borrowing func pushNested(in depth: Int) -> Unmanaged<RunFrame> {
         let frame = innermostFrame._withUnsafeGuaranteedRef { $0.inner() }
         frame._withUnsafeGuaranteedRef { $0.begin() }
         innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .releasing)
+        depthWord.store(depth + 1, ordering: .releasing)
         return frame
     }
 
