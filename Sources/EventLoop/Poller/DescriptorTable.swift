@@ -2,9 +2,18 @@
 //
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. Owning thread only.
 
-/// Descriptor numbers are small, the lowest free one first, so a table has them all: a word for each, and no hashing.
+/// Descriptor numbers are small, the lowest free one first, so a table has them all: two words for each, and no hashing. Many sources may watch
+/// one number, so inserting and removing a registration take constant time.
 struct DescriptorTable: ~Copyable {
-    private var chains: UnsafeMutablePointer<RegistrationPointer?>
+    private struct Chain {
+        var first: RegistrationPointer?
+        /// How many registrations have their event on the number itself, and not on a nested poller; `soleEdge` for a single edge-triggered
+        /// one, which shares the number's entry in the kernel's set with no other.
+        var events: Int32 = 0
+        static let soleEdge: Int32 = -1
+    }
+
+    private var chains: UnsafeMutablePointer<Chain>
     private var capacity: Int32 = 0
     /// How many registrations there are.
     private(set) var count = 0
@@ -14,41 +23,65 @@ struct DescriptorTable: ~Copyable {
 
     var isEmpty: Bool { count == 0 }
 
-    /// The first registration of a number, which leads to the others.
-    func first(of descriptor: Int32) -> RegistrationPointer? { descriptor >= 0 && descriptor < capacity ? chains[Int(descriptor)] : nil }
+    /// The first registration of a number, which leads to the others. It is the one that was inserted last.
+    func first(of descriptor: Int32) -> RegistrationPointer? { contains(descriptor) ? chains[Int(descriptor)].first : nil }
 
     mutating func insert(_ registration: RegistrationPointer) {
         let descriptor = registration.pointee.watch.descriptor
-        if descriptor >= capacity { grow(toHold: descriptor) }
-        registration.pointee.nextOnDescriptor = chains[Int(descriptor)]
-        chains[Int(descriptor)] = registration
+        reserve(descriptor)
+        let next = chains[Int(descriptor)].first
+        registration.pointee.nextOnDescriptor = next
+        registration.pointee.previousOnDescriptor = nil
+        next?.pointee.previousOnDescriptor = registration
+        chains[Int(descriptor)].first = registration
         count += 1
     }
 
     mutating func remove(_ registration: RegistrationPointer) {
-        let number = Int(registration.pointee.watch.descriptor)
-        let next = registration.pointee.nextOnDescriptor
+        let (previous, next) = (registration.pointee.previousOnDescriptor, registration.pointee.nextOnDescriptor)
         count -= 1
-        if chains[number] == registration {
-            chains[number] = next
-            return
+        next?.pointee.previousOnDescriptor = previous
+        if let previous {
+            previous.pointee.nextOnDescriptor = next
+        } else {
+            assert(first(of: registration.pointee.watch.descriptor) == registration, "a registration is in the table from its making to its end")
+            chains[Int(registration.pointee.watch.descriptor)].first = next
         }
-        var previous = chains[number]
-        while let candidate = previous {  // ends: the chain has an end
-            if candidate.pointee.nextOnDescriptor == registration {
-                candidate.pointee.nextOnDescriptor = next
-                return
-            }
-            previous = candidate.pointee.nextOnDescriptor
-        }
-        assertionFailure("a registration stands in the table from its making to its end")
     }
+
+    // MARK: Events on the number itself
+
+    /// Whether an event can be added for the number itself: an edge-triggered one only alone, others beside all but an edge-triggered one.
+    func hasRoom(forEventOf watch: Watch) -> Bool {
+        guard contains(watch.descriptor) else { return true }
+        let events = chains[Int(watch.descriptor)].events
+        return watch.trigger == .edge ? events == 0 : events != Chain.soleEdge
+    }
+
+    /// An event was added for the number itself.
+    mutating func countEvent(of watch: Watch) {
+        reserve(watch.descriptor)
+        if watch.trigger == .edge {
+            chains[Int(watch.descriptor)].events = Chain.soleEdge
+        } else {
+            chains[Int(watch.descriptor)].events += 1
+        }
+    }
+
+    /// The event was deleted. It may be called during `forEach`.
+    func discountEvent(of watch: Watch) {
+        let events = chains[Int(watch.descriptor)].events
+        assert(events != 0 && (watch.trigger == .edge) == (events == Chain.soleEdge), "an event is counted while it is added")
+        chains[Int(watch.descriptor)].events = watch.trigger == .edge ? 0 : events - 1
+    }
+
+    private func contains(_ descriptor: Int32) -> Bool { descriptor >= 0 && descriptor < capacity }
 
     /// Calls `body` with each; it may free that one.
     func forEach(_ body: (RegistrationPointer) -> Void) {
         if count == 0 { return }
         for descriptor in 0..<Int(capacity) {
-            var next = chains[descriptor]
+            var next = chains[descriptor].first
             while let registration = next {  // ends: the chain has an end
                 next = registration.pointee.nextOnDescriptor
                 body(registration)
@@ -56,11 +89,16 @@ struct DescriptorTable: ~Copyable {
         }
     }
 
+    @inline(__always)
+    private mutating func reserve(_ descriptor: Int32) {
+        if descriptor >= capacity { grow(toHold: descriptor) }
+    }
+
     private mutating func grow(toHold descriptor: Int32) {
         let larger = max(16, capacity * 2, descriptor + 1)
-        let new = UnsafeMutablePointer<RegistrationPointer?>.allocate(capacity: Int(larger))
+        let new = UnsafeMutablePointer<Chain>.allocate(capacity: Int(larger))
         new.moveInitialize(from: chains, count: Int(capacity))
-        (new + Int(capacity)).initialize(repeating: nil, count: Int(larger - capacity))
+        (new + Int(capacity)).initialize(repeating: Chain(), count: Int(larger - capacity))
         chains.deallocate()
         (chains, capacity) = (new, larger)
     }

@@ -70,10 +70,14 @@ extension Poller {
         guard let identity = FileIdentity(of: watch.descriptor), identity == watch.identity else {
             return .badDescriptor(watch.descriptor)
         }
-        var found = false
         var next = registrations.first(of: watch.descriptor)
+        // A registration is first from a comparison of this kind on: all behind it with another file were found then. So many sources on one
+        // number are not compared again and again.
+        if let next, next.pointee.watch.identity == identity { return nil }
+        var found = false
         while let registration = next {  // ends: the chain has an end
             next = registration.pointee.nextOnDescriptor
+            testsOnlyComparisons += 1
             if registration.pointee.watch.identity == identity { continue }
             found = true
             stale.append(registration.pointee.owner)
@@ -93,6 +97,7 @@ extension Poller {
         if event.add() != 0 {
             // Its number has become another file's too, and nobody has noticed yet. The next registration of the number will.
             registration.pointee.isAdded = false
+            if nestedPoller < 0 { registrations.discountEvent(of: watch) }
         }
     }
 
@@ -102,7 +107,7 @@ extension Poller {
         if watch.wanted.isEmpty { return nil }
         var flags = watch.eventFlags
         var watched = watch.descriptor
-        if needsNestedPoller(registration) {
+        if needsNestedPoller(watch) {
             let nestedPoller = cplatform_make_nested_poller(
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
             if nestedPoller < 0 { return refusal(watch, errno) }
@@ -118,7 +123,9 @@ extension Poller {
             return refusal(watch, code)
         }
         registration.pointee.isAdded = true
-        registration.pointee.isPlain = registration.pointee.nestedPoller < 0 && watch.trigger != .oneShot
+        let isDirect = registration.pointee.nestedPoller < 0
+        if isDirect { registrations.countEvent(of: watch) }
+        registration.pointee.isPlain = isDirect && watch.trigger != .oneShot
         return nil
     }
 
@@ -137,6 +144,7 @@ extension Poller {
     func takeOff(_ registration: RegistrationPointer) -> Bool {
         let code = EventRecord.event(registration).delete()
         registration.pointee.isAdded = false
+        if registration.pointee.nestedPoller < 0 { registrations.discountEvent(of: registration.pointee.watch) }
         if code == 0 || registration.pointee.nestedPoller >= 0 || !base.reportsEdges { return true }
         closedEarly.insert(registration.pointee.watch.descriptor, among: registrations.count)
         needsCare = true
@@ -155,21 +163,9 @@ extension Poller {
     /// all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an edge once: an event
     /// that joins it later, or is set again, is not reported for data that is already readable. So an edge-triggered source shares its entry
     /// with no other.
-    private func needsNestedPoller(_ registration: RegistrationPointer) -> Bool {
-        let watch = registration.pointee.watch
-        if watch.wanted == .closed { return true }
-        let isEdge = watch.trigger == .edge
-        if isEdge && !base.reportsEdges { return true }
-        var next = registrations.first(of: watch.descriptor)
-        while let other = next {  // ends: the chain has an end
-            next = other.pointee.nextOnDescriptor
-            if other != registration && other.pointee.isAdded && other.pointee.nestedPoller < 0
-                && (isEdge || other.pointee.watch.trigger == .edge)
-            {
-                return true
-            }
-        }
-        return false
+    private func needsNestedPoller(_ watch: Watch) -> Bool {
+        if watch.wanted == .closed || (watch.trigger == .edge && !base.reportsEdges) { return true }
+        return !registrations.hasRoom(forEventOf: watch)
     }
 
     private func refusal(_ watch: Watch, _ code: Int32) -> RunLoop.SourceError {

@@ -23,6 +23,8 @@ final class Poller {
 
     /// Every live registration by descriptor number, chained.
     @exclusivity(unchecked) var registrations = DescriptorTable()
+    /// How many registrations were compared with the file of their number because the number was watched again.
+    @exclusivity(unchecked) var testsOnlyComparisons = 0
     @exclusivity(unchecked) var ready = ReadyList()
     /// See Poller+Leftovers.swift.
     @exclusivity(unchecked) var leftovers = Leftovers()

@@ -24,12 +24,11 @@ struct Registration: ~Copyable {
 
     /// The membership that the poller's owner registered; opaque down here.
     fileprivate(set) var owner: UnsafeRawPointer
-    /// The core of the registered source, if it is in another registration.
-    fileprivate var otherCore: SourceCorePointer?
     /// The owner's next registration, in another base. The owner's to use.
     var nextOfOwner: UnsafeMutablePointer<Registration>?
-    /// The next registration of the same descriptor number in the same base.
+    /// The registrations of the same descriptor number in the same base, linked in both directions. The descriptor table's to use.
     var nextOnDescriptor: UnsafeMutablePointer<Registration>?
+    var previousOnDescriptor: UnsafeMutablePointer<Registration>?
     var watch: Watch
     /// What the owner knows the base by.
     fileprivate(set) var tag: Int32 = 0
@@ -130,13 +129,12 @@ extension Registration {
     ) -> RegistrationPointer {
         let own = core.takeRegistration()
         let registration = own ?? allocate(object: core.pointee.object, traits: [])
-        registration.pointee.otherCore = own == nil ? core : nil
+        if own == nil { registration.pointee.ownCore.otherCore = core }
         registration.pointee.owner = owner
         registration.pointee.poller = .passUnretained(poller)
         registration.pointee.watch = watch
         registration.pointee.tag = tag
         registration.pointee.nextOfOwner = nil
-        registration.pointee.nextOnDescriptor = nil
         registration.pointee.nestedPoller = -1
         registration.pointee.comparison = ComparisonCountdown()
         registration.pointee.servedAt = 0
@@ -159,7 +157,7 @@ extension RegistrationPointer {
 
     /// The core of the registered source.
     @inline(__always)
-    var source: SourceCorePointer { pointee.flags.contains(.isSeparate) ? pointee.otherCore.unsafelyUnwrapped : core }
+    var source: SourceCorePointer { pointee.flags.contains(.isSeparate) ? pointee.ownCore.otherCore.unsafelyUnwrapped : core }
 
     /// The core that is in this registration; only a source's own registration has one that is in use.
     @inline(__always)

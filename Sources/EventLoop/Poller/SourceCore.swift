@@ -47,6 +47,14 @@ struct SourceCore: ~Copyable {
         self.object = object
         self.traits = traits
     }
+
+    /// The core of the source whose registration this one is part of, if that source has its core in another registration. This one has no
+    /// handler then, and the address shares storage with it.
+    var otherCore: SourceCorePointer? {
+        @inline(__always)
+        get { SourceCorePointer(bitPattern: handler.0) }
+        set { handler = (UInt(bitPattern: newValue), 0) }
+    }
 }
 
 typealias SourceCorePointer = UnsafeMutablePointer<SourceCore>

@@ -103,12 +103,14 @@ struct ChangeQueue: ~Copyable, Sendable {
 }
 
 /// The batch of changes that the owner carries out. Owning thread only.
-struct ChangeBatch {
+struct ChangeBatch: ~Copyable {
     private(set) var isApplying = false
     /// How many changes the batch has left; nil before the first.
     private var left: Int?
-    /// Sources that turned out not to be watchable meanwhile.
-    private var failures: [(RunLoop.Source, RunLoop.SourceError)] = []
+    /// Sources that turned out not to be watchable.
+    private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
+    /// How deep the innermost run is in which sources are being failed; nil if none are.
+    private var failingDepth: Int?
 
     mutating func begin() { (isApplying, left) = (true, nil) }
     mutating func end() { isApplying = false }
@@ -132,14 +134,21 @@ struct ChangeBatch {
 
     /// Holds back a failure until the batch is over. False if there is none.
     mutating func hold(_ source: RunLoop.Source, _ error: RunLoop.SourceError) -> Bool {
-        if isApplying { failures.append((source, error)) }
+        if isApplying { failures.append((source: source, error: error)) }
         return isApplying
     }
 
     var hasFailures: Bool { !failures.isEmpty }
 
-    mutating func takeFailures() -> [(RunLoop.Source, RunLoop.SourceError)] {
-        defer { failures = [] }
-        return failures
+    mutating func takeFailure() -> (source: RunLoop.Source, error: RunLoop.SourceError)? { failures.isEmpty ? nil : failures.popFirst() }
+
+    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and what
+    /// `endFailing` needs.
+    mutating func beginFailing(inRun depth: Int) -> (count: Int, outerDepth: Int?)? {
+        if failingDepth == depth { return nil }
+        defer { failingDepth = depth }
+        return (failures.count, failingDepth)
     }
+
+    mutating func endFailing(_ outerDepth: Int?) { failingDepth = outerDepth }
 }

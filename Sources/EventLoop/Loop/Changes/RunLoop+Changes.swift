@@ -50,8 +50,18 @@ extension RunLoop {
         return taken
     }
 
+    /// Fails the sources that have been found not to be watchable, one after another. Their last callouts may add others that fail, and each
+    /// end is a change that is carried out, among changes of other threads that may fail too: those are found in calls inside this one,
+    /// which leave them to the next pass. So neither does the stack grow with the number of failures, nor can they hold the owner here.
     func failSources() { /* DOES CALLOUT */
-        for (source, error) in owned.changeBatch.takeFailures() { fail(source, error) }
+        guard let (count, outerDepth) = owned.changeBatch.beginFailing(inRun: runs.depth) else { return }
+        for _ in 0..<count {
+            // A run nested in a callout may have failed some of them.
+            guard let (source, error) = owned.changeBatch.takeFailure() else { break }
+            fail(source, error)
+        }
+        owned.changeBatch.endFailing(outerDepth)
+        if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
     }
 
     /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.

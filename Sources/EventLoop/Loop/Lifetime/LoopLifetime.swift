@@ -164,6 +164,8 @@ extension RunLoop {
         runsNeedCare.store(true, ordering: .sequentiallyConsistent)
         // Changes that other threads queued until then.
         applyChanges()
+        // Not by `failSources`: a callout may end the thread while that is in progress.
+        while let (source, error) = owned.changeBatch.takeFailure() { fail(source, error) }  // ends: the loop refuses other sources
         for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
         for sleep in released.sleeps { sleep.workWasDropped() }
         for token in released.delayed { token.cancel() }
