@@ -120,7 +120,7 @@ proctype Requester() {
 
 proctype Setter() {
     bool mustQueue;
-    byte own;
+    byte own, at;
     atomic { date++; own = date };              /* Timer+Scheduling.swift: setDate */
 #ifdef FAULT_FLAG_FIRST
     atomic { mustQueue = !isRedateQueued; isRedateQueued = true };
@@ -130,7 +130,8 @@ proctype Setter() {
     fi;
 #else
     atomic {                                    /* RunLoop+Changes.swift: submitRedate */
-        if :: !isRedateQueued -> append(timerChanged) :: else fi;
+        if :: isRedateQueued -> removeChange(timerChanged) :: else fi;    /* ChangeQueue.swift: enqueueRedate */
+        append(timerChanged);
         isRedateQueued = true
     };
     notify(CHANGES);

@@ -86,6 +86,19 @@ struct LinkedQueue<Element: Sendable>: Sendable {
         return ticket(of: place)
     }
 
+    /// Moves an element behind all others. It keeps its place, and gets a new ticket.
+    mutating func moveToEnd(_ place: Place) {
+        assert(place >= 0 && place < nodes.count && nodes[Int(place)].element != nil, "the place of an element in the queue")
+        if place == tail { return }
+        let (previous, next) = (nodes[Int(place)].previous, nodes[Int(place)].next)
+        if previous == Self.noPlace { head = next } else { nodes[Int(previous)].next = next }
+        nodes[Int(next)].previous = previous  // there is a next one, because this is not the last
+        nodes[Int(tail)].next = place
+        lastSequence += 1
+        (nodes[Int(place)].previous, nodes[Int(place)].next, nodes[Int(place)].sequence) = (tail, Self.noPlace, lastSequence)
+        tail = place
+    }
+
     /// Removes the first element; there must be one.
     mutating func popFirst() -> Element { remove(head) }
 

@@ -48,7 +48,8 @@ struct TimerMembership: Sendable {
 struct TimerListing: Sendable {
     /// `index` and flags.
     private var packed: UInt32 = 0
-    /// As in `TimerMembership`, if the timer's place is direct.
+    /// As in `TimerMembership`, if the timer's place is direct. While a change of the timer's date is queued (`TimerState`), the place of that
+    /// change: the timer is filed in a mode then.
     var changePlace = LinkedQueue<Never>.noPlace
 
     private static let common: UInt32 = 1 << 31
@@ -99,7 +100,7 @@ extension RunLoop.Timer {
         let place = TimerPlace(word: place.load(ordering: .acquiring))
         guard place.loopID != 0, place.isDirect else { return nil }
         var membership = TimerMembership(modeIndex: place.modeIndex, slot: place.slot)
-        membership.changePlace = listing.changePlace
+        if !state.value.isRedateQueued { membership.changePlace = listing.changePlace }
         return membership
     }
 
@@ -140,6 +141,12 @@ extension RunLoop.Timer {
     func markFiled(inMode modeIndex: Int) {
         listing.isKnownToOwner = true
         setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
+    }
+
+    /// The change of its date has left the queue.
+    func forgetQueuedRedate() {
+        state.forgetRedateQueued()
+        listing.changePlace = LinkedQueue<Never>.noPlace
     }
 
     func setMemberships(_ memberships: [TimerMembership], in loopID: UInt64) {

@@ -19,6 +19,8 @@ struct TimerState: ~Copyable, Sendable {
         var isFiring: Bool { word & TimerState.firing != 0 }
         /// Whether the date was set by anybody but the loop since the firing began.
         var isDateSet: Bool { word & TimerState.dateSet != 0 }
+        /// Whether a request to refile the timer is queued for the owner of the loop that it is in.
+        var isRedateQueued: Bool { word & TimerState.redateQueued != 0 }
         fileprivate var isOver: Bool { word & (TimerState.invalid | TimerState.uses) == TimerState.invalid }
     }
 
@@ -94,22 +96,21 @@ struct TimerState: ~Copyable, Sendable {
     /// Joins a loop, and begins the loop's use. False if the timer is invalid or in a loop.
     @inline(__always)
     borrowing func join(_ loopID: UInt64) -> Bool {
-        // A change that another loop has queued is no concern of this one.
-        change { $0.isValid && $0.loopID == 0 ? ($0.word & ~Self.redateQueued | loopID << 32) + 1 : nil } != nil
+        change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil
     }
 
-    /// Leaves the loop. The loop's use goes on until `exit`. The last that is done under the lock, as below.
-    borrowing func leave() { word.bitwiseAnd(~Self.loop, ordering: .sequentiallyConsistent) }
+    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. The last that is done under the lock, as below.
+    borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
 
     /// What ends together with the membership of a loop.
     enum End { case membership, validity, firingAndValidity }
 
-    /// Leaves the loop, and ends the loop's use and what `end` says. `isLast` is as in `exit`. The last that is done under the lock of that
+    /// As `leave()`, and ends the loop's use and what `end` says. `isLast` is as in `exit`. The last that is done under the lock of that
     /// loop: another loop may take the timer from here on.
     @inline(__always)
     borrowing func leave(ending end: End) -> (was: Value, isLast: Bool) {
         let changed = change { value -> UInt64? in
-            var word = value.word & ~Self.loop - 1
+            var word = value.word & ~(Self.loop | Self.redateQueued) - 1
             if end != .membership { word |= Self.invalid }
             if end == .firingAndValidity { word = word & ~Self.firing - 1 }
             return word
@@ -125,12 +126,10 @@ struct TimerState: ~Copyable, Sendable {
         Value(word: word.bitwiseOr(Self.dateSet, ordering: .sequentiallyConsistent).oldValue)
     }
 
-    /// A request to refile the timer is queued for the owner. True if none was. Under the loop's lock.
-    borrowing func noteRedateQueued() -> Bool {
-        word.bitwiseOr(Self.redateQueued, ordering: .sequentiallyConsistent).oldValue & Self.redateQueued == 0
-    }
+    /// A request to refile the timer is queued for the owner. Under the loop's lock.
+    borrowing func noteRedateQueued() { word.bitwiseOr(Self.redateQueued, ordering: .sequentiallyConsistent) }
 
-    /// The owner takes the request. Under the loop's lock.
+    /// The request has left the queue. Under the loop's lock.
     borrowing func forgetRedateQueued() { word.bitwiseAnd(~Self.redateQueued, ordering: .sequentiallyConsistent) }
 
     /// Replaces the word by what `next` makes of it; nil, without a change, if that is nil.

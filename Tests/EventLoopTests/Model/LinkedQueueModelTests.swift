@@ -2,6 +2,7 @@
 // - Elements come out in the order in which they were appended, whichever elements were removed from the middle.
 // - A place stays valid until its element leaves, even if the storage grows.
 // - A ticket removes its element once. After the element has left and another has taken its place, the ticket removes nothing.
+// - An element that is moved to the end keeps its place, and its earlier ticket removes nothing.
 // - A queue that was emptied starts over, and releases memory without losing an element.
 
 import EventLoopTestSupport
@@ -26,7 +27,8 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         case 0: try removeAll()
         case 1..<12: try popFirst()
         case 12..<20: try removeFromTheMiddle(&random)
-        case 20..<24: update(&random)
+        case 20..<22: update(&random)
+        case 22..<24: moveToEnd(&random)
         // Enough elements for the storage to grow, and emptied often enough for it to shrink.
         case 24: for _ in 0..<random.below(600) { append() }
         default: append()
@@ -81,6 +83,17 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         last += 1
         queue.update(model[index].place) { $0 = last }
         model[index].element = last
+    }
+
+    private mutating func moveToEnd(_ random: inout SplitMix64) {
+        if model.isEmpty { return }
+        var entry = model.remove(at: random.below(model.count))
+        queue.moveToEnd(entry.place)
+        let ticket = queue.ticket(of: entry.place)
+        // The last element is there already.
+        if ticket != entry.ticket { spent.append(entry.ticket) }
+        entry.ticket = ticket
+        model.append(entry)
     }
 
     private mutating func removeAll() throws {

@@ -60,9 +60,9 @@ private struct StatePlay: ModelPlay, ~Copyable {
             let id = random.pick([1, 77, UInt64(UInt32.max)])
             let joins = isValid && loopID == 0
             try agree(state.join(id), joins, "join")
-            if joins { (loopID, uses, isRedateQueued) = (id, uses + 1, false) }
+            if joins { (loopID, uses) = (id, uses + 1) }
         case 7 where loopID != 0:
-            loopID = 0
+            (loopID, isRedateQueued) = (0, false)
             state.leave()
             uses -= 1
             try agree(state.exit(), isOver(), "exit after leave")
@@ -71,7 +71,7 @@ private struct StatePlay: ModelPlay, ~Copyable {
                 isFiring ? random.pick([.membership, .validity, .firingAndValidity]) : random.pick([.membership, .validity])
             let (was, isLast) = state.leave(ending: end)
             try agree(was.loopID, loopID, "left")
-            (loopID, uses) = (0, uses - 1)
+            (loopID, uses, isRedateQueued) = (0, uses - 1, false)
             if end != .membership { isValid = false }
             if end == .firingAndValidity { (uses, isFiring) = (uses - 1, false) }
             try agree(isLast, isOver(), "leave")
@@ -80,7 +80,7 @@ private struct StatePlay: ModelPlay, ~Copyable {
             isDateSet = true
         case 10 where loopID != 0:
             if random.below(2) == 0 {
-                try agree(state.noteRedateQueued(), !isRedateQueued, "noteRedateQueued")
+                state.noteRedateQueued()
                 isRedateQueued = true
             } else {
                 state.forgetRedateQueued()
@@ -92,6 +92,7 @@ private struct StatePlay: ModelPlay, ~Copyable {
         try agree(value.isValid, isValid, "isValid")
         try agree(value.loopID, loopID, "loopID")
         try agree(value.isFiring, isFiring, "isFiring")
+        try agree(value.isRedateQueued, isRedateQueued, "isRedateQueued")
         try agree(ends <= 1, true, "ends once")
         try agree(state.repeats, constants.repeats, "repeats")
         try agree(state.isOnDemand, constants.isOnDemand, "isOnDemand")

@@ -203,6 +203,48 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
+    @Test(arguments: 0..<12)
+    func `timers that two threads move between modes and give dates have no change left, and fire once`(seed: UInt64) throws {
+        try onFreshThread { loop in
+            let modes: [RunLoop.Mode] = [.default, "second", "third", .common]
+            let fired = Box(0)
+            let timers = (0..<3).map { _ in RunLoop.Timer(fireAt: .distantFuture) { _ in fired.increment() } }
+            for mode in modes.dropLast() { loop.addIdleSource(forMode: mode) }
+            @Sendable func change(_ random: inout SplitMix64) {
+                let (timer, mode) = (random.pick(timers), random.pick(modes))
+                switch random.below(5) {
+                case 0: loop.add(timer, forMode: mode)
+                case 1: loop.remove(timer, forMode: mode)
+                case 2: timer.tolerance = .milliseconds(random.below(3))
+                default: timer.nextFire = .now + .seconds(3_600 + random.below(3))
+                }
+            }
+            let other = plainThread {
+                var random = SplitMix64(seed: 2 * seed)
+                for _ in 0..<2_000 { change(&random) }
+            }
+            var random = SplitMix64(seed: 2 * seed + 1)
+            for _ in 0..<400 {
+                for _ in 0..<random.below(8) { change(&random) }
+                _ = loop.run(mode: random.pick(Array(modes.dropLast())), until: .distantPast)
+            }
+            try other.join()
+            for timer in timers {
+                loop.add(timer, forMode: "second")
+                try plainThread { timer.nextFire = .now }.join()
+            }
+            #expect(loop.queuedChanges <= timers.count)
+            _ = loop.run(mode: "second", until: .distantPast)
+            #expect(fired.value == timers.count)
+            #expect(loop.queuedChanges == 0)
+            // A timer has a slot in each mode, and another one while the change with which it left is queued.
+            for index in 0..<modes.count - 1 {
+                let slot = loop.shared.withLock { $0.modes[index].timerSlots.take() }
+                #expect(slot <= 2 * timers.count)
+            }
+        }
+    }
+
     @Test func `events that another thread sets repeatedly are one change, and the last value holds`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()

@@ -1,5 +1,6 @@
 // Several timers, and changes to them (semantics 5):
-//  4  All due timers fire in one pass, sorted by date, then by insertion; `order` has no effect. The loop checks each timer again
+//  4  All due timers fire in one pass, sorted by date, then by insertion or, if that was later, by when the date was set, by whichever
+//     thread; `order` has no effect. The loop checks each timer again
 //     before it fires: if an earlier timer invalidates, removes or postpones a later one, the later one does not fire. This also
 //     holds for a removal from the running mode alone.
 //  5  A timer added during a pass, even with a past date, fires in the next pass.
@@ -34,6 +35,31 @@ import Testing
             return trace.description
         }
         #expect(trace == "E T S W A first tie1 tie2 tie3 last X -> finished")
+    }
+
+    /// How much the loop has seen of the timers when the other thread sets their dates.
+    @Test(arguments: ["known", "not seen", "in two modes", "in a mode that is not seen", "in a mode again"])
+    func `timers with equal dates fire in the order in which another thread set the dates last:`(_ state: String) throws {
+        let trace = try inManualTime { loop, clock, trace in
+            let timers = ["a", "b", "c"].map { name in RunLoop.Timer(fireAt: .distantFuture) { _ in trace.add(name) } }
+            @Sendable func addAll(_ mode: RunLoop.Mode = .default) { for timer in timers { loop.add(timer, forMode: mode) } }
+            if state != "not seen" { addAll() }
+            if state == "in two modes" { addAll("other") }
+            _ = loop.run(until: .distantPast)
+            try plainThread {
+                if state == "not seen" { addAll() }
+                for timer in timers { timer.nextFire = .ms(10) }
+                if state == "in a mode that is not seen" { addAll("other") }
+                if state == "in a mode again" {
+                    for timer in timers { loop.remove(timer) }
+                    addAll()
+                }
+                for index in [1, 0] { timers[index].nextFire = .ms(10) }
+            }.join()
+            _ = loop.run(until: .ms(20))
+            return trace.description
+        }
+        #expect(trace == "c b a")
     }
 
     @Test func `timers that are not due at the same time fire in separate passes`() throws {

@@ -28,7 +28,8 @@ struct SourceChange: Sendable {
 ///
 /// Changes of one item coalesce, so the queue is as long as there are items whose changes the owner has not seen, however often they change:
 /// - A membership of a source has one change at most, with everything that happened to it.
-/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates.
+/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates, and its place in
+///   the queue is that of the last date.
 struct ChangeQueue: ~Copyable, Sendable {
     private var changes = LinkedQueue<LoopChange>()
 
@@ -72,9 +73,9 @@ struct ChangeQueue: ~Copyable, Sendable {
         timer.setChangePlace(place, inMode: membership.modeIndex)
     }
 
-    /// The owner takes a timer out of its only mode at once: a queued change with which it joined is void.
+    /// The owner takes a timer out of its only mode at once: a queued change with which it joined, or of its date, is void.
     @inline(__always)
-    mutating func cancelJoin(of timer: RunLoop.Timer) {
+    mutating func cancelChange(of timer: RunLoop.Timer) {
         if timer.listing.changePlace != LinkedQueue<LoopChange>.noPlace { _ = changes.remove(timer.listing.changePlace) }
     }
 
@@ -89,10 +90,36 @@ struct ChangeQueue: ~Copyable, Sendable {
         return true
     }
 
-    /// Queues that a timer that the owner knows has another date, once however often it changes.
-    mutating func enqueueRedate(_ timer: RunLoop.Timer) {
+    /// Queues that a timer has another date, once however often it changes. The change goes behind all others, because timers with equal
+    /// dates fire in the order in which the dates were set.
+    ///
+    /// If the timer is filed in no mode yet, the changes with which it joins file it under the new date, and they go to the end. Then the
+    /// result is false, because the owner has been notified of them.
+    mutating func enqueueRedate(_ timer: RunLoop.Timer) -> Bool {
         // Under the lock, so a flag that is set means a change that is queued.
-        if timer.state.noteRedateQueued() { changes.append(.timerChanged(timer)) }
+        let isQueued = timer.state.value.isRedateQueued
+        if TimerPlace(word: timer.place.load(ordering: .acquiring)).isDirect {
+            if timer.listing.changePlace != LinkedQueue<LoopChange>.noPlace {
+                changes.moveToEnd(timer.listing.changePlace)
+                return isQueued
+            }
+        } else {
+            let memberships = timer.listedMemberships
+            for membership in memberships where !membership.isFiled { changes.moveToEnd(membership.changePlace) }
+            if isQueued { changes.moveToEnd(timer.listing.changePlace) }
+            if isQueued || memberships.allSatisfy({ !$0.isFiled }) { return isQueued }
+        }
+        timer.state.noteRedateQueued()
+        timer.listing.changePlace = changes.append(.timerChanged(timer))
+        return true
+    }
+
+    /// Before a thread takes a timer out of modes. True if the timer had another date; then `enqueueRedate` follows if it stays in others.
+    mutating func cancelRedate(of timer: RunLoop.Timer) -> Bool {
+        if !timer.state.value.isRedateQueued { return false }
+        _ = changes.remove(timer.listing.changePlace)
+        timer.forgetQueuedRedate()
+        return true
     }
 
     // MARK: Ends

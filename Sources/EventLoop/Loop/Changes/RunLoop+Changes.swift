@@ -44,7 +44,8 @@ extension RunLoop {
             taken.isMember = isTimer(timer, filedAs: membership)
             if taken.isMember { timer.markFiled(inMode: membership.modeIndex) }
         case .timerChanged(let timer):
-            timer.state.forgetRedateQueued()
+            // Unless the loop has ended: then another one may have the timer by now.
+            if isHereLocked(timer) { timer.forgetQueuedRedate() }
         case .timerLeft, .timerDied, .observerDied: break
         }
         return taken
@@ -90,15 +91,10 @@ extension RunLoop {
     /// The owner ends the use of an observer that has left. False if the loop has ended.
     func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.enqueueEnd(observer) } }
 
-    /// The owner files a timer under its present date. False if the timer has left this loop; then the loop that took it has read the date.
+    /// The owner files a timer under its present date. Nothing if the timer has left this loop: the loop that took it has read the date.
     func submitRedate(of timer: Timer) {
         preconditionNotForked()
-        let mustTell = shared.withLock { shared in
-            // Not filed yet: the change that is queued will read the date.
-            guard isHereLocked(timer), timer.listing.isKnownToOwner else { return false }
-            shared.changes.enqueueRedate(timer)
-            return true
-        }
+        let mustTell = shared.withLock { shared in isHereLocked(timer) && shared.changes.enqueueRedate(timer) }
         if mustTell { carryOutChanges() }
     }
 

@@ -136,7 +136,7 @@ extension RunLoop {
             return false
         }
         timer.place.store(0, ordering: .releasing)
-        locked.pointee.changes.cancelJoin(of: timer)
+        locked.pointee.changes.cancelChange(of: timer)
         mode.changePopulationLocked(by: -1)
         mode.timerSlots.giveBack(place.slot)
         let held = locked.pointee.forget(timer)
@@ -163,13 +163,17 @@ extension RunLoop {
         if belongsToParentProcess { return }
         let (hasLeft, endsUnseen) = shared.withLock { shared -> (Bool, Bool) in
             guard isHereLocked(timer) else { return (false, false) }
+            let isRedated = shared.changes.cancelRedate(of: timer)
             for membership in taking(&shared) {
                 shared.modes.withMode(membership.modeIndex) {
                     $0.changePopulationLocked(by: -1)
                     if shared.changes.enqueueLeave(timer, membership) { $0.timerSlots.giveBack(membership.slot) }
                 }
             }
-            if !timer.isInNoMode || timer.listing.isCommon { return (true, false) }
+            if !timer.isInNoMode || timer.listing.isCommon {
+                if isRedated { _ = shared.changes.enqueueRedate(timer) }  // the owner is notified below
+                return (true, false)
+            }
             timer.clearMemberships()
             let held = shared.forget(timer)
             // The owner's queues do not have it, so its use ends here. Else the queue of changes would hold what other threads add and
