@@ -216,6 +216,20 @@ extension RunLoop {
             return present
         }
 
+        /// A loop files the timer at `present` in its time. If the date was in the past by a clock that is ahead of the loop's, compares it with
+        /// the loop's clock again: such a date must not be in the loop's future.
+        @inline(never)
+        func compareDateAgain(present: Int64) {
+            let filed = date.load(ordering: .sequentiallyConsistent)
+            guard repeats, filed > present, filed != .max, let kept = details?.keptDates,
+                kept.presentForPast.load(ordering: .acquiring) == filed
+            else { return }
+            let set = kept.past.load(ordering: .acquiring)
+            // A date that another thread sets meanwhile wins.
+            _ = date.compareExchange(
+                expected: filed, desired: dateToFile(set, present: present), ordering: .sequentiallyConsistent)
+        }
+
         /// The date that was set, for the date that was filed.
         func dateAsSet(_ filed: Int64) -> Int64 {
             guard repeats, filed != .max, let kept = details?.keptDates, kept.presentForPast.load(ordering: .acquiring) == filed else {

@@ -255,6 +255,25 @@ import Testing
         #expect(trace == "reads 10 42 90 150")
     }
 
+    @Test(arguments: [(10, "42 90 150"), (75, "75 135")])
+    func `a date that a thread without a loop sets before the timer is added is compared with the time of the loop that takes the timer`(
+        date: Int, expected: String
+    ) throws {
+        let trace = try inManualTime { loop, clock, trace in
+            let timer = RunLoop.Timer(fireAt: .distantFuture, interval: .milliseconds(60)) { _ in trace.add("\(clock.ms)") }
+            clock.advance(by: .milliseconds(30))
+            // In real time, which is the time of a thread without a loop, both dates are in the past.
+            try plainThread { timer.nextFire = .ms(Int64(date)) }.join()
+            #expect(timer.nextFire == .ms(Int64(date)))
+            loop.add(timer)
+            #expect(timer.nextFire == .ms(Int64(date)))
+            clock.advance(by: .milliseconds(12))
+            _ = loop.run(until: .ms(160))
+            return trace.description
+        }
+        #expect(trace == expected)
+    }
+
     @Test func `the last of several dates set in one callout takes effect`() throws {
         let trace = try redated(
             in: { timer in

@@ -229,6 +229,7 @@ extension RunLoop {
         // One that is being fired is filed under its date when its callout has returned, whichever loop's thread is in it.
         let isFiring = timer.state.latest.isFiring
         if isFiring { owned.timersFireOutside = true }
+        if timer.hasDetails { timer.compareDateAgain(present: now().nanoseconds) }
         let date = isFiring ? .max : timer.date.load(ordering: .sequentiallyConsistent)
         let owner = Unmanaged.passUnretained(timer).toOpaque()
         mode.timers.file(slot, date: date, tolerance: timer.toleranceNanoseconds, owner: owner)

@@ -65,7 +65,9 @@ extension RunLoop.Timer {
     /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired.
     ///
     /// Setting it moves the timer and restarts a repeating timer's grid. A date in the past reads back as it was set, means the next
-    /// pass, and starts the grid at the present. A date that is set in the timer's own handler is kept, but a timer that fires once ends with
+    /// pass, and starts the grid at the present of the timer's loop. While the timer is in no loop, the present is that of the calling thread's
+    /// loop, or real time if the thread has none; if that is ahead of the time of the loop that the timer joins, as `ManualClock` allows, that
+    /// loop compares the date with its own time again. A date that is set in the timer's own handler is kept, but a timer that fires once ends with
     /// its callout. Reaches a sleeping loop at once. O(1) on the owning thread for a later date, O(log n) for an earlier one.
     /// Thread-safe. See `CFRunLoopTimerSetNextFireDate`.
     public var nextFire: RunLoop.Instant {
