@@ -91,8 +91,11 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         queue.moveToEnd(entry.place)
         let ticket = queue.ticket(of: entry.place)
         // The last element is there already.
-        if ticket != entry.ticket { spent.append(entry.ticket) }
-        entry.ticket = ticket
+        if ticket != entry.ticket {
+            spent.append(entry.ticket)
+            lastSequence += 1
+            (entry.ticket, entry.sequence) = (ticket, lastSequence)
+        }
         model.append(entry)
     }
 
