@@ -8,8 +8,12 @@ internal import Testing
         let right = (did: "E X", wasToDo: "E X")
         let wrong = (did: "E T X", wasToDo: "E X")
         #expect(complaint(cf: right, ours: right, names: right, because: nil) == nil)
-        #expect(try #require(complaint(cf: wrong, ours: right, names: right, because: nil)).hasPrefix("CFRunLoop does not do what we say it does\n"))
-        #expect(try #require(complaint(cf: right, ours: wrong, names: right, because: "1.6")).hasPrefix("ours is wrong (differs on purpose: 1.6)\n"))
+        #expect(
+            try #require(complaint(cf: wrong, ours: right, names: right, because: nil)).hasPrefix(
+                "CFRunLoop does not do what we say it does\n"))
+        #expect(
+            try #require(complaint(cf: right, ours: wrong, names: right, because: "1.6")).hasPrefix(
+                "ours is wrong (differs on purpose: 1.6)\n"))
         #expect(try #require(complaint(cf: right, ours: right, names: wrong, because: nil)).hasPrefix("EventLoopCF is wrong\n"))
         #expect(try #require(complaint(cf: wrong, ours: wrong, names: right, because: nil)).contains("E T X"))
     }
