@@ -1,7 +1,7 @@
 // A queue in contiguous memory, for closures and for messages that wait to be delivered.
 //
-// Lifecycle of the storage: allocated here, grown by doubling, shrunk after it has been far too large for a while, freed in deinit. The
-// elements from `head` up to `tail` are initialized.
+// Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in
+// deinit. The elements from `head` up to `tail` are initialized.
 
 /// First in, first out. Elements are moved in and moved out, so an element is retained once and released once. One owner at a time: a lock
 /// or a thread.
@@ -14,11 +14,14 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
 
-    init() { storage = .allocate(capacity: 0) }
+    init() {
+        // An address that is never read. A loop has several queues that stay empty.
+        storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment).unsafelyUnwrapped
+    }
 
     deinit {
         (storage + head).deinitialize(count: count)
-        storage.deallocate()
+        freeStorage()
     }
 
     var isEmpty: Bool { head == tail }
@@ -100,8 +103,12 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     private mutating func moveToStorage(of newCapacity: Int) {
         let fresh = UnsafeMutablePointer<Element>.allocate(capacity: newCapacity)
         fresh.moveInitialize(from: storage + head, count: count)
-        storage.deallocate()
+        freeStorage()
         storage = fresh
         capacity = newCapacity
+    }
+
+    private func freeStorage() {
+        if capacity > 0 { storage.deallocate() }
     }
 }
