@@ -19,7 +19,8 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
 /// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues.
 ///
 /// Everything is in one object, because each further object costs an allocation, and each further generic type a search in the runtime's
-/// tables. The value goes straight from the closure to the task.
+/// tables. The value goes straight from the closure to the task. The continuation is a checked one: an unsafe one is resumed by code in this
+/// module, and ThreadSanitizer takes that for a race with the task.
 ///
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
 final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
@@ -28,20 +29,27 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
 
     private let state = Atomic(AwaitedPerformState.starting)
     @exclusivity(unchecked) private var body: (@Sendable () throws -> sending Value)?
-    @exclusivity(unchecked) private var continuation: UnsafeContinuation<Value, any Error>?
+    @exclusivity(unchecked) private var continuation: CheckedContinuation<Value, any Error>?
 
     init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
 
     override var isWaiting: Bool { state.load(ordering: .acquiring) == .waiting }
 
     /// Queues the closure. Called once, while the task suspends.
-    func start(_ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
+    func start(_ continuation: CheckedContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
         self.continuation = continuation
         guard move(from: .starting, to: .waiting) else { return fail(CancellationError()) }
         guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
         // Cancelled before it was in a queue: the thread that has cancelled it did not find it there.
         if state.load(ordering: .acquiring) == .cancelled { loop.dequeue(self) }
     }
+
+    /// Orders the closure before everything that the task does with its value, on the loop's thread and in the task. The runtime orders
+    /// them too, but a sanitizer cannot see that if the task is resumed before it has suspended.
+    private func publishValue() { state.store(.begun, ordering: .releasing) }
+
+    /// The task's side of `publishValue`.
+    func receiveValue() { _ = state.load(ordering: .acquiring) }
 
     /// Called by the loop, at the closure's turn.
     private func perform() { /* DOES CALLOUT */
@@ -52,9 +60,11 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
             let value = try body!()  // it is there until the closure begins
             // Before the task resumes, because the closure may hold what the task wants released.
             body = nil
+            publishValue()
             continuation!.resume(returning: value)  // the state was `waiting`
         } catch {
             body = nil
+            publishValue()
             fail(error)
         }
     }

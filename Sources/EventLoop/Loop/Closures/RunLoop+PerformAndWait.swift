@@ -72,9 +72,10 @@ extension RunLoop {
         try Task.checkCancellation()
         if isCurrent && !hasEnded.load(ordering: .relaxed) { return try body() }
         let call = AwaitedPerform(body)
+        defer { call.receiveValue() }
         // SAFETY: the closure's value is sent, and has come here only.
         nonisolated(unsafe) let value = try await withTaskCancellationHandler {
-            try await withUnsafeThrowingContinuation { call.start($0, on: self, modes, CreationSite(file, line)) }
+            try await withCheckedThrowingContinuation { call.start($0, on: self, modes, CreationSite(file, line)) }
         } onCancel: {
             call.cancel(on: self)
         }
