@@ -165,12 +165,22 @@ final class PortDirectory: Sendable {
     }
 
     static func release(inChild: Bool) {
-        if inChild {
-            for descriptor in lockDescriptors.lockedValue().pointee { close(descriptor) }
-            lockDescriptors.lockedValue().pointee.removeAll(keepingCapacity: true)
-        }
+        if inChild { closeLocks() }
         testsOnly.unlock()
         lockDescriptors.unlock()
+    }
+
+    /// In a child of fork. Uses as few types of the standard library as possible, because the runtime may look them up under locks that the
+    /// child has inherited.
+    private static func closeLocks() {
+        let open = lockDescriptors.lockedValue()
+        if open.pointee.count == 0 { return }
+        var index = 0
+        while index < open.pointee.count {  // ends: with the list
+            close(open.pointee[index])
+            index += 1
+        }
+        open.pointee.removeAll(keepingCapacity: true)
     }
 
     private enum Attempt: Sendable {
