@@ -150,6 +150,15 @@ private final class Chain: Sendable {
             links.withLock { $0.append(source) }
         }
     }
+
+    // The sources refer to the list that they are in.
+    deinit {
+        let sources = links.withLock { links in
+            defer { links = [] }
+            return links
+        }
+        withExtendedLifetime(sources) {}
+    }
 }
 
 private final class FailingSource: RunLoop.Source, @unchecked Sendable {
