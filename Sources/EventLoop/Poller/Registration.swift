@@ -151,7 +151,7 @@ extension Registration.Flags {
 }
 
 extension RegistrationPointer {
-    /// The registration is its source's own, and the only one: whoever serves it need not look at the first line.
+    /// The registration is its source's own, and the only one: serving does not read the first line.
     @inline(__always)
     var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
 

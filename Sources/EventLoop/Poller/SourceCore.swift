@@ -5,7 +5,7 @@
 
 import Synchronization
 
-/// The state of a source that every call of its handler needs. It stands in one cache line with what its registration needs for that
+/// The state of a source that every call of its handler needs. It shares one cache line with what its registration needs for that
 /// (docs/decisions/0043-what-serving-touches.md), so that serving does not touch the source object.
 struct SourceCore: ~Copyable {
     // SAFETY: atomics, then state of one thread at a time, as each says.
@@ -25,7 +25,7 @@ struct SourceCore: ~Copyable {
     let wanted = Atomic<UInt8>(0)
     /// False for a one-shot descriptor source that has fired, until `rearm()`.
     let isArmed = Atomic<Bool>(true)
-    /// The registration around this core stands in a base. Claimed by the thread that registers, given back by the same.
+    /// A base uses the registration around this core. The registering thread sets and clears it.
     fileprivate let isRegistered = Atomic<Bool>(false)
     /// Constants.
     fileprivate(set) var traits: Traits
@@ -91,7 +91,7 @@ extension SourceCorePointer {
         (UnsafeMutableRawPointer(self) - Registration.coreOffset).assumingMemoryBound(to: Registration.self)
     }
 
-    /// Takes the registration around the core for a base. Nil if the source stands in a base by it already, or is not watched.
+    /// Takes the registration around the core for a base. Nil if a base uses it already, or if the source is not watched.
     func takeRegistration() -> RegistrationPointer? {
         guard pointee.traits.contains(.isWatched), !pointee.isRegistered.exchange(true, ordering: .acquiring) else { return nil }
         return registrationAround

@@ -2,7 +2,7 @@
 
 import EventLoop
 
-/// Thread-safe. One recording at a time: a second one would begin those of the first anew.
+/// Thread-safe. One recording at a time: a second one would restart the first.
 final class LoopRecorder: Sendable {
     typealias NamedLoop = (name: String, loop: RunLoop)
     typealias NamedRecording = (name: String, recording: RunLoop.Recording)

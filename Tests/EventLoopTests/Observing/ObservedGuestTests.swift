@@ -1,5 +1,5 @@
 // Rules proved here (semantics 12.12, 23.1):
-// - While callouts are observed, the callbacks of C libraries inside the wait are told apart from the wait: a recording has them as
+// - While callouts are observed, the callbacks of C libraries inside the wait are separate from the wait: a recording has them as
 //   `hostedLibrary`, inside the sleep, and the watchdog reports one that takes too long.
 // - A loop that is observed serves descriptors, timeouts and active events of C libraries, its own items and wake-ups as any other.
 // - A callback may run the loop, and end the observation.
