@@ -65,6 +65,17 @@ private func whileComputing(_ prepare: @escaping @Sendable () -> Void = {}, _ bo
     try thread.join()
 }
 
+/// Blocks the loop in a timer's handler until the watchdog has reported it for the `count`th time.
+private func stall(_ loop: RunLoop, label: String, _ reports: Box<Int>, _ count: Int) throws {
+    let done = Gate()
+    loop.add(
+        RunLoop.Timer(after: .zero, label: label) { _ in
+            do { try waitUntil("the stall is reported") { reports.value == count } } catch { Issue.record(error) }
+            done.open()
+        })
+    done.wait()
+}
+
 private func passAStep(of loop: RunLoop) throws { try loop.performAndWait {} }
 
 private func change(_ how: Int32, _ signals: [Int32]) {
@@ -174,6 +185,8 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             }
             let running = RunningLoop()
             watchdog.watch(running.loop)
+            // The thread of the watchdogs knows its loops now; the child's thread must not believe that it knows them too.
+            try stall(running.loop, label: "parent", parents, 1)
             let inChild: @Sendable () throws -> Void = {
                 watchdog.stopWatching(running.loop)
                 watchdog.watch(running.loop)
@@ -189,15 +202,12 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             }
             let end = inForkedChild {
                 do { try inChild() } catch { return 2 }
-                return children.value == 1 && parents.value == 0 ? 0 : 1
+                return children.value == 1 && parents.value == 1 ? 0 : 1
             }
             #expect(end.status == 0, "\(end)")
-            running.loop.add(
-                RunLoop.Timer(after: .zero, label: "parent") { _ in
-                    do { try waitUntil { parents.value == 1 } } catch { Issue.record(error) }
-                })
+            try stall(running.loop, label: "parent", parents, 2)
             try running.end()
-            #expect(parents.value == 1 && children.value == 0)
+            #expect(parents.value == 2 && children.value == 0)
         }
     }
 

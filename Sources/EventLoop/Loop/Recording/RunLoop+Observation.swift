@@ -108,7 +108,8 @@ extension RunLoop {
         let ticks = TickClock.ticks
         runs.forEachFrame { frame in
             depth += 1
-            guard let modeIndex = frame.modeReference?._withUnsafeGuaranteedRef(\.index) else { return }
+            // Not a key path: the runtime builds its type when it is first used, under a lock that a child of fork would inherit.
+            guard let modeIndex = frame.modeReference?._withUnsafeGuaranteedRef({ $0.index }) else { return }
             if depth > observation.runsOpen {
                 if depth == 1 { observation.beginWorking() }
                 _ = observation.spans.push(SpanMark(.run, depth: depth, modeIndex: modeIndex), at: ticks)

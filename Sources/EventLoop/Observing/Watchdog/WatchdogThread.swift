@@ -96,7 +96,8 @@ enum WatchdogThread {
 
     /// Before a fork: nobody is in the middle of a change.
     static func holdOverFork() {
-        _ = fresh.hasThread
+        // Initialized here, because a child may find the initialization of a static variable begun by a thread that it does not have.
+        _ = (fresh.hasThread, round)
         _ = state.lockValue()
     }
 
@@ -116,12 +117,14 @@ enum WatchdogThread {
     // MARK: The thread
 
     /// What the thread knows. Static, so that a leak checker finds it at the end of the process, when the thread still lives.
-    // SAFETY: only the thread touches it.
-    @exclusivity(unchecked) private nonisolated(unsafe) static var round = WatchdogRound()
+    // SAFETY: only the thread touches what it points to.
+    private nonisolated(unsafe) static let round = UnsafeMutablePointer<WatchdogRound>.allocate(capacity: 1)
 
     private static func live() { /* DOES CALLOUT */
         cplatform_name_this_thread("watchdog")
-        while true { serve(&round) }  // ends: with the process
+        // In a child of fork, what the parent's thread knew is overwritten and not released: the fork may have interrupted a change of it.
+        round.initialize(to: WatchdogRound())
+        while true { serve(&round.pointee) }  // ends: with the process
     }
 
     /// One turn: looks at the loops, reports, and sleeps until the next look.
