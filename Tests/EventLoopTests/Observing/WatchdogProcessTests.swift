@@ -42,6 +42,12 @@ private func sleeps(of thread: Int) -> Int {
     return line.flatMap { Int($0.split(separator: "\t").last ?? "") } ?? -1
 }
 
+private func waitUntilAsleep(thread: Int) throws {
+    try waitUntil("the thread sleeps") {
+        lines(of: "/proc/self/task/\(thread)/status").contains { $0.hasPrefix("State:") && $0.contains("S (sleeping)") }
+    }
+}
+
 /// Runs a loop that nobody watches, whose timer fires every millisecond.
 private func passMilliseconds(_ count: Int) throws {
     try onFreshThread { loop in
@@ -187,6 +193,9 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             watchdog.watch(running.loop)
             // The thread of the watchdogs knows its loops now; the child's thread must not believe that it knows them too.
             try stall(running.loop, label: "parent", parents, 1)
+            // Then neither thread holds a lock of the Swift runtime that the child would inherit.
+            try waitUntilAsleep(running.loop)
+            try waitUntilAsleep(thread: #require(watchdogThread()))
             let inChild: @Sendable () throws -> Void = {
                 watchdog.stopWatching(running.loop)
                 watchdog.watch(running.loop)
