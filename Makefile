@@ -25,6 +25,9 @@
 #   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
 #   make test-faults   make each C library call fail with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of these, in a minute or two
+#   make docs          build the reference of all products, as pages in .build-docs/site; a public symbol without documentation fails
+#   make api-check     fail if a public declaration differs from the committed ones (API), or is gone since the last version
+#   make api-baseline  update the committed declarations
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
 #   make ci            every check of CI, in its order
@@ -57,7 +60,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint docs api-check api-baseline ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -189,6 +192,16 @@ faults-smoke: dependencies
 	$(SWIFT) build --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe faults --sample $(FAULTS)
 
+# The three use one build, with the trait TLS.
+docs:
+	SWIFT="$(SWIFT)" Scripts/make-docs
+
+api-check:
+	SWIFT="$(SWIFT)" Scripts/check-api
+
+api-baseline:
+	SWIFT="$(SWIFT)" Scripts/check-api --write
+
 # Both search the folder themselves and skip hidden folders, including the build folders.
 format:
 	$(SWIFT) format --in-place --recursive --parallel .
@@ -200,7 +213,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .build .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build .build-docs .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies

@@ -6,8 +6,10 @@
 
 public import EventLoop
 
+/// This package's run loop, so that a file that imports only EventLoopCF can name it.
 // If this is ambiguous: import FoundationEssentials instead of Foundation, or write EventLoopCF.RunLoop or Foundation.RunLoop.
 public typealias RunLoop = EventLoop.RunLoop
 
+/// This package's timer.
 // If this is ambiguous: import FoundationEssentials instead of Foundation, or write EventLoopCF.Timer or Foundation.Timer.
 public typealias Timer = EventLoop.RunLoop.Timer

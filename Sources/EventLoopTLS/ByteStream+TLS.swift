@@ -16,7 +16,10 @@ extension ByteStream {
     /// Any thread. After an error or a cancellation the stream has ended. An error in the files or names of `client` ends it, too, before a
     /// byte is sent.
     ///
-    /// - Parameter timeout: for the whole handshake, in the loop's time; also for a peer that sends a byte now and then.
+    /// - Parameters:
+    ///   - client: the names, the trust and the certificate of this side.
+    ///   - timeout: for the whole handshake, in the loop's time; also for a peer that sends a byte now and then.
+    ///   - isolation: the caller's actor.
     /// - Throws: ``TLSError``; `StreamError.timedOut`; otherwise what reading the stream throws.
     public func startTLS(
         _ client: TLSClient, timeout: Duration = .seconds(30), isolation: isolated (any Actor)? = #isolation

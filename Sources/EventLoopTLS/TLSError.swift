@@ -4,7 +4,7 @@
 
 /// Why a TLS connection was not made, or ended.
 ///
-/// `startTLS` throws it, `TLSServer.init` throws it for its files, and ``ByteStream/tlsError`` has it after a stream has ended with
+/// `startTLS` throws it, `TLSServer.init` throws it for its files, and `ByteStream.tlsError` has it after a stream has ended with
 /// `.failed`. Compare `kind`; the sentences are for people, and depend on OpenSSL's version.
 public struct TLSError: Error, Sendable, Equatable {
     /// What went wrong, for programs.
@@ -34,6 +34,7 @@ public struct TLSError: Error, Sendable, Equatable {
         case configuration
     }
 
+    /// What went wrong.
     public let kind: Kind
     /// One sentence for a person, from OpenSSL.
     public let reason: String

@@ -11,13 +11,19 @@ extension ByteStream {
     /// ends the other one with `.endOfStream` after what it has sent; writing to it fails with EPIPE.
     ///
     /// - Parameters:
+    ///   - loop: of the first stream.
     ///   - other: the loop of the second stream; nil: the same loop. In manual time both use one clock.
-    ///   - options: for both streams. `otherOptions`: for the second one, if they differ.
+    ///   - mode: of both streams.
+    ///   - options: of both streams.
+    ///   - otherOptions: of the second stream, if it has others.
     ///   - capacity: positive.
     ///   - seed: splits what is sent at places that depend on the seed only, so that code which relies on receiving whole messages fails. The
     ///     pieces have between 1 and 2,048 bytes, short ones as often as long ones. Nil: a stream receives as much as there is.
+    ///   - file: with `line`, the place that warnings and recordings name.
+    ///   - line: see `file`.
+    /// - Throws: `.loopEnded` if a loop has ended.
     ///
-    /// Throws `.loopEnded` if a loop has ended. Thread-safe.
+    /// Thread-safe.
     public static func pair(
         on loop: RunLoop, and other: RunLoop? = nil, mode: RunLoop.Mode = .common, options: Options = Options(),
         otherOptions: Options? = nil, capacity: Int = 65_536, seed: UInt64? = nil, file: StaticString = #fileID, line: UInt = #line
@@ -35,13 +41,18 @@ extension ByteStream {
 
     /// Two connected streams, and what a test can do to their connection. Thread-safe.
     public struct Pair: Sendable {
+        /// One end.
         public let first: ByteStream
+        /// The other end.
         public let second: ByteStream
         let link: MemoryLink
 
         /// One of the two ways of a connection.
         public enum Direction: Sendable {
-            case firstToSecond, secondToFirst
+            /// What `first` writes and `second` reads.
+            case firstToSecond
+            /// What `second` writes and `first` reads.
+            case secondToFirst
 
             var end: Int { self == .firstToSecond ? 0 : 1 }
         }

@@ -15,8 +15,10 @@ extension RunLoop {
     ///
     /// Thread-safe. Corresponds to `CFAbsoluteTime` of CFRunLoop, which follows the wall clock.
     public struct Instant: InstantProtocol, Sendable, Hashable {
+        /// Since the start of the monotonic clock; `Int64.max` and `Int64.min` are the distant future and past.
         public var nanoseconds: Int64
 
+        /// Makes an instant from a reading of the monotonic clock.
         @inlinable
         public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
@@ -45,13 +47,16 @@ extension RunLoop {
 
         @inlinable
         public static func < (lhs: Self, rhs: Self) -> Bool { lhs.nanoseconds < rhs.nanoseconds }
+        /// `lhs` moved into the future by `rhs`, as by `advanced(by:)`.
         public static func + (lhs: Self, rhs: Swift.Duration) -> Self { lhs.advanced(by: rhs) }
+        /// `lhs` moved into the past by `rhs`. Saturates; `distantFuture` and `distantPast` do not move.
         public static func - (lhs: Self, rhs: Swift.Duration) -> Self {
             if lhs.nanoseconds == .max || lhs.nanoseconds == .min { return lhs }
             let nanoseconds = rhs.saturatedNanoseconds
             if nanoseconds == .max { return .distantPast }
             return Instant(nanoseconds: lhs.nanoseconds.subtractingSaturated(nanoseconds))
         }
+        /// The time from `rhs` to `lhs`; negative if `lhs` is earlier. Saturates at ±292 years.
         public static func - (lhs: Self, rhs: Self) -> Swift.Duration { rhs.duration(to: lhs) }
     }
 }

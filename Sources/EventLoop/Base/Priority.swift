@@ -9,8 +9,11 @@ extension RunLoop {
     public struct Priority: Sendable, Hashable, Comparable {
         private let byte: Int8
         var level: Int32 { Int32(byte) }
+        /// Served before ready sources of the other priorities.
         public static let high = Priority(byte: 0)
+        /// What sources have unless they are made with another.
         public static let `default` = Priority(byte: 1)
+        /// Served when no source of another priority is ready.
         public static let low = Priority(byte: 2)
         public static func < (lhs: Self, rhs: Self) -> Bool { lhs.level < rhs.level }
     }

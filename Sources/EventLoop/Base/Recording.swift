@@ -4,11 +4,20 @@ extension RunLoop {
     /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken are in it, with their duration so
     /// far.
     public struct Recording: Sendable {
+        /// What an event is: a stretch of a run, a callout, or an instant.
         public enum Kind: String, Sendable, Hashable, CaseIterable {
             /// Spans that enclose the others.
             case run, pass, sleep
-            case observer, timer, customSource, descriptorSource, signalSource, processSource, socketSource, port, messagePort
-            case perform, block, job, mainQueue
+            /// A callout of an observer, or of a timer.
+            case observer, timer
+            /// A callout of a source of this kind.
+            case customSource, descriptorSource, signalSource, processSource, socketSource, port, messagePort
+            /// A closure of `perform`, `performAndWait` or `performAsync`; one of `performBlock`.
+            case perform, block
+            /// A job of an actor or a task.
+            case job
+            /// The blocks of the main dispatch queue.
+            case mainQueue
             /// Callbacks of a C library inside the wait.
             case hostedLibrary
             /// `onInvalidation`, and `cancel` of a custom source.
@@ -17,12 +26,15 @@ extension RunLoop {
             case wakeUp
         }
 
+        /// One span or instant of a recording.
         public struct Event: Sendable, Hashable {
+            /// What happened.
             public var kind: Kind
             /// In real time, whatever the loop's clock.
             public var start: Instant
             /// Zero for an instant.
             public var duration: Duration
+            /// The mode of the innermost run.
             public var mode: Mode
             /// 1 in the outermost run.
             public var depth: Int
@@ -43,6 +55,7 @@ extension RunLoop {
             var at: Instant
         }
 
+        /// Ordered by start.
         public var events: [Event]
         /// Events that were overwritten because the ring was full.
         public var overwritten: Int

@@ -5,6 +5,7 @@ extension RunLoop {
     ///
     /// Each is reported once: for each kind, and each creation site, or each loop and mode. docs/observing.md explains every kind.
     public struct Warning: Sendable, Hashable, CustomStringConvertible {
+        /// The mistakes that are noticed.
         public enum Kind: String, Sendable, Hashable, CaseIterable {
             /// `.common` was run. A loop runs in a single mode, so the run returned `.finished` at once.
             case runOfCommonModes
@@ -29,6 +30,7 @@ extension RunLoop {
             case furtherWarningsDropped
         }
 
+        /// Which mistake.
         public var kind: Kind
         /// What happened, with the values, and what to do instead.
         public var message: String
@@ -37,6 +39,7 @@ extension RunLoop {
         /// `file:line` where the item was made or the closure was queued; nil if there is none.
         public var createdAt: String?
 
+        /// Makes a warning: for tests of warning handlers.
         public init(kind: Kind, message: String, label: String? = nil, createdAt: String? = nil) {
             (self.kind, self.message, self.label, self.createdAt) = (kind, message, label, createdAt)
         }

@@ -87,7 +87,9 @@ extension RunLoop {
     public struct Connections: AsyncSequence, Sendable {
         /// An accepted connection. The descriptor is non-blocking and close-on-exec. The caller must close it.
         public struct Connection: Sendable, Hashable {
+            /// Non-blocking and close-on-exec. The caller closes it.
             public let descriptor: Int32
+            /// The address of the other end.
             public let peer: SocketAddress
         }
 

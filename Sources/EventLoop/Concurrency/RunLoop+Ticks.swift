@@ -27,6 +27,7 @@ extension RunLoop {
             /// How many fires it stands for. Dates that the loop itself has skipped, because it was busy, do not count, as with any timer.
             public var count: Int
 
+            /// Makes a tick: for tests of code that takes ticks.
             public init(date: Instant, count: Int) { (self.date, self.count) = (date, count) }
         }
 

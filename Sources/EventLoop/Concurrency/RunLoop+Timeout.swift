@@ -2,6 +2,7 @@
 
 /// The operation did not return before its time limit, and was cancelled.
 public struct TaskTimedOut: Error, Sendable, CustomStringConvertible {
+    /// Makes the error: for tests of code that catches it.
     public init() {}
     public var description: String { "the task did not end in time" }
 }

@@ -15,10 +15,13 @@ extension RunLoop {
     public final class DescriptorSource: Source, @unchecked Sendable {
         // SAFETY: constants, and the atomics of the core.
 
+        /// What a source waits for, and what its handler is called with.
         public struct Events: OptionSet, Sendable, Hashable {
             public let rawValue: UInt8
             public init(rawValue: UInt8) { self.rawValue = rawValue }
+            /// Reading does not block: there are bytes, a connection, an end or an error.
             public static let read = Events(rawValue: 1 << 0)
+            /// Writing does not block: there is room, or an error.
             public static let write = Events(rawValue: 1 << 1)
             /// The peer has closed its end.
             public static let closed = Events(rawValue: 1 << 2)
@@ -26,11 +29,19 @@ extension RunLoop {
             init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue & 7)) }
         }
 
-        /// When the source becomes ready. `.level`: as long as the descriptor is ready. `.edge`: once for each change. `.oneShot`: once,
-        /// then again after `rearm()`.
-        public enum Trigger: Sendable { case level, edge, oneShot }
+        /// When the source becomes ready.
+        public enum Trigger: Sendable {
+            /// As long as the descriptor is ready.
+            case level
+            /// Once for each change.
+            case edge
+            /// Once, then again after `rearm()`.
+            case oneShot
+        }
 
+        /// The watched descriptor. The source does not own it.
         public let descriptor: Int32
+        /// Decides which of the ready sources are called first.
         public let priority: Priority
         let trigger: Trigger
         let identity: FileIdentity

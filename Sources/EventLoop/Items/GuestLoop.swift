@@ -16,7 +16,9 @@ extension RunLoop {
     public final class GuestLoop: Source, @unchecked Sendable {
         // SAFETY: constants and an atomic.
 
+        /// The guest's descriptor, which is readable when the guest has work.
         public let descriptor: Int32
+        /// Decides which of the ready sources are called first.
         public let priority: Priority
         private let identity: FileIdentity
         /// When the guest wants to be called, in nanoseconds of the time of the loop that asked it last; `Int64.max` for never.
@@ -32,6 +34,11 @@ extension RunLoop {
         /// Makes a source for a guest.
         ///
         /// - Parameters:
+        ///   - descriptor: readable when the guest has work. The source does not own it.
+        ///   - priority: decides which of the ready sources are called first.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - prepare: called on the loop's thread before each poll of the kernel in one of the source's modes, whether it sleeps or not. Returns
         ///     when the guest wants to be called though its descriptor is quiet, in the loop's time; nil for never.
         ///   - dispatch: called when the descriptor is readable or that instant has come. Must not block. Counts as a handled source.

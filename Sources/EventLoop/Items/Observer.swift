@@ -8,11 +8,13 @@ extension RunLoop {
     /// Thread-safe. The handler runs on the loop's thread, with one activity at a time. Runs that are nested in the handler skip this
     /// observer. An observer is in one loop at a time. It does not keep a mode from being empty.
     public final class Observer: Sendable {
+        /// The activities at which the handler is called.
         public let activities: Activity
         /// If false, the observer is notified once and is then invalid.
         public let repeats: Bool
         /// Observers are notified in ascending order; observers of equal order, in the order in which they were added.
         public let order: Int
+        /// For warnings, recordings and `debugDescription`.
         public let label: String?
         let site: CreationSite
 
@@ -80,6 +82,7 @@ extension RunLoop {
         public static let afterWaiting = Activity(rawValue: 1 << 6)
         /// Step 10: a run ends.
         public static let exit = Activity(rawValue: 1 << 7)
+        /// All six.
         public static let all: Activity = [.entry, .beforeTimers, .beforeSources, .beforeWaiting, .afterWaiting, .exit]
 
         public var description: String {

@@ -9,6 +9,7 @@ extension RunLoop {
     public class Source: @unchecked Sendable {
         // SAFETY: stored properties are constants, atomics, or guarded by the mutex of `state`. Subclasses say what guards theirs.
 
+        /// For warnings, recordings and `debugDescription`.
         public let label: String?
         let site: CreationSite
         let kind: SourceKind

@@ -134,6 +134,7 @@ extension RunLoop {
             asked >= shortestInterval ? asked : replacedInterval(asked, ifNegative, label, site)
         }
 
+        /// For warnings, recordings and `debugDescription`.
         public var label: String? { details?.label }
         /// Has no effect, as in CFRunLoop: timers with equal dates fire in the order in which the dates were set. Stored so that it can be
         /// read back.

@@ -34,6 +34,7 @@ extension RunLoop {
         /// The default limit of a message's size: 16 MiB.
         public static let defaultMaximumMessageSize = 16 << 20
 
+        /// The name that clients connect to.
         public let name: String
         /// The limit of a message's size, in bytes. A client that sends a longer one is disconnected. A longer reply is not sent, and the
         /// requester gets `.messageTooLarge`.
@@ -52,6 +53,9 @@ extension RunLoop {
         /// - Parameters:
         ///   - name: at most 128 bytes of UTF-8, without NUL; unique among all processes of the user.
         ///   - maximumMessageSize: the limit for requests and replies, in bytes; both ends should have the same.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: called on the loop's thread with the message's id and data; returns the reply.
         /// - Throws: `.nameInUse` if a live port has the name, in this process or another; `.badName`; `.system`, also if the directory of
         ///   the ports belongs to another user. The name of a process that has died is taken over.

@@ -18,6 +18,7 @@ extension RunLoop {
     /// sending. If the other end dies, requests in progress fail at once with `.becameInvalid` and the `onInvalidation` closures are
     /// called, even if no loop runs. Releasing the last reference invalidates the port. In a forked child it is invalid. Thread-safe.
     public final class RemoteMessagePort: Sendable {
+        /// The name of the port at the other end.
         public let name: String
         /// The limit of a message's size, in bytes. A longer message is not sent, and a longer reply ends the connection.
         public let maximumMessageSize: Int
@@ -26,6 +27,7 @@ extension RunLoop {
         /// Connects to the port that has the name. The port need not be in a loop yet: messages wait for it.
         ///
         /// - Parameters:
+        ///   - name: that of the port at the other end.
         ///   - timeout: how long to wait, in real time, while the server's queue of new connections is full.
         ///   - maximumMessageSize: the limit for requests and replies, in bytes; both ends should have the same.
         /// - Throws: `.notFound`; `.badName`; `.notPermitted` if the port, or the directory in which it would be, belongs to another user;

@@ -42,6 +42,9 @@ extension RunLoop {
         ///
         /// - Parameters:
         ///   - capacity: how many messages may wait before `send` blocks. At least one; otherwise this is a precondition failure.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
         ///   - handler: called once for each message, on the thread of the loop that serves the port. It never runs on two threads at once.
         ///     A run that is nested in it may call it again. If nil, the messages wait for `messages(of:)`.
         public init(

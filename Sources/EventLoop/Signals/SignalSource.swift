@@ -21,6 +21,7 @@ extension RunLoop {
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
 
+        /// The number of the signal.
         public let signal: Int32
         private let signals: SignalWatch
 
@@ -32,8 +33,13 @@ extension RunLoop {
 
         /// Makes a source for a signal, and starts to count.
         ///
-        /// - Parameter handler: receives how many signals have arrived since its last call, at least 1. The kernel itself coalesces
-        ///   ordinary signals that are sent while one waits to be delivered; those count as one.
+        /// - Parameters:
+        ///   - signal: its number, for example `SIGTERM`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
+        ///   - handler: receives how many signals have arrived since its last call, at least 1. The kernel itself coalesces
+        ///     ordinary signals that are sent while one waits to be delivered; those count as one.
         /// - Throws: `SourceError.badSignal` for SIGKILL, SIGSTOP, the signals that report a fault of the program (SIGSEGV, SIGBUS, SIGFPE,
         ///   SIGILL, SIGTRAP), and numbers that are not signals. `.system` if there are no descriptors left.
         public init(

@@ -12,8 +12,11 @@ extension RunLoop {
     /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. The path of a client is usually empty. On Linux a
     /// path that begins with a zero byte is an abstract name, which is in no file system and exists as long as its socket.
     public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
+        /// An IPv4 address in dotted decimals, and a port.
         case ipv4(host: String, port: UInt16)
+        /// An IPv6 address, perhaps with an interface, and a port.
         case ipv6(host: String, port: UInt16)
+        /// A path in the file system.
         case unix(path: String)
 
         public var description: String {

@@ -15,6 +15,7 @@ import Darwin
 ///
 /// Releasing the object does not end the thread. Thread-safe.
 public final class RunLoopThread: Sendable {
+    /// For `debugDescription`, warnings, and the name of the thread in the system, which is cut if it is too long there.
     public let name: String
     /// The thread's loop, which is ready when `init` returns.
     public let runLoop: RunLoop

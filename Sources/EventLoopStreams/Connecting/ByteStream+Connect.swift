@@ -15,8 +15,16 @@ extension ByteStream {
     /// Any task may call this. If the task is cancelled, everything is closed at once.
     ///
     /// - Parameters:
+    ///   - host: a name, or a numeric address.
+    ///   - port: of the server.
     ///   - timeout: limits the lookup and all attempts together, in the loop's time. A connection that exists when it passes is a success.
-    ///   - options, label: as for `init(adopting:on:mode:options:label:file:line:)`.
+    ///   - loop: serves the attempts and the stream.
+    ///   - mode: of the attempts and of the stream.
+    ///   - options: of the stream.
+    ///   - label: of the stream, for warnings, recordings and `debugDescription`.
+    ///   - isolation: the caller's actor.
+    ///   - file: with `line`, the place that warnings and recordings name.
+    ///   - line: see `file`.
     /// - Throws: `StreamError.hostNotFound`; `StreamError.timedOut`; the `SourceError` of an attempt if all have failed: the first in order
     ///   that is more than the lack of a route, or else the first; `RunLoopEnded` when the loop's thread exits; `CancellationError`.
     public static func connect(

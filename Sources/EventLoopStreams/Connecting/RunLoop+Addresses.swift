@@ -15,7 +15,10 @@ extension RunLoop {
     ///
     /// Any task may call this, also when the loop has ended. In a child of `fork` it starts threads of its own.
     ///
-    /// - Parameter port: the port of the addresses.
+    /// - Parameters:
+    ///   - host: a name, or a numeric address.
+    ///   - port: the port of the addresses.
+    ///   - isolation: the caller's actor.
     /// - Returns: at least one address.
     /// - Throws: `StreamError.hostNotFound`, also if too many lookups wait; `CancellationError`.
     public func addresses(ofHost host: String, port: UInt16, isolation: isolated (any Actor)? = #isolation) async throws -> [SocketAddress]

@@ -17,6 +17,7 @@
 /// time makes a search from the beginning quadratic. One that reads a length checks it against a limit before it waits for so many bytes,
 /// because a stream keeps all bytes of a message that is not whole.
 public protocol StreamFraming: Sendable {
+    /// What the framing makes of the bytes: a line, a message.
     associatedtype Frame: Sendable
 
     /// Returns the next whole message of `bytes`, and consumes it; nil when more bytes must come.

@@ -32,8 +32,10 @@ public final class StreamServer: Sendable {
     /// Starts a server. It listens when this returns.
     ///
     /// - Parameters:
+    ///   - address: where to listen. On port 0, the kernel chooses one, which `localAddress` then has.
     ///   - loops: at least one.
-    ///   - options, label: for each stream.
+    ///   - mode: of each stream and of the listeners.
+    ///   - options: of each stream.
     ///   - connectionLimit: at most so many connections are served at a time. Beyond it the listeners pause, and connections wait in the
     ///     kernel's queue. On several loops, a listener may have accepted one more connection before it is paused, which then waits in the
     ///     server. A connection counts until its descriptor is closed.
@@ -41,6 +43,9 @@ public final class StreamServer: Sendable {
     ///     it too. The kernel distributes connections among them. Without it, the server fails if any other socket listens on the port.
     ///     Afterwards, a server on one loop has the port for itself; on several loops, only a server of the same user that asks for
     ///     `sharesPort` can join it. Ignored for Unix sockets.
+    ///   - label: of each stream.
+    ///   - file: with `line`, the place that warnings and recordings name.
+    ///   - line: see `file`.
     ///   - serve: called in a task of its own for each connection.
     /// - Throws: as `SocketSource(listeningOn:)`: `.system` with the operation `bind` and EADDRINUSE if the address is in use, for
     ///   example. `.loopEnded` if one of the loops has ended.

@@ -10,11 +10,13 @@ extension ByteStream {
         public var receiveLimit = 65_536
         /// Written and not yet sent: at `highWater` writers wait, at `lowWater` they go on.
         public var highWater = 65_536
+        /// Bytes that wait to be written at which a paused writer goes on.
         public var lowWater = 16_384
         /// Without a byte in either direction; ends the stream with `.timedOut`. In the loop's time.
         public var idleTimeout: Duration?
         /// Bytes to send, and the peer takes none; ends the stream with `.timedOut`. In the loop's time.
         public var writeTimeout: Duration?
+        /// The defaults.
         public init() {}
 
         func check() {
@@ -33,7 +35,9 @@ extension ByteStream {
         case endOfStream
         /// `close()`, or `closeAfterWriting()` and everything was sent.
         case closed
+        /// `idleTimeout` or `writeTimeout` passed.
         case timedOut
+        /// The kernel reported an error.
         case failed(RunLoop.SourceError)
         /// The loop's thread has exited.
         case loopEnded

@@ -56,6 +56,7 @@ public final class ByteStream: Sendable {
 
     // MARK: What it is
 
+    /// The loop that serves the stream.
     public var loop: RunLoop { core.loop }
 
     /// False once the stream has an `end`. After `.endOfStream` tasks may still write.

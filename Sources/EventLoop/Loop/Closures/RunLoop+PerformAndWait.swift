@@ -4,11 +4,13 @@ import Synchronization
 
 /// The loop's thread exited before the closure was performed.
 public struct RunLoopEnded: Error, Sendable, CustomStringConvertible {
+    /// Makes the error: for tests of code that catches it.
     public init() {}
     public var description: String { "the run loop has ended, because its thread has" }
 }
 /// The time to wait passed before the closure had begun; it was withdrawn and will not be performed.
 public struct PerformTimedOut: Error, Sendable, CustomStringConvertible {
+    /// Makes the error: for tests of code that catches it.
     public init() {}
     public var description: String { "the run loop did not begin the closure in time" }
 }

@@ -3,7 +3,14 @@
 extension RunLoop {
     /// How serious a message of libevent's is.
     public enum LibeventSeverity: Int32, Sendable {
-        case debug, message, warning, error
+        /// `EVENT_LOG_DEBUG`: only from a libevent that was built with debug messages.
+        case debug
+        /// `EVENT_LOG_MSG`.
+        case message
+        /// `EVENT_LOG_WARN`.
+        case warning
+        /// `EVENT_LOG_ERR`: the process ends after a fatal one.
+        case error
     }
 
     /// Hands libevent's own messages, which it would write to standard error, to `handler`; nil drops them, as at the start.

@@ -10,6 +10,7 @@ extension RunLoop {
         return statistics
     }
 
+    /// What a loop has done since it was made. A value: taken once, it does not change.
     public struct Statistics: Sendable, Hashable {
         /// Passes (steps 2 to 9), how often the thread slept, and how often another thread woke it.
         public var passes: UInt64, waits: UInt64, wakeUps: UInt64

@@ -44,6 +44,7 @@ extension RunLoop {
             autoAdvances = autoAdvance
         }
 
+        /// The time to which the clock was advanced.
         public var now: Instant { Instant(nanoseconds: state.withLock { $0.now }) }
 
         /// Moves the time and wakes the loops that wait for what has come. A negative duration is a precondition failure.

@@ -19,6 +19,7 @@ extension RunLoop {
             case listener
             /// A stream socket that does not listen, for example the connection of a unit with `Accept=yes`.
             case stream
+            /// Of datagrams (SOCK_DGRAM).
             case datagram
             /// Of packets (SOCK_SEQPACKET), listening or not.
             case sequentialPacket
@@ -30,6 +31,7 @@ extension RunLoop {
         public let descriptor: Int32
         /// `FileDescriptorName=`, which is the name of the socket unit by default; "unknown" if the service manager gave no names.
         public let name: String
+        /// What the descriptor is.
         public let kind: Kind
         /// The socket's own address; nil if it has none, or one of another family.
         public let address: SocketAddress?

@@ -16,7 +16,9 @@ extension RunLoop {
     /// A watchdog keeps neither its loops nor itself alive: hold on to it. Releasing it ends it. Every member is thread-safe. In a forked
     /// child, a watchdog of the parent watches nothing, and can watch the child's own loops. CFRunLoop has no counterpart.
     public final class Watchdog: Sendable {
+        /// A callout that takes too long, at the moment of the report.
         public struct Stall: Sendable {
+            /// The loop whose thread is in the callout.
             public var loop: RunLoop
             /// `pass` if the callout began before the loop was watched, and the loop cannot tell what it is.
             public var kind: Recording.Kind
