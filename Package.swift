@@ -134,6 +134,19 @@ let package = Package(
         .testTarget(
             name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopTestSupport"],
             swiftSettings: strict),
+        // The programs of the pages, and the tests that compile and run the code of the pages.
+        .executableTarget(
+            name: "eventloop-documented-timer", dependencies: ["EventLoop"], path: "Tests/DocumentedPrograms/FirstTimer",
+            swiftSettings: strict),
+        .executableTarget(
+            name: "eventloop-documented-server", dependencies: ["EventLoop", "EventLoopStreams"],
+            path: "Tests/DocumentedPrograms/Server", swiftSettings: strict),
+        .testTarget(
+            name: "DocumentationTests",
+            dependencies: [
+                "EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopTestSupport", "eventloop-documented-timer",
+                "eventloop-documented-server",
+            ], swiftSettings: strict),
         // XCTest, whose methods run on the main thread.
         .testTarget(name: "EventLoopXCTestTests", dependencies: ["EventLoop", "EventLoopXCTest"], swiftSettings: strict),
     ],

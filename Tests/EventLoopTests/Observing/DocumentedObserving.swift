@@ -131,6 +131,12 @@ private enum CompiledOnly {
         return watchdog
     }
 
+    static func warnings(log: @escaping @Sendable (String) -> Void) {
+        RunLoop.setWarningHandler { warning in
+            log("\(warning.kind): \(warning)")
+        }
+    }
+
     static func supervisor(serve: @escaping @Sendable (Int32) -> Void) throws -> RunLoop.Supervisor {
         let supervisor = try RunLoop.Supervisor()
         let group = try RunLoopThreadGroup(count: 4, name: "server")

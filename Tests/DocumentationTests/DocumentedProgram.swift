@@ -1,0 +1,88 @@
+// A running program of the pages, and what it prints.
+
+#if os(Linux)
+
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+// Glibc's overlay does not declare these.
+@_silgen_name("posix_openpt") private func openTerminal(_ flags: Int32) -> Int32
+@_silgen_name("grantpt") private func grantTerminal(_ descriptor: Int32) -> Int32
+@_silgen_name("unlockpt") private func unlockTerminal(_ descriptor: Int32) -> Int32
+@_silgen_name("ptsname_r") private func nameTerminal(_ descriptor: Int32, _ name: UnsafeMutablePointer<CChar>, _ count: Int) -> Int32
+
+/// A running program, whose output is a terminal: each line arrives when it is printed. `deinit` kills and reaps it.
+final class DocumentedProgram {
+    private var pid: pid_t = 0
+    private let terminal: Int32
+    private var unread = ""
+
+    init(_ name: String, _ arguments: String...) {
+        terminal = openTerminal(O_RDWR | O_NOCTTY | O_CLOEXEC)
+        var path = [CChar](repeating: 0, count: 64)
+        precondition(
+            terminal >= 0 && grantTerminal(terminal) == 0 && unlockTerminal(terminal) == 0
+                && nameTerminal(terminal, &path, path.count) == 0,
+            "posix_openpt: errno \(errno)")
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path, O_WRONLY | O_NOCTTY, 0)
+        // The threads that run tests block signals, and a child inherits that.
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        let program = Self.folder + "/" + name
+        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
+        defer { for word in words { free(word) } }
+        let code = posix_spawn(&pid, program, &actions, &attributes, &words, environ)
+        precondition(code == 0, "\(program): errno \(code)")
+    }
+
+    deinit {
+        if pid != 0 {
+            kill(pid, SIGKILL)
+            _ = waitForEnd(of: pid)
+        }
+        close(terminal)
+    }
+
+    func send(_ signal: Int32) { kill(pid, signal) }
+
+    /// The next line of its output; nil if it has ended.
+    func line() throws -> String? {
+        while true {  // ends: with a line, or with the process
+            if let end = unread.utf8.firstIndex(of: UInt8(ascii: "\n")) {
+                defer { unread = String(unread[unread.utf8.index(after: end)...]) }
+                // A terminal ends lines with CR LF.
+                return String(unread[..<end].unicodeScalars.filter { $0 != "\r" })
+            }
+            guard let piece = try readPiece(terminal, "a line of the program") else { return nil }
+            unread += String(decoding: piece, as: UTF8.self)
+        }
+    }
+
+    /// Waits for its end. Returns the exit code, or 128 plus the signal, and the rest of its output.
+    func end() throws -> (code: Int32, lines: [String]) {
+        var lines: [String] = []
+        while let line = try line() { lines.append(line) }  // ends: with the process
+        let status = waitForEnd(of: pid) ?? 0
+        pid = 0
+        return (status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F, lines)
+    }
+
+    private static let folder: String = {
+        var path = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
+        let length = readlink("/proc/self/exe", &path, path.count - 1)
+        let whole = String(decoding: path[..<max(length, 0)].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return whole.split(separator: "/", omittingEmptySubsequences: false).dropLast().joined(separator: "/")
+    }()
+}
+
+#endif
