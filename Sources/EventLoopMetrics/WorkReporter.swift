@@ -13,10 +13,11 @@ import Synchronization
 final class WorkReporter: Sendable {
     private let loop: RunLoop
     private let interval: Duration
-    private weak let metrics: RunLoopMetrics?
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
     private struct State {
+        // `weak let` would need a compiler newer than the manifest asks for.
+        weak var metrics: RunLoopMetrics?
         var timer: RunLoop.Timer?
         var observer: RunLoop.Observer?
         /// At the last date of the timer, or at its start.
@@ -25,7 +26,8 @@ final class WorkReporter: Sendable {
     }
 
     init(_ loop: RunLoop, every interval: Duration, for metrics: RunLoopMetrics) {
-        (self.loop, self.interval, self.metrics) = (loop, interval, metrics)
+        (self.loop, self.interval) = (loop, interval)
+        state = Mutex(State(metrics: metrics))
     }
 
     func start() {
@@ -54,7 +56,8 @@ final class WorkReporter: Sendable {
 
     /// On the loop's thread, when the timer fires.
     private func report() {
-        metrics?.report(loop)
+        // Outside the lock, because it may be the last reference.
+        state.withLock { $0.metrics }?.report(loop)
         let passes = loop.statistics.passes
         let hasWorked = state.withLock { state in
             defer { state.passes = passes }
