@@ -100,6 +100,7 @@ let services: [Target] = [
         dependencies: common + [
             "TestSupport", product("EventLoopServiceLifecycle", "EventLoop"), product("Logging", "swift-log"),
             product("ServiceLifecycle", "swift-service-lifecycle"), product("ServiceLifecycleTestKit", "swift-service-lifecycle"),
+            product("UnixSignals", "swift-service-lifecycle"),
         ], swiftSettings: strict),
     .testTarget(name: "SystemdTests", dependencies: common + ["TestSupport", "echo-service"], swiftSettings: strict),
 ]

@@ -1,18 +1,9 @@
 // Rules proved here (goals: examples compile), for README.md and every page of docs:
-// - A compiled file contains each block of Swift, line by line.
-// - A block that is exempt is there: an exemption goes when its block does.
+// - A compiled file contains each block of Swift, line by line. Only parts of a package's manifest are exempt.
 
 import Testing
 
 @Suite struct DocumentedCodeTests {
-    /// The first lines of blocks that no file contains, with the page that has them.
-    private static let exempt: [String: Set<Substring>] = [
-        // They use modules that are empty without their trait. Examples/Tests has the same code, with names of its own.
-        "docs/observing.md": [
-            "RunLoop.logWarnings(to: logger)", "let metrics = RunLoopMetrics(group, name: \"server\")", "let service = RunLoopService(",
-        ]
-    ]
-
     /// Where the code of pages is: files that are named for a page, programs, and examples.
     private static let compiled = Checkout.files.filter { file in
         let isForPages = file.path.hasPrefix("Tests/") && file.path.split(separator: "/").last!.hasPrefix("Documented")
@@ -22,26 +13,15 @@ import Testing
 
     private static let pages = Checkout.files.filter { $0.path == "README.md" || $0.isPage && $0.path.hasPrefix("docs/") }
 
-    private static func isExempt(_ block: [Substring], of page: Checkout.File) -> Bool {
-        // Of a manifest.
-        if block.contains(where: { $0.contains(".package(") }) { return true }
-        return exempt[page.path]?.contains(block[0]) ?? false
-    }
+    private static func isManifest(_ block: [Substring]) -> Bool { block.contains { $0.contains(".package(") } }
 
     @Test func `a compiled file contains every block of Swift of every page`() {
         let blocks = Self.pages.flatMap { page in Self.swiftBlocks(of: page).map { (page, $0) } }
         #expect(Self.pages.count > 25 && blocks.count > 100 && Self.compiled.count > 30)
-        for (page, (line, block)) in blocks where !Self.isExempt(block, of: page) {
+        for (page, (line, block)) in blocks where !Self.isManifest(block) {
             if !Self.compiled.contains(where: { $0.contains(block) }) {
                 Issue.record("\(page.path):\(line): no compiled file has\n\(block.joined(separator: "\n"))")
             }
-        }
-    }
-
-    @Test func `every exempt block is on its page`() {
-        for (path, lines) in Self.exempt {
-            let blocks = Checkout.file(at: path).map(Self.swiftBlocks) ?? []
-            for line in lines { #expect(blocks.contains { $0.lines[0] == line }, "\(path) has no block that begins with \(line)") }
         }
     }
 
