@@ -6,7 +6,7 @@ import Synchronization
 import Testing
 
 /// Listing 3-3: commands that any thread adds, and that the thread of one loop carries out.
-private final class CommandQueue: Sendable {
+final class CommandQueue: Sendable {
     private let commands = Mutex<[String]>([])
     private let place = Mutex<(source: RunLoop.CustomSource, loop: RunLoop)?>(nil)
 
@@ -45,7 +45,7 @@ private final class CommandQueue: Sendable {
 }
 
 /// Listing 3-8: the queues that clients can give commands to.
-private final class Directory: Sendable {
+final class Directory: Sendable {
     private let queues = Mutex<[CommandQueue]>([])
 
     var all: [CommandQueue] { queues.withLock { $0 } }

@@ -11,7 +11,7 @@ import Darwin
 #endif
 
 /// Reads what comes on a descriptor, until its other end is closed. Closes the descriptor when the source ends.
-private func watch(
+func watch(
     _ descriptor: Int32, on loop: RunLoop, received: @escaping @Sendable (ArraySlice<UInt8>) -> Void
 ) throws -> RunLoop.DescriptorSource {
     let source = try RunLoop.DescriptorSource(descriptor: descriptor, events: .read, label: "input") { source, _ in
@@ -29,7 +29,7 @@ private func watch(
 }
 
 /// Writes bytes as the descriptor takes them. On the loop's thread.
-private func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop) throws {
+func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop, whenDone: @escaping @Sendable (Int32) -> Void) throws {
     let rest = LoopBound(bytes[...])
     let source = try RunLoop.DescriptorSource(descriptor: descriptor, events: .write, label: "output") { source, _ in
         let count = rest.value.withUnsafeBytes { write(source.descriptor, $0.baseAddress, $0.count) }
@@ -37,7 +37,7 @@ private func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop) thro
         // Nothing left, or an error. A source that kept `.write` would be called without end.
         if rest.value.isEmpty || count < 0 && errno != EAGAIN && errno != EINTR { source.invalidate() }
     }
-    source.onInvalidation { close($0.descriptor) }
+    source.onInvalidation { whenDone($0.descriptor) }
     loop.add(source)
 }
 
@@ -49,7 +49,7 @@ private func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop) thro
             #expect(closeOnExecPipe(&ends))
             for end in ends { #expect(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
             let source = try watch(ends[0], on: loop) { bytes in received.change { $0 += bytes.count } }
-            try send([UInt8](repeating: 7, count: 300_000), to: ends[1], on: loop)
+            try send([UInt8](repeating: 7, count: 300_000), to: ends[1], on: loop) { close($0) }
             #expect(loop.run(for: patience) == .finished)
             #expect(received.value == 300_000 && !source.isValid && source.failure == nil)
         }

@@ -11,7 +11,7 @@ import Darwin
 #endif
 
 /// Listing 3-16: a port with a name, on the calling thread's loop.
-private func registerPort(name: String, answer: @escaping @Sendable (Int32, [UInt8]) -> [UInt8]?) throws -> RunLoop.LocalMessagePort {
+func registerPort(name: String, answer: @escaping @Sendable (Int32, [UInt8]) -> [UInt8]?) throws -> RunLoop.LocalMessagePort {
     let port = try RunLoop.LocalMessagePort(name: name) { _, id, data in answer(id, data) }
     RunLoop.current.add(port)
     return port

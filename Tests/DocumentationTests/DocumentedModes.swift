@@ -9,7 +9,7 @@ extension RunLoop.Mode {
 }
 
 /// Asks, and waits for the answer. Meanwhile the loop serves nothing but the answer.
-private func ask(_ question: String, over port: RunLoop.Port, answers: RunLoop.Port, on loop: RunLoop) throws -> Bool {
+func ask(_ question: String, over port: RunLoop.Port, answers: RunLoop.Port, on loop: RunLoop) throws -> Bool {
     loop.add(answers, forMode: .question)
     defer { loop.remove(answers, forMode: .question) }
     try port.send(RunLoop.PortMessage(id: 1, components: [.bytes(Array(question.utf8))], replyPort: answers))
@@ -17,7 +17,7 @@ private func ask(_ question: String, over port: RunLoop.Port, answers: RunLoop.P
 }
 
 /// Listing 3-2: what a thread does that runs its loop itself, a source at a time.
-private func serve(while isWanted: () -> Bool) {
+func serve(while isWanted: () -> Bool) {
     let loop = RunLoop.current
     // Add sources and timers here.
     while isWanted() {
@@ -68,8 +68,10 @@ private func serve(while isWanted: () -> Bool) {
 
     @Test func `an item of the common modes is in every common mode`() throws {
         try inManualTime { loop, _, trace in
+            let print: @Sendable (String) -> Void = { trace.add($0) }
+
             loop.addCommonMode(.question)
-            let timer = RunLoop.Timer(every: .seconds(1)) { _ in trace.add("tick") }
+            let timer = RunLoop.Timer(every: .seconds(1)) { _ in print("tick") }
             loop.add(timer, forMode: .common)
             // The timer fires in runs of `.default` and of `.question`.
 
@@ -94,11 +96,14 @@ private func serve(while isWanted: () -> Bool) {
 
     @Test func `a nested run is stopped, and the outer run goes on`() throws {
         try inManualTime { loop, _, trace in
+            let print: @Sendable (String) -> Void = { trace.add($0) }
+
             loop.perform {
                 // A nested run, two seconds long. The outer run waits.
                 let result = loop.run(for: .seconds(2))
-                trace.add("\(result) at depth \(loop.runDepth)")
+                print("\(result) at depth \(loop.runDepth)")
             }
+
             let idle = loop.addIdleSource()
             loop.perform(after: .seconds(1)) { loop.stop() }
             #expect(loop.run(for: .seconds(5)) == .timedOut)

@@ -5,7 +5,7 @@ import EventLoopTestSupport
 import Testing
 
 /// Listing 3-1: the body of a thread that logs every activity of its loop, while a timer fires every tenth of a second.
-private func observeTenRuns(_ log: @escaping @Sendable (RunLoop.Activity) -> Void, tick: @escaping @Sendable () -> Void) {
+func observeTenRuns(_ log: @escaping @Sendable (RunLoop.Activity) -> Void, tick: @escaping @Sendable () -> Void) {
     let loop = RunLoop.current
     loop.add(RunLoop.Observer(activities: .all) { _, activity in log(activity) })
     RunLoop.Timer.scheduled(every: .milliseconds(100)) { _ in tick() }

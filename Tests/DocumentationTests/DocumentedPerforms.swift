@@ -44,9 +44,11 @@ private func digest(_ bytes: [UInt8]) -> Int { bytes.reduce(0) { $0 + Int($1) } 
         #expect(try askAndBlock(loop, LoopBound(["a": 1], to: loop)) == nil)
     }
 
-    private func askAndBlock(_ loop: RunLoop, _ sizes: LoopBound<[String: Int]>) throws -> Int? {
+    private func askAndBlock(
+        _ loop: RunLoop, _ sizes: LoopBound<[String: Int]>, for limit: Duration = patience
+    ) throws -> Int? {
         do {
-            return try loop.performAndWait(timeout: .seconds(1_200)) { sizes.value["a"] }
+            return try loop.performAndWait(timeout: limit) { sizes.value["a"] }
         } catch is PerformTimedOut {
             return nil  // the loop was busy, and the closure is not performed later
         } catch is RunLoopEnded {

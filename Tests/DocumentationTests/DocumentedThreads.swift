@@ -5,7 +5,7 @@ import EventLoopTestSupport
 import Testing
 
 /// The body of a thread that you have started yourself.
-private func runUntilStopped(publish: (RunLoop) -> Void) -> RunLoop.RunResult {
+func runUntilStopped(publish: (RunLoop) -> Void) -> RunLoop.RunResult {
     let loop = RunLoop.current
     let keepAlive = loop.keepAlive()  // the run waits, although nothing is in the mode yet
     defer { keepAlive.cancel() }
