@@ -30,6 +30,7 @@
 #   make api-baseline  update the committed declarations
 #   make format        rewrite the Swift sources in the house format
 #   make lint          fail if `make format` would change something, or if a format rule is broken
+#   make spelling      check the spelling of the pages and of the comments in Sources
 #   make ci            every check of CI, in its order
 #   make clean         delete everything that these targets have built
 #   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
@@ -60,7 +61,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint docs api-check api-baseline ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint spelling docs api-check api-baseline ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -208,6 +209,10 @@ format:
 
 lint:
 	$(SWIFT) format lint --strict --recursive --parallel .
+
+# Installs a dictionary if there is none.
+spelling:
+	Scripts/check-spelling
 
 ci:
 	.ci/run

@@ -1,5 +1,5 @@
 // Checks of the caller's arguments, with a message in every build. The standard library's functions of the same names trap without a
-// message in optimised builds, and those are the builds that users run.
+// message in optimized builds, and those are the builds that users run.
 
 /// Traps with `message` if `condition` is false, in every build.
 @inline(__always)

@@ -16,7 +16,7 @@ import Darwin
 
 /// All connections of this process to named ports, in one set, on one thread.
 final class PortEngine: @unchecked Sendable {
-    // SAFETY: constants, atomics and a lock. The kernel synchronises `set`. `events` is touched only on the engine's thread.
+    // SAFETY: constants, atomics and a lock. The kernel synchronizes `set`. `events` is touched only on the engine's thread.
 
     private static let current = ForkAwareMutex<PortEngine?>(nil)
 

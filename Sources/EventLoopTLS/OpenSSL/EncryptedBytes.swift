@@ -60,7 +60,7 @@ final class EncryptedBytes {
     }
 
     /// Nil if there was no memory for it.
-    // SAFETY: OpenSSL only reads it after its initialisation, which Swift does once.
+    // SAFETY: OpenSSL only reads it after its initialization, which Swift does once.
     private nonisolated(unsafe) static let method: OpaquePointer? = {
         guard let method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "EventLoopTLS") else { return nil }
         BIO_meth_set_read(method, readFromPeer)

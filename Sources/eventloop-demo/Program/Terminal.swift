@@ -53,14 +53,14 @@ final class Terminal {
         }
     }
 
-    /// no-color.org: a non-empty variable NO_COLOR turns colours off.
+    /// no-color.org: a non-empty variable NO_COLOR turns colors off.
     private static var wantsColour: Bool {
         guard isatty(STDOUT_FILENO) == 1 else { return false }
         return (Process.environment("NO_COLOR") ?? "").isEmpty && Process.environment("TERM") != "dumb"
     }
 }
 
-/// Colours, or none. Pad before you colour: the codes use no columns, but count as characters.
+/// Colors, or none. Pad before you color: the codes use no columns, but count as characters.
 struct Palette: Sendable {
     let isOn: Bool
 

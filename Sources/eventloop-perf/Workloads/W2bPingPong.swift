@@ -39,7 +39,7 @@ enum W2bPingPong {
 
     /// The other player. It does not exist yet when a handler is made.
     final class Opponent: @unchecked Sendable {
-        // SAFETY: set before the first hit; the semaphore and the loops' own synchronisation order the accesses.
+        // SAFETY: set before the first hit; the semaphore and the loops' own synchronization order the accesses.
         var hit: @Sendable () -> Void = {}
     }
 

@@ -107,7 +107,7 @@ extension RunLoop.Timer {
         if !was.isFiring { LoopLifetime.unsafeCurrent.reschedule(self) }
     }
 
-    /// How late the timer may fire, so that one wake-up can serve several. Reads back as honoured: never negative, at most half of
+    /// How late the timer may fire, so that one wake-up can serve several. Reads back as honored: never negative, at most half of
     /// `interval`. Thread-safe. See `CFRunLoopTimerSetTolerance`.
     public var tolerance: Swift.Duration {
         get { .nanoseconds(toleranceNanoseconds) }

@@ -34,7 +34,7 @@ extension RunLoop {
         /// Reads this process's environment. Empty variables, and those that name another process, count as absent.
         ///
         /// - Parameter unsettingEnvironment: whether to remove the variables from the environment, so that child processes do not see
-        ///   them. The C library does not synchronise the environment: no other thread may read or change it during this call.
+        ///   them. The C library does not synchronize the environment: no other thread may read or change it during this call.
         /// - Throws: `.badVariable` for a value that the protocol does not allow or the library does not support; `.system` if an inherited
         ///   descriptor is not open, or if there is none left for the notifying socket.
         public convenience init(unsettingEnvironment: Bool = false) throws(SupervisorError) {
