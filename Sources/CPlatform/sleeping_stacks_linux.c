@@ -1,6 +1,6 @@
 // The stack of a thread that sleeps in a system call, read from outside.
 //
-// The kernel tells the thread's stack pointer and program counter, but not its frame pointer. So the stack is copied and searched: for
+// The kernel reports the thread's stack pointer and program counter, but not its frame pointer. So the stack is copied and searched: for
 // return addresses, which point behind a call instruction, and for the first frame record, from which the chain of frame pointers leads
 // outwards. What is found before the second record may be a remainder of an earlier call, and is marked as uncertain.
 //

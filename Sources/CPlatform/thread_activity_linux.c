@@ -1,4 +1,4 @@
-// What a thread does, as the kernel tells it: whether it sleeps in a system call, in which one, and what is on its stack.
+// What a thread does, as the kernel reports it: whether it sleeps in a system call, in which one, and what is on its stack.
 
 #if defined(__linux__)
 #define _GNU_SOURCE

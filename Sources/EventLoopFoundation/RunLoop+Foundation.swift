@@ -1,7 +1,7 @@
 // Foundation's forms of running a loop, with its labels and rules, but without its defects.
 //
 // If a call is ambiguous, the core's form wins: `run(until: .distantFuture)` takes an `Instant` and returns a `RunResult`, even in a file
-// that imports both. `@_disfavoredOverload` tells the compiler so, and OverloadTests check it.
+// that imports both. `@_disfavoredOverload` makes it so, and OverloadTests check it.
 
 public import EventLoop
 
@@ -13,7 +13,7 @@ public import Foundation
 
 extension RunLoop {
     /// Runs in the default mode until `limitDate`, again after every source. Returns earlier only if the mode is empty, or if the thread
-    /// was told to stop by its `RunLoopThread`.
+    /// was stopped by its `RunLoopThread`.
     ///
     /// The call makes one run after another, and `stop()` ends only one of them, as in Foundation. The core's `run(until:)`, which takes an
     /// `Instant`, ends with a stop. With a date that has passed, the loop makes one pass that does not sleep. The date is converted once,
@@ -30,7 +30,7 @@ extension RunLoop {
     }
 
     /// Runs once in `mode`, until a source was handled or `limitDate` has come. Returns false if there was no run: the mode is empty,
-    /// unknown or `.common`, or the thread was told to stop by its `RunLoopThread`. Check the result: a caller that ignores false and runs
+    /// unknown or `.common`, or the thread was stopped by its `RunLoopThread`. Check the result: a caller that ignores false and runs
     /// again uses a whole processor.
     ///
     /// Returns true after a handled source, at the limit, after `stop()`, and if the mode became empty. A timer alone does not end the run.

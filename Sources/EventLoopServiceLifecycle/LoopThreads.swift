@@ -15,7 +15,7 @@ import Darwin
 /// One thread or a group.
 protocol LoopThreads: Sendable {
     var runLoops: [RunLoop] { get }
-    /// Tells the threads to stop, and returns those that have not ended.
+    /// Stops the threads, and returns those that have not ended.
     func stop() async -> [RunLoopThread]
 }
 

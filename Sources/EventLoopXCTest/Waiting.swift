@@ -53,7 +53,7 @@ extension XCTWaiter {
             wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout, enforceOrder, file, line))
             loop.perform {}
         }
-        // Ends: XCTest's wait does. If the thread was told to stop, runs return at once.
+        // Ends: XCTest's wait does. If the thread is stopping, runs return at once.
         while !wait.hasEnded && !loop.isOver { _ = loop.run(until: .distantFuture, returnAfterSourceHandled: true) }
         return wait.result()
     }

@@ -109,7 +109,7 @@ void cplatform_lock(struct cplatform_lock *lock);
 bool cplatform_lock_unless_inherited(struct cplatform_lock *lock);
 void cplatform_unlock(struct cplatform_lock *lock);
 
-// Tells the processor that the caller spins, so that it yields to the other thread of the core.
+// Lets the processor know that the caller spins, so that it yields to the other thread of the core.
 static inline void cplatform_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

@@ -19,7 +19,7 @@ int cplatform_listen_in(int directory, const char *file, const char *path, int b
 int cplatform_connect_to(const char *path, int64_t milliseconds);
 // Accepts the next connection, in nonblocking mode. EAGAIN if there is none.
 int cplatform_accept_client(int listener);
-// The user and process at the other end. The process id is 0 if the platform does not tell.
+// The user and process at the other end. The process id is 0 if the platform does not report it.
 int cplatform_peer(int descriptor, uint32_t *user, int32_t *process);
 
 // Sends the rest, from `offset` on, of a header, a body and a trailer. Descriptors are sent with the first byte, so only with offset 0.

@@ -12,13 +12,13 @@
 int32_t cplatform_thread_id(void);
 int32_t cplatform_main_thread_id(void);
 
-// The processor time that a thread of this process has used, in nanoseconds; -1 if it has ended, or if the platform does not tell.
+// The processor time that a thread of this process has used, in nanoseconds; -1 if it has ended, or if the platform does not report it.
 int64_t cplatform_processor_time(int32_t thread);
 
 // MARK: What a thread does
 
 enum {
-    CPLATFORM_THREAD_UNKNOWN,  // it has ended, or the platform does not tell
+    CPLATFORM_THREAD_UNKNOWN,  // it has ended, or the platform does not report it
     CPLATFORM_THREAD_RUNNING,  // it runs, or would if it had a processor
     CPLATFORM_THREAD_IN_CALL,  // it sleeps in a system call
 };

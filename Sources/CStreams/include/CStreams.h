@@ -34,7 +34,7 @@ ptrdiff_t cstreams_write(int descriptor, int kind, const void *bytes, size_t cou
 /// `writev` that raises no SIGPIPE. As `cstreams_write`.
 ptrdiff_t cstreams_write_parts(int descriptor, int kind, const struct iovec *parts, int count);
 
-/// Tells a socket's peer that no more comes. 0, or an errno.
+/// Signals the end of the data to a socket's peer. 0, or an errno.
 int cstreams_finish_writing(int descriptor);
 
 /// The first of `count` bytes that is `byte`; null if none is. Inline, so that the fuzzer needs this header only.

@@ -14,7 +14,7 @@ import Darwin
 enum Warnings {
     /// How many different warnings are reported.
     static let limit = 1_024
-    /// How often a loop whose thread was told to stop may refuse work. A correct program finds out by such a refusal.
+    /// How often a loop whose thread is stopping may refuse work. A correct program finds out by such a refusal.
     static let ordinaryRefusals = 16
 
     private enum Receiver: Sendable {

@@ -5,7 +5,7 @@ import Synchronization
 extension RunLoop {
     /// Somebody else's loop, driven by ours: watched by its descriptor, in modes, like any source.
     ///
-    /// GLib's contexts, libuv's loops, and connections that read ahead (Wayland, X) tell before a wait what they wait for: a descriptor, and
+    /// GLib's contexts, libuv's loops, and connections that read ahead (Wayland, X) say before a wait what they wait for: a descriptor, and
     /// perhaps an instant at which they want to be called although it is quiet. The loop asks them before it polls the kernel, and calls them
     /// when one or the other comes. A guest is silent while the loop runs other modes, and costs nothing while the loop sleeps.
     ///

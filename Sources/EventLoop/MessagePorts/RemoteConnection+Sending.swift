@@ -152,7 +152,7 @@ extension RemoteConnection {
         try finish(unsent)
     }
 
-    /// Cancels a queued frame. If a part of it has been sent, the rest must follow, with a seal that tells the receiver to skip the frame.
+    /// Cancels a queued frame. If a part of it has been sent, the rest must follow, with a seal that makes the receiver skip the frame.
     /// Called under the lock.
     func cancel(_ unsent: UnsentFrame, _ state: inout State) {
         if unsent.frame.offset == 0 {

@@ -14,7 +14,7 @@ import Darwin
 final class ServedConnection {
     let token: UInt64
     let descriptor: Int32
-    /// The client's process, or 0 where the platform does not tell.
+    /// The client's process, or 0 where the platform does not report it.
     let process: Int32
     @exclusivity(unchecked) var receiver: FrameReceiver
     /// Replies that the socket had no room for; the first may be sent in part. While there are any, the connection is not read or served.

@@ -10,7 +10,7 @@ import Musl
 import Darwin
 #endif
 
-/// Tells one open file from another. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
+/// Distinguishes open files. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
 struct FileIdentity: Sendable, Equatable {
     let inode: UInt64
     /// The kernel's numbers of devices have 32 bits.

@@ -1,6 +1,6 @@
 // Waiting beside C libraries while somebody observes the loop's callouts: the time in the libraries' callbacks is measured separately from the wait.
 //
-// libevent calls them inside its wait, and before 2.2 it tells nobody when the wait is over. So the thread waits on the base's epoll
+// libevent calls them inside its wait, and before 2.2 it does not report when the wait is over. So the thread waits on the base's epoll
 // descriptor, and enters libevent without waiting when there is something to do. That call is the callbacks' time.
 
 internal import CPlatform

@@ -78,7 +78,7 @@ final class Poller {
     struct WaitResult: OptionSet {
         let rawValue: UInt8
         static let mainQueue = WaitResult(rawValue: 1 << 0)
-        /// A callback of a C library ran, as far as libevent's counts tell.
+        /// A callback of a C library ran, as far as libevent's counts show.
         static let foreign = WaitResult(rawValue: 1 << 1)
         /// There are owners in `stale`.
         static let stale = WaitResult(rawValue: 1 << 2)

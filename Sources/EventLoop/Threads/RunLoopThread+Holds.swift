@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoopThread {
-    /// Delays the end of a thread that was told to stop, until `release()`.
+    /// Delays the end of a thread that is stopping, until `release()`.
     ///
     /// While there is a hold, the thread runs its loop, and the loop accepts work: an answer that a task owes can still reach the C library
     /// with `perform`. `teardown` comes after the last release, or when the thread's drain limit has passed. What a thread queues before it

@@ -102,14 +102,14 @@ public final class RunLoopThread: Sendable {
 }
 
 extension RunLoopThread {
-    /// Why a thread that was told to stop has not ended yet, for a report.
+    /// Why a thread that is stopping has not ended yet, for a report.
     package var obstacle: String {
         guard let holds = runLoop.holdsThatDelayTheEnd else { return "is still in a handler" }
         return "waits for \(holds) hold\(holds == 1 ? "" : "s")"
     }
 }
 
-/// What is left to do on a thread that was told to stop. It stays on the thread, and with it the context of the closures.
+/// What is left to do on a thread that is stopping. It stays on the thread, and with it the context of the closures.
 private struct ThreadStages {
     var drain: ((RunLoop) -> Void)?
     var teardown: ((RunLoop) -> Void)?

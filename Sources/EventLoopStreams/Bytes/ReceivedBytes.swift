@@ -31,7 +31,7 @@ public struct ReceivedBytes: ~Copyable {
     }
 
     /// The bytes of a stream, which must stay where they are while the value exists. `position`: how many bytes of the stream were consumed
-    /// before the first of these, if the stream knows it. Framings tell from it that bytes were consumed by another caller.
+    /// before the first of these, if the stream knows it. Framings learn from it that bytes were consumed by another caller.
     package init(viewing bytes: UnsafeRawBufferPointer, isLast: Bool, at position: UInt64? = nil) {
         // SAFETY: the address of an empty buffer is never read.
         start = bytes.baseAddress ?? UnsafeRawPointer(bitPattern: 1).unsafelyUnwrapped

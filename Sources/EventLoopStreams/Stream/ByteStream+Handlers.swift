@@ -44,7 +44,7 @@ extension ByteStream {
     @discardableResult
     public func send(_ bytes: UnsafeRawBufferPointer) -> Bool { core.send(bytes) }
 
-    /// Tells the peer that no more comes, behind everything that was sent; reading goes on. Later calls of `send` answer false. Any thread. As
+    /// Signals the end to the peer, behind everything that was sent; reading goes on. Later calls of `send` answer false. Any thread. As
     /// `finishWriting`, for handlers: it waits for nothing.
     public func finishSending() { core.finishSending() }
 

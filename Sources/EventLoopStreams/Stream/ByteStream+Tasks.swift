@@ -47,7 +47,7 @@ extension ByteStream {
         try await write(Array(text.utf8), isolation: isolation)
     }
 
-    /// Returns when everything written has been sent, and tells the peer that no more comes. Reading goes on.
+    /// Returns when everything written has been sent, and signals the end to the peer. Reading goes on.
     ///
     /// On a pipe, closes the writing end; a stream that has nothing else ends with `.closed`. Errors as `write`. Cancelled, it stops to wait; what it began goes on.
     public func finishWriting(isolation: isolated (any Actor)? = #isolation) async throws {

@@ -95,7 +95,7 @@ public final class ByteStream: Sendable {
     /// Ends the stream with `.closed` when everything written has been sent, including what tasks wait to write. Later writes are refused. Any
     /// thread.
     ///
-    /// After the last byte it tells the peer that no more comes, and the end is reported. If the descriptor is a socket, it stays open until
+    /// After the last byte it signals the end to the peer, and the end is reported. If the descriptor is a socket, it stays open until
     /// the peer has closed its side, too, but not longer than 5 seconds of the loop's time or one mebibyte: what the peer sends is dropped.
     /// Closing a socket with unread bytes would reset the connection and could destroy what is on its way to the peer.
     public func closeAfterWriting() { /* DOES CALLOUT */ core.closeAfterWriting() }

@@ -51,7 +51,7 @@ struct StreamActions {
     var delivers = false
     /// The transport leaves the loop, and the timer too.
     var closes = false
-    /// The transport has been told that nothing more is written.
+    /// The transport knows that nothing more is written.
     var finishesWriting = false
     /// The timer has a new date.
     var armsTimer = false

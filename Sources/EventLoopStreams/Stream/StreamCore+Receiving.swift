@@ -184,7 +184,7 @@ extension StreamCore {
         return false
     }
 
-    /// A task has been told that the peer has sent its last byte.
+    /// A task has learned that the peer has sent its last byte.
     func takeEndLocked(_ actions: inout StreamActions) {
         if receiving.isEndTaken { return }
         receiving.isEndTaken = true

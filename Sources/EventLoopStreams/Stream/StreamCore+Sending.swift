@@ -104,7 +104,7 @@ extension StreamCore {
         }
     }
 
-    /// Tells the peer that no more comes, behind everything that was written, and waits until that is sent.
+    /// Signals the end to the peer, behind everything that was written, and waits until that is sent.
     func finishWriting(isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
         try await waitToSend([], isolation: isolation) { sender, actions in
             if sending.isFinished && !sending.closesWhenFinished { return actions.resume(sender) }
@@ -251,7 +251,7 @@ extension StreamCore {
         if !sending.wire.isEmpty { sending.wire.removeAll() }
     }
 
-    /// After the last byte: tells the peer, and resumes the tasks that wait for that.
+    /// After the last byte: signals the end to the peer, and resumes the tasks that wait for that.
     private func finishLocked(_ actions: inout StreamActions) {
         guard sending.isFinishing, !sending.isFinished, sending.writers.isEmpty, sending.isEmpty, handshake == nil else { return }
         if let layer, !sending.isLayerFinished {

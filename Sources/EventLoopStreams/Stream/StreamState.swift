@@ -20,7 +20,7 @@ struct Receiving: ~Copyable {
     var reader: Reader?
     /// A task has read. From then on there is no handler.
     var isForTasks = false
-    /// How many bytes tasks have taken. Framings tell from it that another caller has read.
+    /// How many bytes tasks have taken. Framings learn from it that another caller has read.
     var consumed: UInt64 = 0
     var total: UInt64 = 0
 
@@ -61,7 +61,7 @@ struct Sending {
     var wasFull = false
     /// The handler is to hear of room.
     var owesRoom = false
-    /// The handler is being told of room. No other is called meanwhile, and `deliver` goes on when it returns.
+    /// The handler of room is being called. No other is called meanwhile, and `deliver` goes on when it returns.
     var isInRoomCall = false
     var total: UInt64 = 0
 
@@ -83,7 +83,7 @@ enum StreamPhase {
     case open
     /// Everything is sent, and what the peer still sends is dropped.
     case lingering
-    /// The transport was told to close.
+    /// The transport was asked to close.
     case closing
     /// The transport has left the loop.
     case closed

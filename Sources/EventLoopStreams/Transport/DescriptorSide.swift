@@ -156,6 +156,6 @@ final class DescriptorSide: @unchecked Sendable {
         return count == -Int(EAGAIN) ? .wouldBlock : .failed(.system(operation: operation, errno: Int32(-count)))
     }
 
-    /// Tells a socket's peer that no more comes. Other descriptors are closed for that.
+    /// Signals the end of the data to a socket's peer. Other descriptors are closed for that.
     func finishWriting() { if isSocket { _ = cstreams_finish_writing(descriptor) } }
 }

@@ -17,7 +17,7 @@ package final class DescriptorTransport: StreamTransport, @unchecked Sendable {
     private struct Ending: Sendable {
         /// The sides that have not left the loop.
         var remaining = 0
-        /// `open` has succeeded, so the stream may be told of the end.
+        /// `open` has succeeded, so the stream may be notified of the end.
         var isOpen = false
         /// The writing descriptor is closed because nothing more is written.
         var hasFinishedWriting = false

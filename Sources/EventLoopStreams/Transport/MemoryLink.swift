@@ -18,7 +18,7 @@ package final class MemoryLink: Sendable {
         var ends = [MemoryEnd(), MemoryEnd()]
         var isReset = false
 
-        /// What the loop of an end is to be told.
+        /// What the loop of an end is to be notified of.
         func readiness(of end: Int) -> (read: Bool, write: Bool) {
             let (incoming, outgoing, interest) = (lanes[1 - end], lanes[end], ends[end].interest)
             return (interest.read && (isReset || incoming.canRead), interest.write && (isReset || outgoing.canWrite))

@@ -39,7 +39,7 @@ package protocol StreamLayer: AnyObject, Sendable {
     var mayHaveMore: Bool { get }
     /// Takes all of these plain bytes. Only after the handshake.
     func write(_ bytes: UnsafeRawBufferPointer)
-    /// The program writes no more. Its last output tells the peer.
+    /// The program writes no more. Its last output says so to the peer.
     func finishWriting()
     /// What is to be sent to the peer; empty if nothing.
     func takeOutput() -> [UInt8]

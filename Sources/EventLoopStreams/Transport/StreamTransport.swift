@@ -41,7 +41,7 @@ package protocol StreamTransport: AnyObject, Sendable {
     func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult
     /// Writes as many of these bytes as it can. At least one part, none of them empty.
     func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult
-    /// Tells the peer that no more comes.
+    /// Signals the end of the data to the peer.
     func finishWriting()
     /// Which readiness is reported. Called only for changes. What is returned is released outside the lock: if the loop has ended meanwhile, that
     /// is the last release of a source, and it calls the stream.

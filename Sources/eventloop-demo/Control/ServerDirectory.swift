@@ -1,7 +1,7 @@
 // Which servers of this user run.
 //
 // A server's control port is named after its TCP port, and every named port is a file in the directories that docs/message-ports.md names.
-// A file may be left over from a server that was killed, so only a connection tells.
+// A file may be left over from a server that was killed, so only a connection shows which.
 
 import EventLoop
 

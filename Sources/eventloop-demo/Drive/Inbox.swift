@@ -20,7 +20,7 @@ final class Inbox: Sendable {
     init(label: String, perform: @escaping @Sendable ([Batch]) -> Void) {
         source = RunLoop.CustomSource(
             label: label,
-            // Listing 3-4: the source tells its users which loops it is on…
+            // Listing 3-4: the source reports to its users which loops it is on…
             schedule: { [contents] loop, _ in contents.state.withLock { $0.loops.append(loop) } },
             // …Listing 3-6: …and which it has left.
             cancel: { [contents] loop, _ in

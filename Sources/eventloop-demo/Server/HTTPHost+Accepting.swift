@@ -58,7 +58,7 @@ extension HTTPHost {
         }
     }
 
-    /// The kernel gives the lowest free number, so that of a copy tells how many are left.
+    /// The kernel gives the lowest free number, so the number of a copy shows how many are left.
     private var isShortOfDescriptors: Bool {
         guard let listener else { return false }
         let copy = fcntl(evhttp_bound_socket_get_fd(listener), F_DUPFD_CLOEXEC, 0)

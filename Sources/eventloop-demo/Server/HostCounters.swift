@@ -19,7 +19,7 @@ final class HostCounters: Sendable {
     /// On the loop's thread, before any other thread reads the counters.
     func noteThread() { clock.store(ProcessorClock.ofThisThread, ordering: .relaxed) }
 
-    /// The processor time of the loop's thread; nil if the system does not tell, or the thread has ended.
+    /// The processor time of the loop's thread; nil if the system does not report it, or the thread has ended.
     var processorTime: Duration? { ProcessorClock.read(clock.load(ordering: .relaxed)) }
 }
 

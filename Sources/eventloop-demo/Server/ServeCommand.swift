@@ -2,7 +2,7 @@
 //
 // The server loops serve. The main loop takes signals and messages of `ctl`, and reads the counters once a second. At the end each server
 // loop accepts no more, answers its requests in progress (for at most a while), and frees its evhttp on its thread. Meanwhile the main loop
-// still serves `ctl`, and then it tells those who wait.
+// still serves `ctl`, and then it notifies those who wait.
 
 import EventLoop
 
@@ -131,7 +131,7 @@ final class ServeCommand {
         main.perform(after: .milliseconds(200)) { here.value.signals[0].invalidate() }
     }
 
-    /// Tells the server loops to stop, the first time, and looks whether they have ended. Waits for none of them, because the main loop has
+    /// Stops the server loops, the first time, and checks whether they have ended. Waits for none of them, because the main loop has
     /// other things to do.
     private func stopServer() {
         let haveEnded = server?.stop(timeout: .zero) ?? true
@@ -145,7 +145,7 @@ final class ServeCommand {
         terminal.flush()
     }
 
-    /// Tells those who wait, and the terminal.
+    /// Notifies those who wait, and the terminal.
     private func end(_ server: Server) throws(DemoError) {
         stopTimer?.invalidate()
         progressTimer?.invalidate()

@@ -25,10 +25,10 @@ enum W2cPorts {
                 gated: [.allocations, .systemCalls],
                 contenders: [Contender("eventloop") { port($0, capacity: $0, .heldSend) }]),
             Case(
-                "W2c.port.held-drain", "the same, handing out alone", amount: .upTo(1_000_000), gated: [.allocations],
+                "W2c.port.held-drain", "the same, delivering alone", amount: .upTo(1_000_000), gated: [.allocations],
                 contenders: [Contender("eventloop") { port($0, capacity: $0, .heldDrain) }]),
             Case(
-                "W2c.port.one", "a message to a port of the same thread, and the run that hands it out", amount: .upTo(1_000_000),
+                "W2c.port.one", "a message to a port of the same thread, and the run that delivers it", amount: .upTo(1_000_000),
                 gated: [.allocations, .systemCalls],
                 contenders: [Contender("eventloop", measure: one)]),
         ]

@@ -19,7 +19,7 @@ extension RunLoop: SerialExecutor, TaskExecutor {
         enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false))
     }
 
-    // Which of its two sides the runtime means can only be told by giving each a witness of its own. Without one everything comes through
+    // The runtime says which of the two sides it means only by the witness that it calls, so each has its own. Without them everything comes through
     // the call above and is right, and a task that prefers the loop pays a trip through the queue for each function that is not isolated.
     #if compiler(>=6.0) && compiler(<6.5)
     /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.

@@ -144,7 +144,7 @@ extension RunLoop {
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
     func dequeue(_ ticket: WorkTicket) {
         if belongsToParentProcess { return }
-        // Let go of outside the lock.
+        // Released outside the lock.
         let item = shared.withLock { $0.modes.takeTicketedLocked(ticket) }
         withExtendedLifetime(item) {}
         notifyIfElsewhere(.wake)

@@ -2,11 +2,11 @@
 
 import Synchronization
 
-/// What delays the end of a loop whose thread was told to stop. Under the loop's lock.
+/// What delays the end of a loop whose thread is stopping. Under the loop's lock.
 struct Drain: Sendable {
     /// The holds that were taken and not released.
     var holds = 0
-    /// The thread was told to stop.
+    /// The thread's `stop()` was called.
     var isRequested = false
     /// The thread has a `drain` closure, which it calls before the loop refuses work.
     var hasClosure = false

@@ -3,7 +3,7 @@
 import Synchronization
 
 extension RunLoop: GuestObserver {
-    /// The base of a mode tells from now on when C libraries are called, or does not.
+    /// The base of a mode reports from now on when C libraries are called, or no longer does.
     func observeGuests(of poller: Poller) { poller.guestObserver = isObserved ? self : nil }
 
     func willCallGuests(isWaiting: Bool) -> GuestCalls? {

@@ -1,4 +1,4 @@
-// How a loop's thread tells the watchdogs that it has begun to work.
+// How a loop's thread notifies the watchdogs that it has begun to work.
 
 internal import CPlatform
 

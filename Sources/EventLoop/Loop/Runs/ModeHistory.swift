@@ -1,6 +1,6 @@
 // Which modes have run since the loop last looked.
 
-/// Tells whether a run continues in the mode that ran before. Owning thread only.
+/// Knows whether a run continues in the mode that ran before. Owning thread only.
 struct ModeHistory {
     /// Counts the changes from one mode to another.
     private(set) var epoch: UInt32 = 0

@@ -98,7 +98,7 @@ extension RunLoop {
         failStale(stale)
     }
 
-    /// Tells the kernel what a source watches for now, in every mode that has a base.
+    /// Updates the kernel on what a source watches for, in every mode that has a base.
     func updateRegistrations(_ membership: SourceMembership) {
         guard let watch = membership.source.watch, membership.source.isValid else { return }
         var stale: [UnsafeRawPointer] = []

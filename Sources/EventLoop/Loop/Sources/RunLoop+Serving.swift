@@ -36,7 +36,7 @@ extension RunLoop {
         var isHandled = false
         // Ends: each turn takes one off the ready list, and only a nested run adds any.
         while !frame.lostItsBatch, let entry = poller.takeNext(in: &batch) {
-            // The owner and its source are alive while the registration is: the poller lets go of both after the batch.
+            // The owner and its source are alive while the registration is: the poller releases both after the batch.
             let registration = entry.registration
             guard removals.generation == generation || isMember(registration.owner, of: mode) else { continue }
             if !registration.isOwnAndOnly && registration.pointee.isInSeveralBases { countServing(registration.owner) }

@@ -148,7 +148,7 @@ extension RunLoop {
     }
 
     /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
-    /// still tells.
+    /// still says so.
     private func isWaitOver(_ outcome: Poller.WaitResult, _ poller: Poller) -> Bool {
         !poller.ready.isEmpty || !outcome.isEmpty
             || waker.isWoken

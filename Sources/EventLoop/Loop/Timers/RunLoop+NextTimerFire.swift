@@ -12,7 +12,7 @@ extension RunLoop {
         return earliest == .max ? nil : Instant(nanoseconds: earliest)
     }
 
-    /// The earliest date, from the owner's queue. Nil on other threads, and if the queue does not tell: then the list does.
+    /// The earliest date, from the owner's queue. Nil on other threads, and if the queue does not know it: then the list does.
     private func earliestForOwner(_ name: Mode) -> Int64? {
         guard LoopID.current == id, !belongsToParentProcess, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.

@@ -60,7 +60,7 @@ extension RunLoop {
 
     private var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
 
-    /// A thread that was told to stop refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
+    /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
     /// only callers that go on regardless are reported. Every other loop ends with its thread, which its users must prevent.
     private var isRefusalLikelyMistake: Bool {
         Warnings.countRefusal(by: id) >= (wasToldToEnd ? Warnings.ordinaryRefusals : 1)

@@ -32,7 +32,7 @@ extension RunLoop {
             /// What the thread itself has had of it; far less than `duration` means that the thread was not running (starved, or blocked).
             ///
             /// An estimate: the time up to the watchdog's first look at the callout is counted as used, if the thread can have used it.
-            /// Zero on platforms that do not tell the time of another thread.
+            /// Zero on platforms that do not report the time of another thread.
             public var processorTime: Duration
             /// Of the stuck thread, innermost frame first: the function, the offset in it, the file and the address in the file. Empty where
             /// the platform has no way to take it, if the thread blocks the signals that are used (SIGURG and SIGPROF), and if the callout
