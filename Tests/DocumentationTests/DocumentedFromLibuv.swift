@@ -14,8 +14,8 @@ import Darwin
 #endif
 
 /// Sends back what each client sends, until SIGTERM.
-func serveEcho(on loop: RunLoop, port: UInt16) async throws {
-    let server = try StreamServer(listeningOn: .ipv4(host: "127.0.0.1", port: port), on: [loop], connectionLimit: 1_000) { stream in
+func serveEcho(on loop: RunLoop, listeningOn address: RunLoop.SocketAddress) async throws {
+    let server = try StreamServer(listeningOn: address, on: [loop], connectionLimit: 1_000) { stream in
         do {
             while let bytes = try await stream.read() { try await stream.write(bytes) }
         } catch {
@@ -32,11 +32,12 @@ func serveEcho(on loop: RunLoop, port: UInt16) async throws {
         await #expect(processExitsWith: .success) {
             let thread = try RunLoopThread(name: "echo")
             let loop = thread.runLoop
-            let path = RunLoop.SocketAddress.ipv4(host: "127.0.0.1", port: try freePort())
-            guard case .ipv4(_, let port) = path else { return }
-            let serving = Task { try await serveEcho(on: loop, port: port) }
+            let folder = makeTemporaryDirectory(in: "/tmp")
+            defer { removeFlatDirectory(folder) }
+            let address = RunLoop.SocketAddress.unix(path: folder + "/echo")
+            let serving = Task { try await serveEcho(on: loop, listeningOn: address) }
             try await suspendUntil("the task watches SIGTERM") { loop.debugDescription.contains("signal \(SIGTERM)") }
-            let stream = try await ByteStream.connect(to: path, on: loop)
+            let stream = try await ByteStream.connect(to: address, on: loop)
             try await stream.write("hello")
             #expect(try await stream.read(exactly: 5) == Array("hello".utf8))
             stream.close()
@@ -53,12 +54,4 @@ func serveEcho(on loop: RunLoop, port: UInt16) async throws {
             await thread.join()
         }
     }
-}
-
-/// A port that nobody uses at the moment.
-private func freePort() throws -> UInt16 {
-    let listener = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in close(descriptor) }
-    defer { listener.invalidate() }
-    guard case .ipv4(_, let port)? = listener.localAddress else { throw StreamError.closed }
-    return port
 }
