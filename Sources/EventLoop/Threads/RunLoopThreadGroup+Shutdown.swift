@@ -101,7 +101,7 @@ extension RunLoopThreadGroup {
     private static var reportInterval: Duration { .seconds(10) }
 
     private static func complaint(_ thread: RunLoopThread) -> String {
-        "run loop thread \"\(thread.name)\" was told to stop and \(thread.obstacle)\n"
+        "run loop thread \"\(thread.name)\" was asked to stop and \(thread.obstacle)\n"
     }
 }
 

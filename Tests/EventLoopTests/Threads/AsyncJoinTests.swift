@@ -191,7 +191,7 @@ private struct StuckThread {
         try await entered.waitInTask()
         let reports = Box(0)
         await group.shutdown(reportingEvery: .milliseconds(1)) { text in
-            let isOurs = text == "run loop thread \"stuck-1\" was told to stop and is still in a handler\n"
+            let isOurs = text == "run loop thread \"stuck-1\" was asked to stop and is still in a handler\n"
             if isOurs && reports.increment() == 3 { gate.open() }
         }
         #expect(reports.value >= 3)

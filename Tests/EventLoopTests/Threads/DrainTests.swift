@@ -441,7 +441,7 @@ import Darwin
         let hold = group.runLoops[1].holdThread()
         let reported = Box(false)
         group.shutdown(reportingEvery: .milliseconds(1)) { text in
-            guard text == "run loop thread \"held-1\" was told to stop and waits for 1 hold\n" else { return }
+            guard text == "run loop thread \"held-1\" was asked to stop and waits for 1 hold\n" else { return }
             reported.value = true
             hold.release()
         }

@@ -120,7 +120,7 @@ import Testing
             gate.wait()
         }
         entered.wait()
-        let message = "run loop thread \"stuck-1\" was told to stop and is still in a handler\n"
+        let message = "run loop thread \"stuck-1\" was asked to stop and is still in a handler\n"
         let told = Box(0)
         group.shutdown(reportingEvery: .milliseconds(1)) { text in
             // The other threads may need a moment to end, too.
