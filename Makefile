@@ -61,7 +61,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint spelling docs api-check api-baseline ci clean dependencies
+.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries test-third-party build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint spelling docs api-check api-baseline ci clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -109,6 +109,10 @@ test-libraries:
 	SWIFT="$(SWIFT)" Scripts/check-traits
 	$(SWIFT) build --build-tests --package-path Examples
 	$(RUN_TESTS) --package-path Examples
+
+# Other projects' code, moved by a script.
+test-third-party:
+	SWIFT="$(SWIFT)" Scripts/test-third-party
 
 # The pages come from the test suite.
 test-pictures: dependencies
@@ -218,7 +222,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .build .build-docs .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build .build-docs .build-third-party .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies
