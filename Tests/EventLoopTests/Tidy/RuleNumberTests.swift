@@ -55,6 +55,9 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
     let head = file.lines.first.map { numbers(behind: "semantics", in: $0.prose) } ?? []
     let section = head.count == 1 && !head[0].contains(".") ? head[0] : nil
     func add(_ line: Checkout.Line, _ numbers: [String]) { found += numbers.map { (line.number, $0) } }
+    // On other pages, a number in parentheses is a measurement.
+    let hasNumbersInParentheses =
+        file.path == "docs/semantics.md" || file.lines.contains { $0.text.contains("their numbers are in parentheses here") }
     func full(_ number: String) -> String { number.contains(".") ? number : "\(section!).\(number)" }
     for line in file.lines {
         if let reason = line.text.components(between: "because: \"").first, reason.utf8.first.map(isDigit) ?? false {
@@ -64,9 +67,8 @@ private func citations(in file: Checkout.File) -> [(line: Int, number: String)] 
         let behindName = numbers(behind: "semantics", in: line.prose)
         add(line, behindName)
         if file.isPage {
-            // On pages other than docs/semantics.md, a number in parentheses is a measurement.
             add(line, ["rule", "rules", "Rule"].flatMap { numbers(behind: $0, in: line.prose) })
-            if file.path != "docs/semantics.md" { continue }
+            if !hasNumbersInParentheses { continue }
         }
         for piece in line.prose.split(separator: "(").dropFirst() where behindName.isEmpty {
             let inside = piece.prefix { $0 != ")" }
@@ -165,6 +167,9 @@ extension Substring {
         let rules = Rules(Checkout.file("docs/semantics.md", Self.page))
         let page = Checkout.file("docs/a.md", "See rule 1.5, rules 5.1 and 5.2 (rule 5.15).\nRule 1.6 says so (rules 5.1 and 5.9).")
         #expect(rules.deadCitations(in: page).count == 2)
+        let text = "their numbers are in parentheses here.\nNever early (5.1), and no drift (5.9, 1.7). It takes a while (1.29 s)."
+        #expect(rules.deadCitations(in: Checkout.file("docs/a.md", text)).map { $0.contains("5.9") } == [true])
+        #expect(rules.deadCitations(in: Checkout.file("docs/a.md", "Never early (5.9).")).isEmpty)
     }
 
     @Test func `the number of each rule begins with the number of its section`() throws {
