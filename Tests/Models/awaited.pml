@@ -5,8 +5,8 @@
  * Each atomic step names the function that makes it, as "File.swift: function". A step is one atomic operation, or a section under the
  * loop's lock. The task may be cancelled at any time, and the loop may end at any time.
  *
- * Properties: the task is resumed once; when it returns, the closure is released and in no queue; a closure that was performed was not
- * cancelled.
+ * Properties: the task is resumed once, which nothing else checks, because the continuation is an unsafe one; when the task returns, the closure
+ * is released and in no queue; a closure that was performed was not cancelled; nobody changes the state after the step that ends `waiting`.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_QUEUE_FIRST    the closure is queued before the task waits
@@ -43,8 +43,17 @@ inline resume() {
     }
 }
 
-inline fail() {                                 /* AwaitedPerform.swift: fail */
+/* Writes the state that is there already: the store orders what the thread did before. */
+inline publish(end) {                           /* AwaitedPerform.swift: publish */
+    atomic {
+        assert(state == end);
+        state = end
+    }
+}
+
+inline fail(end) {                              /* AwaitedPerform.swift: fail */
     hasBody = false;
+    publish(end);
     resume()
 }
 
@@ -58,13 +67,13 @@ proctype Task() {
     atomic { isAccepted = isOpen; isQueued = isOpen };
     move(starting, waiting, hasMoved);
     if
-    :: !hasMoved -> dequeue(); fail(); goto suspended
+    :: !hasMoved -> dequeue(); fail(cancelled); goto suspended
     :: else
     fi;
 #else
     move(starting, waiting, hasMoved);          /* AwaitedPerform.swift: start */
     if
-    :: !hasMoved -> fail(); goto suspended
+    :: !hasMoved -> fail(cancelled); goto suspended
     :: else
     fi;
     atomic { isAccepted = isOpen; isQueued = isOpen };     /* RunLoop+Perform.swift: enqueueClosure */
@@ -74,7 +83,7 @@ proctype Task() {
 #ifndef FAULT_NO_REFUSAL
         move(waiting, dropped, hasMoved);       /* AwaitedPerform.swift: workWasDropped */
         if
-        :: hasMoved -> fail()
+        :: hasMoved -> fail(dropped)
         :: else
         fi;
 #endif
@@ -101,7 +110,7 @@ proctype Canceller() {
 #ifdef FAULT_TWO_STEPS
     atomic { hasMoved = (state == waiting) };
     if
-    :: hasMoved -> state = cancelled; dequeue(); fail()
+    :: hasMoved -> state = cancelled; dequeue(); fail(cancelled)
     :: else -> move(starting, cancelled, hasMoved)
     fi
 #else
@@ -114,11 +123,11 @@ proctype Canceller() {
     if
     :: hasMoved ->
 #ifdef FAULT_RESUME_FIRST
-        fail();
+        fail(cancelled);
         dequeue()
 #else
         dequeue();
-        fail()
+        fail(cancelled)
 #endif
     :: else
     fi;
@@ -138,10 +147,12 @@ proctype Loop() {
             :: hasMoved ->
                 isPerformed = true;
 #ifdef FAULT_RELEASE_LAST
+                publish(begun);
                 resume();
                 hasBody = false
 #else
                 hasBody = false;
+                publish(begun);
                 resume()
 #endif
             :: else
@@ -155,7 +166,7 @@ proctype Loop() {
     :: wasQueued ->
         move(waiting, dropped, hasMoved);       /* AwaitedPerform.swift: workWasDropped */
         if
-        :: hasMoved -> fail()
+        :: hasMoved -> fail(dropped)
         :: else
         fi
     :: else

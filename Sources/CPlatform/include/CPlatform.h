@@ -50,6 +50,11 @@ bool cplatform_is_main_thread(void);
 // The name appears in `top -H` and in debuggers, cut to the platform's limit (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
 
+// ThreadSanitizer does not record what the calling thread reads and writes between these two. Nothing else changes, and without the sanitizer
+// they do nothing. For accesses whose order the sanitizer cannot see: the Swift runtime's own synchronization is not built for it.
+void cplatform_begin_unrecorded_accesses(void);
+void cplatform_end_unrecorded_accesses(void);
+
 // MARK: Forks
 
 // The number of forks between the start of the program and this process: 0, and one more in every child. `_Fork`, `vfork` and `clone` call

@@ -1,5 +1,6 @@
 // A closure on a loop's thread whose value a task awaits.
 
+internal import CPlatform
 import Synchronization
 
 /// Who completes an `AwaitedPerform`. Only the thread that moves it out of `waiting` resumes the task.
@@ -19,8 +20,8 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
 /// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues.
 ///
 /// Everything is in one object, because each further object costs an allocation, and each further generic type a search in the runtime's
-/// tables. The value goes straight from the closure to the task. The continuation is a checked one: an unsafe one is resumed by code in this
-/// module, and ThreadSanitizer takes that for a race with the task.
+/// tables. The value goes straight from the closure to the task. The continuation is an unsafe one, because the state already says who
+/// resumes the task, and that is checked exhaustively: Tests/Models/awaited.pml.
 ///
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
 final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
@@ -29,26 +30,22 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
 
     private let state = Atomic(AwaitedPerformState.starting)
     @exclusivity(unchecked) private var body: (@Sendable () throws -> sending Value)?
-    @exclusivity(unchecked) private var continuation: CheckedContinuation<Value, any Error>?
+    @exclusivity(unchecked) private var continuation: UnsafeContinuation<Value, any Error>?
 
     init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
 
     override var isWaiting: Bool { state.load(ordering: .acquiring) == .waiting }
 
     /// Queues the closure. Called once, while the task suspends.
-    func start(_ continuation: CheckedContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
+    func start(_ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
         self.continuation = continuation
-        guard move(from: .starting, to: .waiting) else { return fail(CancellationError()) }
+        guard move(from: .starting, to: .waiting) else { return fail(CancellationError(), in: .cancelled) }
         guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
         // Cancelled before it was in a queue: the thread that has cancelled it did not find it there.
         if state.load(ordering: .acquiring) == .cancelled { loop.dequeue(self) }
     }
 
-    /// Orders the closure before everything that the task does with its value, on the loop's thread and in the task. The runtime orders
-    /// them too, but a sanitizer cannot see that if the task is resumed before it has suspended.
-    private func publishValue() { state.store(.begun, ordering: .releasing) }
-
-    /// The task's side of `publishValue`.
+    /// The task's side of `publish`.
     func receiveValue() { _ = state.load(ordering: .acquiring) }
 
     /// Called by the loop, at the closure's turn.
@@ -60,12 +57,13 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
             let value = try body!()  // it is there until the closure begins
             // Before the task resumes, because the closure may hold what the task wants released.
             body = nil
-            publishValue()
+            publish(.begun)
+            cplatform_begin_unrecorded_accesses()
             continuation!.resume(returning: value)  // the state was `waiting`
+            cplatform_end_unrecorded_accesses()
         } catch {
             body = nil
-            publishValue()
-            fail(error)
+            fail(error, in: .begun)
         }
     }
 
@@ -75,18 +73,26 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
         if move(from: .starting, to: .cancelled) { return }
         guard move(from: .waiting, to: .cancelled) else { return }
         loop.dequeue(self)
-        fail(CancellationError())
+        fail(CancellationError(), in: .cancelled)
     }
 
     override func workWasDropped() {
-        if move(from: .waiting, to: .dropped) { fail(RunLoopEnded()) }
+        if move(from: .waiting, to: .dropped) { fail(RunLoopEnded(), in: .dropped) }
     }
 
-    /// Releases the closure and resumes the task. For the thread to which they belong.
-    private func fail(_ error: any Error) {
+    /// Releases the closure and resumes the task. For the thread to which they belong, in the state that ended `waiting`.
+    private func fail(_ error: any Error, in state: AwaitedPerformState) {
         body = nil
+        publish(state)
+        cplatform_begin_unrecorded_accesses()
         continuation!.resume(throwing: error)  // set before the state is `waiting`, and before `start` fails
+        cplatform_end_unrecorded_accesses()
     }
+
+    /// Orders what this thread has done before everything that the task does after the call. The runtime orders them too, but
+    /// ThreadSanitizer cannot see that if the task is resumed before it has suspended. For the same reason it does not record the
+    /// resumption, which is compiled into this module, and reads and writes the task's memory.
+    private func publish(_ state: AwaitedPerformState) { self.state.store(state, ordering: .releasing) }
 
     /// False if the state is not `old`.
     private func move(from old: AwaitedPerformState, to new: AwaitedPerformState) -> Bool {

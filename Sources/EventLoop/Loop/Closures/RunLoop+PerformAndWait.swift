@@ -77,7 +77,7 @@ extension RunLoop {
         defer { call.receiveValue() }
         // SAFETY: the closure's value is sent, and has come here only.
         nonisolated(unsafe) let value = try await withTaskCancellationHandler {
-            try await withCheckedThrowingContinuation { call.start($0, on: self, modes, CreationSite(file, line)) }
+            try await withUnsafeThrowingContinuation { call.start($0, on: self, modes, CreationSite(file, line)) }
         } onCancel: {
             call.cancel(on: self)
         }
