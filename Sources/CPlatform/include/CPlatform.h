@@ -63,7 +63,7 @@ extern int cplatform_forks;
 static inline int cplatform_fork_count(void) { return cplatform_forks; }
 
 // The parts of the library that have process-wide state, in the order in which they are held.
-enum { CPLATFORM_FORK_WATCHDOG, CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_PARTS };
+enum { CPLATFORM_FORK_WATCHDOG, CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_SOCKETS, CPLATFORM_FORK_PARTS };
 
 // Makes every later fork call `hold` before it, and `release` after it in both processes. Calls both once before it first returns, so that
 // Swift's lazy values are made; `hold` accesses all of them. Thread-safe. A second call for a part is one load.

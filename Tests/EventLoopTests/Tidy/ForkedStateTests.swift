@@ -1,13 +1,15 @@
 // Rule proved here (decision 24):
 // - The library holds every lock of process-wide state over every fork: a `holdOverFork` in the lock's file locks each static lock, and
-//   LoopForks or PortForks calls that function.
+//   LoopForks, PortForks or WatchdogForks calls that function. A file of EventLoopCF calls it itself.
 
 import Testing
 
 @Suite struct ForkedStateTests {
     @Test func `the library holds every process-wide lock over a fork`() {
-        let sources = Checkout.files.filter { $0.path.hasPrefix("Sources/EventLoop/") }
-        let calls = sources.filter { $0.path.hasSuffix("Forks.swift") }.flatMap(\.lines).filter { $0.text.hasSuffix(".holdOverFork()") }
+        let sources = Checkout.files.filter { $0.path.hasPrefix("Sources/EventLoop/") || $0.path.hasPrefix("Sources/EventLoopCF/") }
+        let calls = sources.flatMap(\.lines).filter {
+            $0.text.contains(/^ +[A-Z]\w+\.holdOverFork\(\)$/) || $0.text.contains("holdOverForks({ ")
+        }
         var found = 0
         for file in sources {
             let locks = file.lines.filter {

@@ -1,6 +1,13 @@
 // Members for the package's other libraries, not for users: they have the access level `package`.
 
+internal import CPlatform
 import Synchronization
+
+/// Has every later fork hold what a library of the package shares in the process: see `LoopForks`. One library may call it, and always with
+/// the same functions, before the first use of what they name. Thread-safe.
+package func holdOverForks(_ hold: @convention(c) () -> Void, _ release: @convention(c) (Bool) -> Void) {
+    cplatform_hold_over_forks(Int32(CPLATFORM_FORK_SOCKETS), hold, release)
+}
 
 extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
