@@ -64,7 +64,7 @@ let package = Package(
             swiftSettings: strict),
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
-        // The functions of CFRunLoop.h, without Core Foundation.
+        // The functions of CFRunLoop.h and CFSocket.h, without Core Foundation.
         .target(name: "EventLoopCF", dependencies: ["EventLoop"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
         .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),

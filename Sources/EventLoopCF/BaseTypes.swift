@@ -34,18 +34,23 @@ public func CFAbsoluteTimeGetCurrent() -> CFAbsoluteTime {
     return CFAbsoluteTime(seconds) + CFAbsoluteTime(rest) / 1e9
 }
 
-/// Whether both are the same object. Loops, sources, timers, observers and sockets are equal only to themselves; a context's `equal` is not
-/// called. Thread-safe. See `CFEqual`.
-public func CFEqual(_ cf1: AnyObject!, _ cf2: AnyObject!) -> Bool { cf1 === cf2 }
+/// Whether both are the same object, or data with the same bytes. Loops, sources, timers, observers and sockets are equal only to themselves;
+/// a context's `equal` is not called. Thread-safe. See `CFEqual`.
+public func CFEqual(_ cf1: AnyObject!, _ cf2: AnyObject!) -> Bool {
+    if cf1 === cf2 { return true }
+    guard let data1 = cf1 as? CFData, let data2 = cf2 as? CFData else { return false }
+    return data1.hasSameBytes(as: data2)
+}
 
 /// Whether both modes have the same name. Thread-safe. See `CFEqual`.
 public func CFEqual(_ cf1: CFRunLoopMode!, _ cf2: CFRunLoopMode!) -> Bool {
     given(cf1, "first mode").canonical == given(cf2, "second mode").canonical
 }
 
-/// A hash of the object's identity. Thread-safe. See `CFHash`.
+/// A hash of the object's identity; of data, of the bytes. Thread-safe. See `CFHash`.
 public func CFHash(_ cf: AnyObject!) -> CFHashCode {
-    CFHashCode(bitPattern: ObjectIdentifier(given(cf, "object")).hashValue)
+    if let data = cf as? CFData { return data.hash }
+    return CFHashCode(bitPattern: ObjectIdentifier(given(cf, "object")).hashValue)
 }
 
 /// The number of the object's type, as `CFRunLoopGetTypeID()` and its siblings return it; zero for an object of another type. Thread-safe.
@@ -57,6 +62,8 @@ public func CFGetTypeID(_ cf: AnyObject!) -> CFTypeID {
     case is RunLoop.Observer: CFRunLoopObserverGetTypeID()
     case is RunLoop.Timer: CFRunLoopTimerGetTypeID()
     case is CFFileDescriptor: CFFileDescriptorGetTypeID()
+    case is CFSocket: CFSocketGetTypeID()
+    case is CFData: CFDataGetTypeID()
     default: 0
     }
 }

@@ -51,6 +51,29 @@ private func watchInput(_ input: CFFileDescriptorNativeDescriptor, _ runLoop: CF
     CFRunLoopAddSource(runLoop, CFFileDescriptorCreateRunLoopSource(kCFAllocatorDefault, descriptor, 0), kCFRunLoopDefaultMode)
 }
 
+/// Sends back what a connection sends. After its end, which is no data, the socket is invalid.
+private let echo: CFSocketCallBack = { socket, _, _, data, _ in
+    let received = Unmanaged<CFData>.fromOpaque(data!).takeUnretainedValue()
+    if CFDataGetLength(received) > 0 { _ = CFSocketSendData(socket, nil, received, 5) }
+}
+
+/// Listens at an address of IPv4, a `struct sockaddr_in`.
+private func listen(at address: CFData, _ runLoop: CFRunLoop) -> CFSocket? {
+    var signature = CFSocketSignature(protocolFamily: PF_INET, socketType: 0, protocol: 0, address: .passUnretained(address))
+    let listener = CFSocketCreateWithSocketSignature(
+        kCFAllocatorDefault, &signature, CFSocketCallBackType.acceptCallBack.rawValue,
+        { _, _, _, data, _ in
+            let connection = data!.load(as: CFSocketNativeHandle.self)
+            let types = CFSocketCallBackType.dataCallBack.rawValue
+            let socket = CFSocketCreateWithNative(kCFAllocatorDefault, connection, types, echo, nil)
+            let source = CFSocketCreateRunLoopSource(kCFAllocatorDefault, socket, 0)
+            CFRunLoopAddSource(CFRunLoopGetCurrent(), source, kCFRunLoopDefaultMode)
+        }, nil)
+    guard let listener else { return nil }
+    CFRunLoopAddSource(runLoop, CFSocketCreateRunLoopSource(kCFAllocatorDefault, listener, 0), kCFRunLoopDefaultMode)
+    return listener
+}
+
 @Suite struct `Code of the page on Core Foundation's functions` {
     @Test func `another thread announces commands by a signal`() throws {
         try onFreshThread { loop in
@@ -80,6 +103,19 @@ private func watchInput(_ input: CFFileDescriptorNativeDescriptor, _ runLoop: CF
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, true) == .handledSource)
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, false) == .finished)
             close(ends[0])
+        }
+    }
+
+    @Test func `a connection gets back what it sends`() throws {
+        try onFreshThread { loop in
+            let listener = try #require(listen(at: freeAddress(.ipv4), loop))
+            let client = connectedSocket(CFSocketCopyAddress(listener))
+            #expect(send(client, "hello", 5, 0) == 5)
+            #expect(shutdown(client, Int32(SHUT_WR)) == 0)
+            for _ in 0..<3 { runUntilHandled() }
+            #expect(try readToEnd(client, "the echo") == "hello")
+            close(client)
+            CFSocketInvalidate(listener)
         }
     }
 }

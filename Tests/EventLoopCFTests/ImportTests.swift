@@ -42,7 +42,7 @@ private func diagnostics(_ code: String, beside others: String...) throws -> Str
         "CFRunLoopRun()", "_ = CFRunLoopGetCurrent()", "_ = CFRunLoopGetMain()", "let loop: CFRunLoop? = nil",
         "let mode: CFRunLoopMode? = nil",
         "CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1, false)", "let timer: CFRunLoopTimer? = nil", "_ = CFRunLoopTimerContext()",
-        "_ = CFRunLoopSourceContext()",
+        "_ = CFRunLoopSourceContext()", "let socket: CFSocket? = nil", "let data: CFData? = nil", "_ = CFSocketContext()",
     ])
     func `beside Core Foundation, a name is ambiguous, and the compiler shows the cure`(code: String) throws {
         let text = try diagnostics(code, beside: "CoreFoundation")
@@ -67,7 +67,9 @@ private func diagnostics(_ code: String, beside others: String...) throws -> Str
             let loop: EventLoopCF.RunLoop = CFRunLoopGetCurrent()
             CFRunLoopPerformBlock(loop, kCFRunLoopDefaultMode) {}
             CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
-            _ = Date()
+            let data: EventLoopCF.CFData = CFDataCreate(nil, [1], 1)
+            let socket: EventLoopCF.CFSocket? = CFSocketCreate(nil, 0, 0, 0, 0, nil, nil)
+            _ = (Date(), data, socket)
             """
         #expect(try diagnostics(code, beside: module) == "")
     }
@@ -79,6 +81,7 @@ private func diagnostics(_ code: String, beside others: String...) throws -> Str
 
     @Test(arguments: [
         ("CFRelease(CFRunLoopGetMain())", "remove the call"), ("let context: CFRunLoopSourceContext1? = nil", "RunLoop.DescriptorSource"),
+        ("_ = CFSocketRegisterValue(nil, 1, nil, nil)", "RunLoop.LocalMessagePort"), ("_ = kCFSocketNameKey", "remove the key"),
     ])
     func `what cannot exist names the call to use`(code: String, cure: String) throws {
         let text = try diagnostics(code)

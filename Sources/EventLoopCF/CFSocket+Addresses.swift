@@ -1,0 +1,46 @@
+// Binding and connecting a socket.
+
+internal import EventLoop
+
+extension CFSocket {
+    func bind(_ address: CFData?) -> CFSocketError { /* DOES CALLOUT */
+        guard let address, address.count > 0, let native, SocketCalls.bind(native.descriptor, address) else { return .error }
+        changed()
+        return .success
+    }
+
+    func connect(_ address: CFData, _ timeout: CFTimeInterval) -> CFSocketError { /* DOES CALLOUT */
+        guard address.count > 0, let native else { return .error }
+        if timeout < 0 {
+            defer { changed() }
+            return native.connectInBackground(address)
+        }
+        // The loops do not watch meanwhile: this thread takes the outcome.
+        state.withLock { $0.waitingConnects += 1 }
+        watch()
+        let result = native.connectAndWait(address, timeout)
+        state.withLock { $0.waitingConnects -= 1 }
+        changed()
+        return result
+    }
+
+    /// A stream that was unconnected may connect or listen now.
+    private func changed() { /* DOES CALLOUT */
+        state.withLock { $0.checkAgain(kind) }
+        watch()
+    }
+
+    func copyAddress() -> CFData? {
+        state.withLock { state in
+            if let native = state.native, let address = SocketCalls.address(native.descriptor) { state.address = address }
+            return state.address
+        }
+    }
+
+    func copyPeerAddress() -> CFData? {
+        state.withLock { state in
+            if let native = state.native, let address = SocketCalls.peerAddress(native.descriptor) { state.peerAddress = address }
+            return state.peerAddress
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// What a ready socket calls: in this order the connect callback, one of read, accept and data, and the write callback.
+//
+// A callback may do anything, and other threads too. So each part takes what it needs from the state under the lock, and the next part
+// begins from there again. A callback that is in progress has disarmed itself, so a nested run does not call it again; data and accept
+// callbacks stay armed if they come by themselves, because each has something of its own to deliver.
+
+internal import EventLoop
+
+extension CFSocket {
+    static var shortestPause: Duration { .milliseconds(5) }
+    private static var longestPause: Duration { .seconds(1) }
+
+    /// On the thread of a loop that runs the source, which has claimed the watcher.
+    func serve(_ ready: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
+        if mayBeServed() {
+            if ready.contains(.write) { deliverOutcome() }
+            if ready.contains(.read) {
+                switch types.readType {
+                case .readCallBack: deliverReadiness()
+                case .acceptCallBack: deliverConnection()
+                case .dataCallBack: deliverData()
+                default: break
+                }
+            }
+            if ready.contains(.write) { deliverRoom() }
+        }
+        // Of a callback that disarmed itself and armed itself again, the loops see nothing.
+        watch()
+    }
+
+    private func call(
+        _ type: CFSocketCallBackType, _ address: CFData?, _ data: UnsafeRawPointer?, _ context: RetainedContext<CFSocketContext>
+    ) { /* DOES CALLOUT */
+        callout?(self, type, address, data, context.info)
+    }
+
+    /// False for a stream that was never connected: it is silent until somebody connects it.
+    private func mayBeServed() -> Bool {
+        let unsettled = state.withLock { state -> (NativeSocket, UInt)? in
+            guard let native = state.native, !state.isSettled else { return nil }
+            return (native, state.changes)
+        }
+        guard let (native, changes) = unsettled else { return true }
+        let isUnconnected = native.isUnconnected
+        return state.withLock { state in
+            // If another thread has begun to connect meanwhile, the kernel was asked too early.
+            guard state.changes == changes else { return false }
+            (state.isUnconnected, state.isSettled) = (isUnconnected, !isUnconnected)
+            return !isUnconnected
+        }
+    }
+
+    /// The end of a connection attempt.
+    private func deliverOutcome() { /* DOES CALLOUT */
+        let outcome = state.withLock { state -> (Int32, RetainedContext<CFSocketContext>)? in
+            guard let native = state.native, let context = state.context, state.isConnectArmed, state.waitingConnects == 0 else {
+                return nil
+            }
+            let error = state.flags & kCFSocketLeaveErrors == 0 ? SocketCalls.takeError(native.descriptor) : 0
+            (state.isConnected, state.isConnectArmed) = (true, false)
+            if error != 0 { (state.hasFailed, state.isWriteArmed) = (true, false) }
+            return (error, context)
+        }
+        guard let (error, context) = outcome else { return }
+        if error == 0 { return call(.connectCallBack, nil, nil, context) }
+        withUnsafePointer(to: error) { call(.connectCallBack, nil, $0, context) }
+    }
+
+    private func deliverReadiness() { /* DOES CALLOUT */
+        let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
+            guard state.isReadArmed else { return nil }
+            state.isReadArmed = false
+            return state.context
+        }
+        guard let context else { return }
+        call(.readCallBack, nil, nil, context)
+        state.withLock { state in
+            rearm(.readCallBack, &state)
+            // The end of a failed attempt could be read forever.
+            if state.hasFailed { (state.isUnconnected, state.hasFailed) = (true, false) }
+        }
+    }
+
+    private func deliverData() { /* DOES CALLOUT */
+        guard let native = state.withLock({ $0.isReadArmed ? $0.native : nil }), case .data(let data, let sender) = native.receive() else {
+            return
+        }
+        let isEnd = data.count == 0 && native.kind != .messages
+        let taken = state.withLock { state -> (CFData, RetainedContext<CFSocketContext>)? in
+            guard state.native === native, let context = state.context else { return nil }
+            if isEnd || state.flags & CFSocketCallBackType.dataCallBack.rawValue == 0 { state.isReadArmed = false }
+            if sender == nil && state.peerAddress == nil { state.peerAddress = SocketCalls.peerAddress(native.descriptor) }
+            return (sender ?? state.peerAddress ?? .empty, context)
+        }
+        guard let (address, context) = taken else { return }
+        withExtendedLifetime(data) { call(.dataCallBack, address, Unmanaged.passUnretained(data).toOpaque(), context) }
+        if isEnd { return invalidate() }
+        state.withLock { rearm(.dataCallBack, &$0) }
+    }
+
+    private func deliverConnection() { /* DOES CALLOUT */
+        guard let native = state.withLock({ $0.isReadArmed ? $0.native : nil }) else { return }
+        switch native.accept() {
+        case .nothing: return
+        case .exhausted: return pauseAccepting()
+        case .notListening: state.withLock { $0.isReadArmed = false }
+        case .connection(let connection, let address):
+            let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
+                guard state.native === native else { return nil }
+                if state.flags & CFSocketCallBackType.acceptCallBack.rawValue == 0 { state.isReadArmed = false }
+                state.nextPause = Self.shortestPause
+                return state.context
+            }
+            guard let context else { return SocketCalls.close(connection) }
+            withUnsafePointer(to: connection) { call(.acceptCallBack, address, $0, context) }
+            state.withLock { rearm(.acceptCallBack, &$0) }
+        }
+    }
+
+    /// The socket can be written to.
+    private func deliverRoom() { /* DOES CALLOUT */
+        let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
+            guard state.isWriteArmed else { return nil }
+            state.isWriteArmed = false
+            return state.context
+        }
+        guard let context else { return }
+        call(.writeCallBack, nil, nil, context)
+        state.withLock { rearm(.writeCallBack, &$0) }
+    }
+
+    // MARK: Out of descriptors
+
+    /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
+    private func pauseAccepting() { /* DOES CALLOUT */
+        guard let watcher = state.withLock({ $0.watcher }) else { return }
+        let loop = RunLoop.current
+        let length = state.withLock { $0.nextPause }
+        let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
+            self?.endPause()
+            self?.watch()
+        }
+        let unused = state.withLock { state -> RunLoop.Timer? in
+            guard state.native != nil else { return timer }
+            defer { (state.pause, state.nextPause) = (timer, min(length * 2, Self.longestPause)) }
+            return state.pause
+        }
+        unused?.invalidate()
+        if unused === timer { return }
+        for mode in loop.modes where loop.contains(watcher, forMode: mode) { loop.add(timer, forMode: mode) }
+    }
+
+    /// Call `watch` afterwards.
+    func endPause() { /* DOES CALLOUT */
+        let timer = state.withLock { state in
+            defer { state.pause = nil }
+            return state.pause
+        }
+        timer?.invalidate()
+    }
+}

@@ -1,0 +1,137 @@
+// The descriptor of a socket, and what is done with it while it cannot be closed.
+//
+// Lifecycle of the descriptor: the caller's of CFSocketCreateWithNative, or the one that CFSocketCreate opens. CFSocketInvalidate says whether
+// it is to be closed. It is closed with the last reference to this object: the CFSocket has one, each call that uses the descriptor has one,
+// and the watcher has one until no loop watches it. So the number is never another socket's while somebody uses it.
+
+internal import EventLoop
+internal import Synchronization
+
+final class NativeSocket: Sendable {
+    enum Kind: Sendable {
+        /// A stream: it is connected or listens, or is not used yet.
+        case connection
+        /// Datagrams. None of them is the last one.
+        case messages
+        /// A descriptor that is no socket.
+        case other
+    }
+
+    let descriptor: CFSocketNativeHandle
+    let kind: Kind
+    private let closes = Atomic<Bool>(false)
+    /// Whether `accept` has made a blocking socket non-blocking.
+    private let wasBlocking = Atomic<Bool>(false)
+    /// Threads that send at the same time take turns, so that their data are not mixed.
+    let sending = SendLock()
+
+    /// Nil if the descriptor is not open.
+    init?(_ descriptor: CFSocketNativeHandle) {
+        guard SocketCalls.isOpen(descriptor) else { return nil }
+        self.descriptor = descriptor
+        kind = SocketCalls.kind(descriptor)
+    }
+
+    deinit {
+        if closes.load(ordering: .acquiring) {
+            SocketCalls.close(descriptor)
+        } else if wasBlocking.load(ordering: .acquiring) {
+            SocketCalls.setBlocking(descriptor, true)
+        }
+    }
+
+    func closeAtEnd() { closes.store(true, ordering: .releasing) }
+
+    /// The kernel reports a hang-up, but no end of the input: the stream was never connected, and does not connect.
+    var isUnconnected: Bool { SocketCalls.isUnconnected(descriptor) }
+
+    // MARK: Receiving
+
+    enum Received: Sendable {
+        /// `data` is empty after an error, too. Without an address, it is the peer's.
+        case data(CFData, from: CFData?)
+        case nothing
+    }
+
+    /// Receives once, without waiting. As many bytes at most as in Core Foundation.
+    func receive() -> Received {
+        withUnsafeTemporaryAllocation(byteCount: kind == .connection ? 32_768 : 65_535, alignment: 8) { buffer in
+            let (count, address) = SocketCalls.receive(descriptor, buffer)
+            if SocketCalls.wouldWait(count) { return .nothing }
+            return .data(count > 0 ? CFData(UnsafeRawBufferPointer(rebasing: buffer[..<count])) : .empty, from: address)
+        }
+    }
+
+    enum Accepted: Sendable {
+        case connection(CFSocketNativeHandle, from: CFData)
+        case nothing
+        /// The process or the system has no descriptors left.
+        case exhausted
+        /// The socket does not listen.
+        case notListening
+    }
+
+    /// Accepts without waiting: another process may have accepted the connection that made the socket ready.
+    func accept() -> Accepted {
+        if !wasBlocking.load(ordering: .relaxed), SocketCalls.isBlocking(descriptor) {
+            wasBlocking.store(true, ordering: .releasing)
+            SocketCalls.setBlocking(descriptor, false)
+        }
+        return SocketCalls.accept(descriptor)
+    }
+
+    // MARK: Connecting and sending
+
+    /// `.success` also while the attempt is in progress.
+    func connectInBackground(_ address: CFData) -> CFSocketError {
+        let error = withoutBlocking { SocketCalls.connect(descriptor, address) }
+        return error == 0 || error == SocketCalls.inProgress ? .success : .error
+    }
+
+    /// Waits for the outcome: with a timeout of zero as long as the system does.
+    func connectAndWait(_ address: CFData, _ timeout: CFTimeInterval) -> CFSocketError {
+        let deadline = deadline(after: timeout)
+        // A blocking call waits for room in the queue of a Unix socket, too.
+        let begin = { SocketCalls.connect(self.descriptor, address) }
+        var error = deadline == nil ? begin() : withoutBlocking(begin)
+        if error == SocketCalls.inProgress {
+            guard SocketCalls.waitUntilWritable(descriptor, deadline) else { return .timeout }
+            error = SocketCalls.takeError(descriptor)
+            if error != 0 && kind == .connection { SocketCalls.forgetAttempt(descriptor) }
+        }
+        return error == 0 ? .success : .error
+    }
+
+    private func withoutBlocking(_ body: () -> Int32) -> Int32 {
+        guard SocketCalls.isBlocking(descriptor) else { return body() }
+        SocketCalls.setBlocking(descriptor, false)
+        defer { SocketCalls.setBlocking(descriptor, true) }
+        return body()
+    }
+
+    /// Sends everything, waiting for room until `deadline`, or as long as the socket blocks.
+    func send(_ data: CFData, to address: CFData?, _ timeout: CFTimeInterval) -> CFSocketError {
+        let deadline = deadline(after: timeout)
+        let waits = deadline != nil || SocketCalls.isBlocking(descriptor)
+        return sending.withLock {
+            var sent = 0
+            repeat {  // ends: with the data, an error, or the deadline
+                let count = SocketCalls.send(descriptor, data.bytes + sent, data.count - sent, address)
+                if count >= 0 {
+                    sent += count
+                } else if !SocketCalls.wouldWait(count) || !waits {
+                    return .error
+                } else if !SocketCalls.waitUntilWritable(descriptor, deadline) {
+                    return .timeout
+                }
+            } while sent < data.count
+            return .success
+        }
+    }
+}
+
+/// The end of a positive timeout; nil if there is none.
+func deadline(after timeout: CFTimeInterval) -> ContinuousClock.Instant? {
+    // As in Core Foundation, which has about 68 years.
+    timeout > 0 && timeout < CFTimeInterval(Int32.max) ? .now + Duration(timeout) : nil
+}

@@ -1,0 +1,252 @@
+// The system's calls for sockets. They take and return numbers and `CFData`, so that no other file depends on the C library.
+
+#if canImport(Glibc)
+import Glibc
+
+private let stream = Int32(SOCK_STREAM.rawValue)
+private let datagram = Int32(SOCK_DGRAM.rawValue)
+private let packets = Int32(SOCK_SEQPACKET.rawValue)
+private let closeOnExec = Int32(SOCK_CLOEXEC.rawValue)
+private let withoutWaiting = Int32(MSG_DONTWAIT)
+private let withoutSignal = Int32(MSG_NOSIGNAL)
+private let tcp = Int32(IPPROTO_TCP)
+private let udp = Int32(IPPROTO_UDP)
+#elseif canImport(Musl)
+import Musl
+
+private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET)
+private let closeOnExec = SOCK_CLOEXEC
+private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, MSG_NOSIGNAL)
+private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
+#else
+import Darwin
+
+private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET)
+private let closeOnExec: Int32 = 0
+private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, Int32(0))
+private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
+#endif
+
+enum SocketCalls {
+    // MARK: The descriptor
+
+    static func isOpen(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFD) >= 0 }
+
+    #if canImport(Glibc)
+    static func close(_ descriptor: Int32) { _ = Glibc.close(descriptor) }
+    #elseif canImport(Musl)
+    static func close(_ descriptor: Int32) { _ = Musl.close(descriptor) }
+    #else
+    static func close(_ descriptor: Int32) { _ = Darwin.close(descriptor) }
+    #endif
+
+    static func isBlocking(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0 }
+
+    static func setBlocking(_ descriptor: Int32, _ blocks: Bool) {
+        let flags = fcntl(descriptor, F_GETFL)
+        if flags >= 0 { _ = fcntl(descriptor, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) }
+    }
+
+    /// A new socket, close-on-exec; -1 if there is none. Zeros are replaced by Core Foundation's defaults.
+    static func makeSocket(_ family: Int32, _ type: Int32, _ number: Int32) -> Int32 {
+        let family = family <= 0 ? PF_INET : family
+        var (type, number) = (type, number)
+        // On Apple's systems, Core Foundation has a default for Unix sockets, too.
+        if type <= 0 && (family == PF_INET || family == PF_UNIX) { type = stream }
+        if family == PF_INET && number <= 0 {
+            if type == stream { number = tcp }
+            if type == datagram { number = udp }
+        }
+        let made = socket(family, type | closeOnExec, number)
+        if closeOnExec == 0 && made >= 0 { _ = fcntl(made, F_SETFD, FD_CLOEXEC) }
+        return made
+    }
+
+    static func kind(_ descriptor: Int32) -> NativeSocket.Kind {
+        var type: Int32 = 0
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        guard getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 else { return .other }
+        return type == stream || type == packets ? .connection : .messages
+    }
+
+    /// The pending error, which the socket forgets.
+    static func takeError(_ descriptor: Int32) -> Int32 {
+        var error: Int32 = 0
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : 0
+    }
+
+    // MARK: Readiness
+
+    private static func ready(_ descriptor: Int32, _ events: Int32, _ milliseconds: Int32) -> Int32 {
+        var request = pollfd(fd: descriptor, events: Int16(events), revents: 0)
+        return poll(&request, 1, milliseconds) > 0 ? Int32(request.revents) : 0
+    }
+
+    /// Linux reports a hang-up of a stream that is neither connected nor connecting (tcp_poll, unix_poll), and the end of the input besides
+    /// if it once was connected.
+    static func isUnconnected(_ descriptor: Int32) -> Bool {
+        let ready = ready(descriptor, Int32(POLLIN), 0)
+        return ready & Int32(POLLHUP) != 0 && ready & Int32(POLLIN | POLLERR) == 0
+    }
+
+    /// Also returns true after an error, and for a socket that is closed. Returns false after the deadline.
+    static func waitUntilWritable(_ descriptor: Int32, _ deadline: ContinuousClock.Instant?) -> Bool {
+        while true {  // ends: when the socket is writable, or at the deadline
+            // In slices, so that a long timeout fits.
+            let left = deadline.map { ContinuousClock.now.duration(to: $0) / .milliseconds(1) } ?? 1e9
+            if ready(descriptor, Int32(POLLOUT), Int32(min(max(left.rounded(.up), 0), 1e6))) != 0 { return true }
+            if left <= 0 { return false }
+        }
+    }
+
+    // MARK: Data
+
+    /// A count or a negative errno, and the sender's address if there is one.
+    static func receive(_ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer) -> (count: Int, from: CFData?) {
+        var count = 0
+        let sender = addressFilled { address, size in
+            repeat {  // ends: with an outcome
+                count = recvfrom(descriptor, buffer.baseAddress, buffer.count, withoutWaiting, address, size)
+            } while count < 0 && errno == EINTR
+            if count < 0 { count = -Int(errno) }
+            return count >= 0
+        }
+        return (count, sender)
+    }
+
+    /// The number of bytes that were sent without waiting, or a negative errno.
+    static func send(_ descriptor: Int32, _ bytes: UnsafePointer<UInt8>, _ count: Int, _ address: CFData?) -> Int {
+        while true {  // ends: with an outcome
+            let sent =
+                if let address, address.count > 0 {
+                    address.withSocketAddress { sendto(descriptor, bytes, count, withoutWaiting | withoutSignal, $0, $1) }
+                } else {
+                    #if canImport(Glibc)
+                    Glibc.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
+                    #elseif canImport(Musl)
+                    Musl.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
+                    #else
+                    Darwin.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
+                    #endif
+                }
+            if sent >= 0 { return sent }
+            if errno != EINTR { return -Int(errno) }
+        }
+    }
+
+    /// Whether a negative errno says that a call without waiting would have to wait.
+    static func wouldWait(_ result: Int) -> Bool { result == -Int(EAGAIN) || result == -Int(EWOULDBLOCK) }
+
+    // MARK: Connections
+
+    /// What `connect` returns while it connects.
+    static var inProgress: Int32 { EINPROGRESS }
+
+    /// 0, or an errno.
+    static func connect(_ descriptor: Int32, _ address: CFData) -> Int32 {
+        let result = address.withSocketAddress { systemConnect(descriptor, $0, $1) }
+        if result == 0 { return 0 }
+        // connect(2): the attempt goes on after a signal.
+        return errno == EINTR ? EINPROGRESS : errno
+    }
+
+    /// Has a stream forget a failed attempt, so that it can connect again (connect(2), AF_UNSPEC).
+    static func forgetAttempt(_ descriptor: Int32) {
+        var none = sockaddr()
+        none.sa_family = sa_family_t(AF_UNSPEC)
+        _ = systemConnect(descriptor, &none, socklen_t(MemoryLayout<sockaddr>.size))
+    }
+
+    /// Binds, and listens if the socket can. Returns false if it cannot bind.
+    static func bind(_ descriptor: Int32, _ address: CFData) -> Bool {
+        guard address.withSocketAddress({ systemBind(descriptor, $0, $1) }) == 0 else { return false }
+        // As many waiting connections as in Core Foundation. A socket of datagrams refuses.
+        _ = listen(descriptor, 256)
+        return true
+    }
+
+    /// Accepts a connection, close-on-exec.
+    static func accept(_ descriptor: Int32) -> NativeSocket.Accepted {
+        var (connection, error) = (Int32(-1), Int32(0))
+        let peer = addressFilled { address, size in
+            connection = systemAccept(descriptor, address, size)
+            error = errno
+            return connection >= 0
+        }
+        if connection >= 0 { return .connection(connection, from: peer ?? .empty) }
+        switch error {
+        case EMFILE, ENFILE, ENOBUFS, ENOMEM: return .exhausted
+        case EBADF, EINVAL, ENOTSOCK, EOPNOTSUPP: return .notListening
+        // The connection failed in the queue, or somebody else accepted it.
+        default: return .nothing
+        }
+    }
+
+    // MARK: Addresses
+
+    /// The socket's own address; nil if it has none.
+    static func address(_ descriptor: Int32) -> CFData? { addressFilled { getsockname(descriptor, $0, $1) == 0 } }
+
+    static func peerAddress(_ descriptor: Int32) -> CFData? { addressFilled { getpeername(descriptor, $0, $1) == 0 } }
+
+    /// What `fill` writes; nil if it returns false, or writes nothing.
+    private static func addressFilled(
+        _ fill: (UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Bool
+    ) -> CFData? {
+        var storage = sockaddr_storage()
+        var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        return withUnsafeMutableBytes(of: &storage) { bytes in
+            guard fill(bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self), &size), size > 0 else { return nil }
+            return CFData(UnsafeRawBufferPointer(rebasing: bytes[..<min(Int(size), bytes.count)]))
+        }
+    }
+}
+
+extension CFData {
+    /// CFData's bytes are aligned for every address.
+    fileprivate func withSocketAddress<R>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> R) -> R {
+        withExtendedLifetime(self) {
+            body(UnsafeRawPointer(bytes).assumingMemoryBound(to: sockaddr.self), socklen_t(clamping: count))
+        }
+    }
+}
+
+// These have the names of members above.
+private func systemConnect(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Int32 {
+    connect(descriptor, address, size)
+}
+
+private func systemBind(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Int32 {
+    bind(descriptor, address, size)
+}
+
+/// A call without a race between the call and close-on-exec (accept4) is not in the C library's module for Swift.
+private func systemAccept(
+    _ descriptor: Int32, _ address: UnsafeMutablePointer<sockaddr>, _ size: UnsafeMutablePointer<socklen_t>
+) -> Int32 {
+    let connection = accept(descriptor, address, size)
+    if connection >= 0 { _ = fcntl(connection, F_SETFD, FD_CLOEXEC) }
+    return connection
+}
+
+/// The system's mutex: it is held while a thread waits for room, which is too long for a lock of the library.
+///
+/// A child of fork that sends on a socket of its parent, while another thread of the parent was sending, waits forever.
+final class SendLock: @unchecked Sendable {
+    // SAFETY: a constant; the mutex that it points to may be used by any thread.
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+
+    init() { pthread_mutex_init(mutex, nil) }
+
+    deinit {
+        pthread_mutex_destroy(mutex)
+        mutex.deallocate()
+    }
+
+    func withLock<R>(_ body: () -> R) -> R {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return body()
+    }
+}

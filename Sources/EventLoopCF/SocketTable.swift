@@ -1,0 +1,74 @@
+// Which CFSocket a native socket has: CFSocketCreateWithNative returns it.
+//
+// The table does not retain the sockets. A socket leaves it when it is invalidated, before its descriptor is closed, so the number is free in
+// the table before the kernel can use it again.
+
+internal import EventLoop
+
+enum SocketTable {
+    private final class Entry: Sendable {
+        weak let socket: CFSocket?
+        let id: ObjectIdentifier
+
+        init(_ socket: CFSocket) {
+            self.socket = socket
+            id = ObjectIdentifier(socket)
+        }
+    }
+
+    private static let sockets = ForkAwareMutex<[CFSocketNativeHandle: Entry]>([:])
+
+    /// For a child of fork: to make an empty dictionary, the runtime may look up types, under locks of its own.
+    private static let none: [CFSocketNativeHandle: Entry] = [:]
+
+    /// The valid socket of a descriptor.
+    static func socket(_ descriptor: CFSocketNativeHandle) -> CFSocket? {
+        prepare()
+        // A socket whose last other reference goes now is released here, and not under the lock, which its deinit takes.
+        let socket = sockets.withLock { $0[descriptor]?.socket }
+        return socket?.isValid == true ? socket : nil
+    }
+
+    /// Inserts `socket` unless the descriptor has a valid socket, which is returned then.
+    static func insert(_ socket: CFSocket, _ descriptor: CFSocketNativeHandle) -> CFSocket? {
+        prepare()
+        return sockets.withLock { sockets in
+            // One that is invalid may be released here: its deinit does not take the lock any more.
+            if let earlier = sockets[descriptor]?.socket, earlier.isValid { return earlier }
+            sockets[descriptor] = Entry(socket)
+            return nil
+        }
+    }
+
+    /// Inserts `socket`, and returns the earlier socket of the descriptor.
+    static func replace(with socket: CFSocket, _ descriptor: CFSocketNativeHandle) -> CFSocket? {
+        prepare()
+        return sockets.withLock { sockets in
+            let earlier = sockets[descriptor]?.socket
+            sockets[descriptor] = Entry(socket)
+            return earlier
+        }
+    }
+
+    static func remove(_ socket: CFSocket, _ descriptor: CFSocketNativeHandle) {
+        sockets.withLockUnlessInherited { sockets in
+            if sockets[descriptor]?.id == ObjectIdentifier(socket) { sockets[descriptor] = nil }
+        }
+    }
+
+    // MARK: Forks
+
+    /// Before the first use. See `LoopForks.prepare` of the core. The lock is a leaf: nothing but a socket's lock is taken under it.
+    private static func prepare() { holdOverForks({ SocketTable.holdOverFork() }, { SocketTable.release(inChild: $0) }) }
+
+    private static func holdOverFork() {
+        _ = none.count
+        _ = sockets.lockValue()
+    }
+
+    private static func release(inChild: Bool) {
+        // These sockets are the parent's. Written over: a handler of fork frees nothing.
+        if inChild { sockets.lockedValue().initialize(to: none) }
+        sockets.unlock()
+    }
+}
