@@ -105,14 +105,16 @@ let services: [Target] = [
     .testTarget(name: "SystemdTests", dependencies: common + ["TestSupport", "echo-service"], swiftSettings: strict),
 ]
 
-/// The programs of Examples/README.md that talk over byte streams.
+/// The programs of Examples/README.md that need no other library, and their tests.
 let streamPrograms = ["chat-server", "line-client", "tcp-proxy"]
-let streams: [Target] =
+let loopPrograms: [String] = []
+let programs: [Target] =
     streamPrograms.map {
         .executableTarget(name: $0, dependencies: common + [product("EventLoopStreams", "EventLoop")], swiftSettings: strict)
-    } + [
+    } + loopPrograms.map { .executableTarget(name: $0, dependencies: common, swiftSettings: strict) } + [
         .testTarget(
-            name: "StreamExamplesTests", dependencies: common + ["TestSupport"] + streamPrograms.map { .init(stringLiteral: $0) },
+            name: "ProgramTests",
+            dependencies: common + ["TestSupport"] + (streamPrograms + loopPrograms).map { .init(stringLiteral: $0) },
             swiftSettings: strict)
     ]
 
@@ -129,7 +131,7 @@ let tls: [Target] = [
 
 let targets: [[Target]] = [
     services,
-    streams,
+    programs,
     hasOpenSSL ? tls : [],
     installed.map(\.target),
     [

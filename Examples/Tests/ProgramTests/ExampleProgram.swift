@@ -16,7 +16,9 @@ final class ExampleProgram {
         child = Child("/bin/sh", ["-c", "exec " + words.map { "'\($0)'" }.joined(separator: " ") + " <'\(input)' >'\(output)'"])
     }
 
+    var pid: Int32 { child.pid }
     func end() { child.kill(SIGTERM) }
+    func interrupt() { child.kill(SIGINT) }
     func status(_ location: SourceLocation = #_sourceLocation) -> Int32? { waitForEnd(of: child.pid, location) }
 }
 
@@ -48,6 +50,9 @@ final class Peer {
             sent += count
         }
     }
+
+    /// `send` is for sockets. A few bytes, which a pipe takes at once.
+    func writeToPipe(_ text: String) throws { try #require(write(descriptor, text, text.utf8.count) == text.utf8.count) }
 
     /// How many bytes the peer's side takes until it takes no more for now.
     func sendUntilFull(_ bytes: [UInt8]) throws -> Int {
@@ -108,6 +113,19 @@ final class Listener {
         _ = fcntl(connection, F_SETFD, FD_CLOEXEC)
         return Peer(connection)
     }
+}
+
+/// The reading end of a new FIFO, for a program's output. `line` returns nil when the program has ended, and everything it has started.
+func makeOutput(_ path: String) throws -> Peer {
+    try #require(mkfifo(path, 0o600) == 0)
+    // Without a wait for the writer. Until it has come, nothing is readable, not even the end.
+    return Peer(open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC))
+}
+
+/// The writing end of a new FIFO, for a program's input. The input ends when this is released.
+func makeInput(_ path: String) throws -> Peer {
+    try #require(mkfifo(path, 0o600) == 0)
+    return Peer(open(path, O_RDWR | O_CLOEXEC))  // only for writing, the call would wait for the reader
 }
 
 /// Calls `body` with a folder, which is removed afterwards.
