@@ -106,7 +106,7 @@ let services: [Target] = [
 ]
 
 /// The programs of Examples/README.md that need no other library, and their tests.
-let streamPrograms = ["chat-server", "line-client", "tcp-proxy"]
+let streamPrograms = ["actor-per-loop", "chat-server", "line-client", "tcp-proxy"]
 let loopPrograms: [String] = []
 let programs: [Target] =
     streamPrograms.map {
