@@ -107,7 +107,7 @@ let services: [Target] = [
 
 /// The programs of Examples/README.md that need no other library, and their tests.
 let streamPrograms = ["actor-per-loop", "chat-server", "line-client", "tcp-proxy"]
-let loopPrograms = ["job-runner"]
+let loopPrograms = ["job-runner", "modal-program"]
 let programs: [Target] =
     streamPrograms.map {
         .executableTarget(name: $0, dependencies: common + [product("EventLoopStreams", "EventLoop")], swiftSettings: strict)
