@@ -66,8 +66,6 @@ public final class CFFileDescriptor: Sendable {
         var context: RetainedContext<CFFileDescriptorContext>?
         var enabled: RunLoop.DescriptorSource.Events = []
         weak var source: RunLoop.DescriptorSource?
-
-        func watchEnabled() { source?.events = enabled }
     }
 
     fileprivate let native: CFFileDescriptorNativeDescriptor
@@ -98,12 +96,22 @@ public final class CFFileDescriptor: Sendable {
     }
 
     /// Changes which callbacks are enabled, and has the loop watch for them.
-    fileprivate func change(_ body: (inout RunLoop.DescriptorSource.Events) -> Void) {
+    fileprivate func change(_ body: (inout RunLoop.DescriptorSource.Events) -> Void) { /* DOES CALLOUT */
         state.withLock { state in
-            guard state.context != nil else { return }
-            body(&state.enabled)
-            state.watchEnabled()
+            if state.context != nil { body(&state.enabled) }
         }
+        watchEnabled()
+    }
+
+    /// Has the loop watch for the enabled callbacks. Without the lock: on the loop's thread this may end other sources, whose closures may
+    /// call this object. If two threads do this at once, the one that is overtaken sees it and repeats.
+    private func watchEnabled() { /* DOES CALLOUT */
+        var watched: RunLoop.DescriptorSource.Events
+        repeat {
+            let source: RunLoop.DescriptorSource?
+            (source, watched) = state.withLock { ($0.source, $0.enabled) }
+            source?.events = watched
+        } while state.withLock { $0.enabled != watched }  // ends: when no other thread has changed it meanwhile
     }
 
     /// Disables the callbacks that `ready` is for, and calls back.
@@ -111,9 +119,9 @@ public final class CFFileDescriptor: Sendable {
         let (context, fired) = state.withLock { state in
             let fired = state.enabled.intersection(ready)
             state.enabled.subtract(fired)
-            state.watchEnabled()
             return (state.context, fired)
         }
+        watchEnabled()
         guard let context, !fired.isEmpty else { return }
         callout(self, CFOptionFlags(fired.rawValue), context.info)
     }
