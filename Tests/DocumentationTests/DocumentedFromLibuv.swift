@@ -15,6 +15,8 @@ import Darwin
 
 /// Sends back what each client sends, until SIGTERM.
 func serveEcho(on loop: RunLoop, listeningOn address: RunLoop.SocketAddress) async throws {
+    // Counting begins with the iterator, so it is made before the server accepts.
+    var terminations = loop.signals(SIGTERM).makeAsyncIterator()
     let server = try StreamServer(listeningOn: address, on: [loop], connectionLimit: 1_000) { stream in
         do {
             while let bytes = try await stream.read() { try await stream.write(bytes) }
@@ -23,7 +25,7 @@ func serveEcho(on loop: RunLoop, listeningOn address: RunLoop.SocketAddress) asy
         }
     }
     print("listening on \(server.localAddress)")
-    for try await _ in loop.signals(SIGTERM) { break }
+    _ = try await terminations.next()
     await server.shutdown(grace: .seconds(5))
 }
 

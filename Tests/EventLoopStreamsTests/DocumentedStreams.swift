@@ -151,6 +151,8 @@ func readMessage(from stream: ByteStream) async throws -> (head: [String], body:
 // MARK: Servers, and tests
 
 func serveUntilStopped(on loops: [RunLoop]) async throws {
+    // Counting begins with the iterator, so it is made before the server accepts.
+    var terminations = loops[0].signals(SIGTERM).makeAsyncIterator()
     let server = try StreamServer(listeningOn: .ipv6(host: "::", port: 0), on: loops, connectionLimit: 10_000) { stream in
         do {
             for try await line in stream.lines(limit: 1_000) { try await stream.write(line + "\n") }
@@ -158,7 +160,7 @@ func serveUntilStopped(on loops: [RunLoop]) async throws {
             print("a client is gone: \(error)")
         }
     }
-    for try await _ in loops[0].signals(SIGTERM) { break }
+    _ = try await terminations.next()
     await server.shutdown(grace: .seconds(5))
 }
 
