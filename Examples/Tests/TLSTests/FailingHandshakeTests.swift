@@ -41,7 +41,7 @@ import Darwin
             async let failure = stream.failure { try await $0.startTLS(setup.client()) }
             try await waitForHello(stream)
             stream.close()
-            #expect(await failure == "closed")
+            #expect(await failure == "the stream is closed")
             #expect(stream.end == .closed)
         }
     }

@@ -104,7 +104,7 @@ private func readTickets(of server: ByteStream, _ client: ByteStream) async thro
             let failure = await server.failure { _ = try await $0.read() }
             #expect(failure.hasPrefix("TLS: truncated"))
             #expect(server.tlsError?.kind == .truncated)
-            #expect(await client.failure { try await $0.write("") } == "closed")
+            #expect(await client.failure { try await $0.write("") } == "the stream is closed")
         }
     }
 

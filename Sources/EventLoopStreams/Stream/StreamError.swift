@@ -13,3 +13,16 @@ public enum StreamError: Error, Sendable, Equatable {
     /// The resolver's answer, with its sentence.
     case hostNotFound(host: String, reason: String)
 }
+
+extension StreamError: CustomStringConvertible {
+    /// What happened, with the values.
+    public var description: String {
+        switch self {
+        case .closed: "the stream is closed"
+        case .endedEarly: "the stream ended inside a frame"
+        case .timedOut: "the time limit has passed"
+        case .frameTooLong(let limit): "a frame is longer than its limit of \(limit) bytes"
+        case .hostNotFound(let host, let reason): "no address for \(host): \(reason)"
+        }
+    }
+}
