@@ -1,6 +1,6 @@
 // libevent's HTTP server on the loop of a thread. Tasks answer its requests.
 //
-//   evhttp-server [PORT]       on 127.0.0.1; ends with SIGTERM or SIGINT, when all requests are answered
+//   evhttp-server [PORT]       on 127.0.0.1; ends with SIGTERM or SIGINT, when all requests are answered; with a second one at once
 
 import CLibevent
 import EventLoop
@@ -14,6 +14,8 @@ import Darwin
 @main
 enum Program {
     static func main() throws {
+        // evhttp writes to connections that the client may have closed.
+        signal(SIGPIPE, SIG_IGN)
         let port = CommandLine.arguments.dropFirst().first.flatMap { UInt16($0) } ?? 8080
         let thread = try RunLoopThread(
             name: "http", drainLimit: .seconds(10),
@@ -22,10 +24,11 @@ enum Program {
             teardown: { _, server in server.free() })
 
         let loop = RunLoop.current
-        for signal in [SIGTERM, SIGINT] {
-            loop.add(try RunLoop.SignalSource(signal: signal) { _, _ in loop.stop() })
-        }
+        let sources = try [SIGTERM, SIGINT].map { try RunLoop.SignalSource(signal: $0) { _, _ in loop.stop() } }
+        for source in sources { loop.add(source) }
         loop.run()
+        // The server drains. From now on, either signal ends the process at once.
+        for source in sources { source.invalidate() }
         thread.stop()
         thread.join()
     }
