@@ -106,9 +106,14 @@ func sendAll(_ pieces: Pieces, to stream: ByteStream) {
     sendSome(stream)
 }
 
-/// A member for whom 64 KiB are waiting is disconnected. Nobody waits.
-func announce(_ text: String, to members: [ByteStream]) {
-    for member in members where !member.send(text) { member.close() }
+/// A member for whom 64 KiB are waiting is disconnected. Nobody waits. Returns those who were too slow.
+func announce(_ text: String, to members: [ByteStream]) -> [ByteStream] {
+    var tooSlow: [ByteStream] = []
+    for member in members where !member.send(text) {
+        if member.bytesWaiting > 0 { tooSlow.append(member) }  // otherwise it has ended already
+        member.close()
+    }
+    return tooSlow
 }
 
 // MARK: Messages
@@ -150,6 +155,28 @@ func readMessage(from stream: ByteStream) async throws -> (head: [String], body:
 
 // MARK: Servers, and tests
 
+/// A server for strangers, with limits for each connection.
+func startLimitedServer(on loop: RunLoop) throws -> StreamServer {
+    var options = ByteStream.Options()
+    options.idleTimeout = .seconds(60)
+    options.writeTimeout = .seconds(10)
+    return try StreamServer(
+        listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [loop], options: options, connectionLimit: 1_000
+    ) { stream in
+        try? await stream.write("hello\n")
+    }
+}
+
+/// Ends a server whose clients would stay. `clients` are the streams that its closure serves.
+func shutDown(_ server: StreamServer, _ clients: [ByteStream]) async {
+    async let done: Void = server.shutdown(grace: .seconds(2))
+    for client in clients {
+        client.send("the server ends\n")
+        client.closeAfterWriting()
+    }
+    await done
+}
+
 func serveUntilStopped(on loops: [RunLoop]) async throws {
     // Counting begins with the iterator, so it is made before the server accepts.
     var terminations = loops[0].signals(SIGTERM).makeAsyncIterator()
@@ -157,7 +184,7 @@ func serveUntilStopped(on loops: [RunLoop]) async throws {
         do {
             for try await line in stream.lines(limit: 1_000) { try await stream.write(line + "\n") }
         } catch {
-            print("a client is gone: \(error)")
+            if !Task.isCancelled { print("a client is gone: \(error)") }
         }
     }
     _ = try await terminations.next()
@@ -185,6 +212,47 @@ func answers(seed: UInt64, on loop: RunLoop) async throws -> [String] {
             #expect(try await ask("hello", port: port, on: loop) == ["you said hello"])
             await server.shutdown()
             #expect(server.connections == 0)
+        }
+    }
+
+    @Test func `a server with options of its own serves a client`() async throws {
+        try await withTestLoop { loop in
+            let server = try startLimitedServer(on: loop)
+            let client = try await ByteStream.connect(to: server.localAddress, on: loop)
+            #expect(try await client.readLine() == "hello")
+            #expect(try await client.readLine() == nil)
+            client.close()
+            await server.shutdown()
+        }
+    }
+
+    // Nobody moves the clock, so the grace never passes.
+    @Test(.runLoop(.manualTime)) func `a server that says goodbye ends before the grace`() async throws {
+        let loop = RunLoop.ofTest
+        let streams = Box<[ByteStream]>([])
+        let server = try StreamServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [loop]) { stream in
+            streams.change { $0.append(stream) }
+            while (try? await stream.readLine()) ?? nil != nil {}  // ends: with the connection
+        }
+        let client = try await ByteStream.connect(to: server.localAddress, on: loop)
+        try await suspendUntil("the client is served") { streams.value.count == 1 }
+        let reading = Task {
+            defer { client.close() }
+            var lines: [String] = []
+            for try await line in client.lines() { lines.append(line) }
+            return lines
+        }
+        await shutDown(server, streams.value)
+        #expect(try await reading.value == ["the server ends"])
+    }
+
+    @Test func `a pair of descriptors may be files, and one descriptor may not`() async throws {
+        try await withTestLoop { loop in
+            let input = try ByteStream(reading: open("/dev/null", O_RDONLY), writing: open("/dev/null", O_WRONLY), on: loop)
+            try await input.write("nobody reads this\n")
+            #expect(try await input.read() == nil)
+            let null = open("/dev/null", O_RDWR)
+            #expect(throws: RunLoop.SourceError.notPollable(null)) { try ByteStream(adopting: null, on: loop) }
         }
     }
 
@@ -259,10 +327,13 @@ func answers(seed: UInt64, on loop: RunLoop) async throws -> [String] {
             lazy.hold(.firstToSecond)
             let text = String(repeating: "x", count: 999) + "\n"
             var lines = reading.second.lines().makeAsyncIterator()
+            var tooSlow: [ByteStream] = []
             for _ in 0..<200 {
-                announce(text, to: [reading.first, lazy.first])
+                tooSlow += announce(text, to: [reading.first, lazy.first])
                 #expect(try await lines.next(isolation: nil)?.count == 999)
             }
+            // Once. After that, it has ended.
+            #expect(tooSlow == [lazy.first])
             #expect(lazy.first.end == .closed)
             #expect(reading.first.isOpen)
         }

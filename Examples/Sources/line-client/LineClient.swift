@@ -8,6 +8,12 @@
 import EventLoop
 import EventLoopStreams
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 @main
 enum LineClient {
     static func main() async throws {
@@ -20,17 +26,26 @@ enum LineClient {
             } else {
                 try await ByteStream.connect(to: .unix(path: place), on: .main)
             }
-        let terminal = try ByteStream(reading: 0, writing: 1, on: .main)
+
+        // The stream closes its descriptors. With copies, `print` keeps the program's own.
+        let terminal = try ByteStream(reading: dup(0), writing: dup(1), on: .main)
+        // Closed, it makes the terminal blocking again for the next program. A signal's default action would skip that.
+        defer { terminal.close() }
+        for signal in [SIGINT, SIGTERM] {
+            let source = try RunLoop.SignalSource(signal: signal) { _, _ in
+                terminal.close()
+                exit(128 + signal)
+            }
+            RunLoop.main.add(source)
+        }
 
         // One task for each direction. The server's end ends the program; the end of the input does not.
-        let sending = Task { try await send(from: terminal, to: server) }
+        let sending = Task {
+            for try await line in terminal.lines() { try await server.write(line + "\n") }
+            try await server.finishWriting()
+        }
         for try await line in server.lines() { try await terminal.write(line + "\n") }
         sending.cancel()
         try await terminal.finishWriting()
-    }
-
-    private static func send(from terminal: ByteStream, to server: ByteStream) async throws {
-        for try await line in terminal.lines() { try await server.write(line + "\n") }
-        try await server.finishWriting()
     }
 }
