@@ -41,6 +41,33 @@ func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop, whenDone: @e
     loop.add(source)
 }
 
+#if os(Linux)
+/// Reports the name of each file in a folder that a writer has closed, or that was moved there.
+func watchFolder(_ folder: String, on loop: RunLoop, changed: @escaping @Sendable (String) -> Void) throws -> RunLoop.DescriptorSource {
+    let inotify = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
+    guard inotify >= 0 else { throw RunLoop.SourceError.system(operation: "inotify_init1", errno: errno) }
+    let source = try RunLoop.DescriptorSource(descriptor: inotify, events: .read, label: folder) { source, _ in
+        var buffer = [UInt8](repeating: 0, count: 16_384)
+        let count = read(source.descriptor, &buffer, buffer.count)
+        var rest = buffer[..<max(count, 0)]
+        while !rest.isEmpty {  // the kernel writes whole events: a header, then `len` bytes with the name and zeros
+            let event = rest.withUnsafeBytes { $0.loadUnaligned(as: inotify_event.self) }
+            let name = rest.dropFirst(MemoryLayout<inotify_event>.size).prefix(Int(event.len)).prefix { $0 != 0 }
+            rest = rest.dropFirst(MemoryLayout<inotify_event>.size + Int(event.len))
+            if !name.isEmpty { changed(String(decoding: name, as: UTF8.self)) }
+        }
+    }
+    source.onInvalidation { close($0.descriptor) }
+    guard inotify_add_watch(inotify, folder, UInt32(IN_CLOSE_WRITE) | UInt32(IN_MOVED_TO)) >= 0 else {
+        let error = RunLoop.SourceError.system(operation: "inotify_add_watch \(folder)", errno: errno)
+        source.invalidate()
+        throw error
+    }
+    loop.add(source)
+    return source
+}
+#endif
+
 @Suite struct DocumentedDescriptors {
     @Test func `bytes go from one descriptor to another`() throws {
         try onFreshThread { loop in
@@ -72,6 +99,36 @@ func send(_ bytes: [UInt8], to descriptor: Int32, on loop: RunLoop, whenDone: @e
             source.invalidate()
         }
     }
+
+    #if os(Linux)
+    @Test func `the names of files that are written or moved into a folder are reported`() throws {
+        let folder = makeTemporaryDirectory()
+        defer { removeFlatDirectory(folder) }
+        try onFreshThread { loop in
+            let names = Trace()
+            let source = try watchFolder(folder, on: loop) { name in
+                names.add(name)
+                if name == "last" { loop.stop() }
+            }
+            for name in ["first file", ".second"] {
+                let descriptor = open(folder + "/" + name, O_CREAT | O_WRONLY | O_CLOEXEC, 0o600)
+                #expect(close(descriptor) == 0)
+            }
+            #expect(rename(folder + "/.second", folder + "/last") == 0)
+            #expect(loop.run(for: patience) == .stopped)
+            #expect(names.list == ["first file", ".second", "last"])
+            source.invalidate()
+        }
+    }
+
+    @Test func `a folder that does not exist is refused`() throws {
+        try onFreshThread { loop in
+            #expect(throws: RunLoop.SourceError.system(operation: "inotify_add_watch /nowhere", errno: ENOENT)) {
+                _ = try watchFolder("/nowhere", on: loop) { _ in }
+            }
+        }
+    }
+    #endif
 
     @Test func `a descriptor that cannot become ready is refused`() throws {
         let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
