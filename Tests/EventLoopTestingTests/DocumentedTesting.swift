@@ -127,7 +127,9 @@ func measure(_ stream: ByteStream) async throws {
 }
 
 /// Tries three times, after pauses of one second and of two.
-func retry<Result: Sendable>(on clock: RunLoop.Clock, _ body: (Int) async throws -> Result) async throws -> Result {
+func retry<Result: Sendable>(
+    on clock: RunLoop.Clock, isolation: isolated (any Actor)? = #isolation, _ body: (Int) async throws -> Result
+) async throws -> Result {
     for (attempt, pause) in [(1, Duration.seconds(1)), (2, .seconds(2))] {
         do { return try await body(attempt) } catch { try await clock.sleep(for: pause) }
     }
