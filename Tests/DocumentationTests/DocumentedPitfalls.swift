@@ -19,7 +19,23 @@ private func ignoreBrokenPipes() {
     signal(SIGPIPE, SIG_IGN)
 }
 
-@Suite struct DocumentedPitfalls {
+@Suite(.timeLimit(.minutes(2))) struct DocumentedPitfalls {
+    @Test func `a handler starts a task that stays on the loop`() async throws {
+        let thread = try RunLoopThread(name: "tasks")
+        let loop = thread.runLoop
+        let places = AsyncStream<Bool>.makeStream()
+        let report: @Sendable () async -> Void = { places.continuation.yield(loop.isCurrent) }
+
+        loop.perform {
+            Task(executorPreference: loop) { await report() }
+        }
+
+        var iterator = places.stream.makeAsyncIterator()
+        #expect(await iterator.next() == true)
+        thread.stop()
+        #expect(await thread.join(timeout: patience))
+    }
+
     @Test func `a loop of runs ends when nothing is left to wait for`() throws {
         try inManualTime { _, clock, trace in
             let loop: Names.RunLoop = Names.RunLoop.current
