@@ -1,6 +1,7 @@
 // The code of docs/kernel-sources.md, compiled and run.
 //
-// DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both.
+// DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both. The code that starts a child process
+// is in DocumentedChildProcesses.swift, because it uses streams.
 
 import EventLoop
 import EventLoopTestSupport
