@@ -28,7 +28,7 @@ enum Server {
 
         RunLoop.Timer.scheduled(every: .seconds(5)) { _ in print("\(server.connections) connections") }
 
-        // The first SIGTERM or Control-C lets clients finish. The second one ends the process at once.
+        // The first SIGTERM lets clients finish, the second one ends the process at once. So does Control-C.
         for signal in [SIGTERM, SIGINT] {
             let source = try RunLoop.SignalSource(signal: signal) { source, _ in
                 source.invalidate()
