@@ -7,25 +7,27 @@ import Logging
 import TestSupport
 import Testing
 
-@Suite(.serialized) struct DocumentedLogging {
-    @Test func `warnings, libevent's messages and stalls of a group are logged`() throws {
-        let handler = InMemoryLogHandler()
-        let logger = Logger(label: "test") { _ in handler }
-        let group = try RunLoopThreadGroup(count: 2, name: "server")
-        defer {
-            group.shutdown()
-            RunLoop.setLibeventLogHandler(nil)
-            RunLoop.setWarningHandler(nil)
+extension ProcessWideTests {
+    @Suite struct DocumentedLogging {
+        @Test func `warnings, libevent's messages and stalls of a group are logged`() throws {
+            let handler = InMemoryLogHandler()
+            let logger = Logger(label: "test") { _ in handler }
+            let group = try RunLoopThreadGroup(count: 2, name: "server")
+            defer {
+                group.shutdown()
+                RunLoop.setLibeventLogHandler(nil)
+                RunLoop.setWarningHandler(nil)
+            }
+
+            RunLoop.logWarnings(to: logger)
+            RunLoop.logLibeventMessages(to: logger)
+            let watchdog = RunLoop.Watchdog(threshold: .milliseconds(250), logger: logger)
+            for loop in group.runLoops { watchdog.watch(loop) }
+
+            let isLogged: @Sendable () -> Bool = { handler.entries.contains { $0.message == "a callout stalls its run loop" } }
+            group.next().perform { try? waitUntil("the stall is logged") { isLogged() } }
+            try waitUntil("the stall is logged") { isLogged() }
+            watchdog.invalidate()
         }
-
-        RunLoop.logWarnings(to: logger)
-        RunLoop.logLibeventMessages(to: logger)
-        let watchdog = RunLoop.Watchdog(threshold: .milliseconds(250), logger: logger)
-        for loop in group.runLoops { watchdog.watch(loop) }
-
-        let isLogged: @Sendable () -> Bool = { handler.entries.contains { $0.message == "a callout stalls its run loop" } }
-        group.next().perform { try? waitUntil("the stall is logged") { isLogged() } }
-        try waitUntil("the stall is logged") { isLogged() }
-        watchdog.invalidate()
     }
 }

@@ -9,22 +9,24 @@ import Logging
 import TestSupport
 import Testing
 
-@Suite(.serialized) struct LibeventMessageTests {
-    @Test func `libevent's messages reach the logger at their level`() throws {
-        let handler = InMemoryLogHandler()
-        var logger = Logger(label: "test") { _ in handler }
-        logger.logLevel = .trace
-        RunLoop.logLibeventMessages(to: logger)
-        defer { RunLoop.setLibeventLogHandler(nil) }
-        try onFreshThread { loop in
-            loop.withEventBase { base in
-                // epoll refuses a descriptor that is not open, and libevent warns.
-                let event = event_new(base, 9_999, Int16(EV_READ), { _, _, _ in }, nil)
-                event_add(event, nil)
-                event_free(event)
+extension ProcessWideTests {
+    @Suite struct LibeventMessageTests {
+        @Test func `libevent's messages reach the logger at their level`() throws {
+            let handler = InMemoryLogHandler()
+            var logger = Logger(label: "test") { _ in handler }
+            logger.logLevel = .trace
+            RunLoop.logLibeventMessages(to: logger)
+            defer { RunLoop.setLibeventLogHandler(nil) }
+            try onFreshThread { loop in
+                loop.withEventBase { base in
+                    // epoll refuses a descriptor that is not open, and libevent warns.
+                    let event = event_new(base, 9_999, Int16(EV_READ), { _, _, _ in }, nil)
+                    event_add(event, nil)
+                    event_free(event)
+                }
             }
+            let entry = try #require(handler.entries.first { $0.level == .warning }, "\(handler.entries)")
+            #expect(entry.metadata["library"] == "libevent" && !"\(entry.message)".isEmpty)
         }
-        let entry = try #require(handler.entries.first { $0.level == .warning }, "\(handler.entries)")
-        #expect(entry.metadata["library"] == "libevent" && !"\(entry.message)".isEmpty)
     }
 }
