@@ -111,7 +111,7 @@ proctype Owner() {
         rounds++;
         callsInProgress++;                      /* RunLoop+Serving.swift: call */
         if :: carryOut() :: skip fi;            /* the handler runs the loop */
-        callsInProgress--;                      /* RunLoop+Serving.swift: endUses */
+        callsInProgress--;                      /* RunLoop+Serving.swift: endUsesAndServing */
         if :: endsAfterCalls && callsInProgress == 0 -> endsAfterCalls = false; exitUse() :: else fi
     :: endsQueued > 0 -> carryOut()
     :: endsQueued == 0 && (rounds == 2 || !isRegistered || isInvalid) ->
