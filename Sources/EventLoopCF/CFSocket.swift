@@ -17,7 +17,7 @@ public final class CFSocket: Sendable {
         /// The flags of CFSocketSetSocketFlags.
         var flags: CFOptionFlags
         /// The types that CFSocketDisableCallBacks disabled.
-        var disabled: CFSocketCallBackType = []
+        var disabled = CFSocketCallBackType(rawValue: 0)
 
         // Which callbacks come when the socket is ready. A callback that comes disarms itself.
         /// Read, accept or data: the socket's one of them.
