@@ -174,9 +174,9 @@ func family(of address: CFData) -> Int32 {
 /// Removes the file of a Unix address.
 func forget(_ address: CFData) {
     guard family(of: address) == AF_UNIX else { return }
-    UnsafeRawPointer(CFDataGetBytePtr(address)!).withMemoryRebound(to: sockaddr_un.self, capacity: 1) { address in
-        _ = withUnsafeBytes(of: address.pointee.sun_path) { unlink($0.bindMemory(to: CChar.self).baseAddress!) }
-    }
+    // The kernel gives no more bytes than the path has, so this is not a whole `sockaddr_un`.
+    let bytes = UnsafeBufferPointer(start: CFDataGetBytePtr(address), count: CFDataGetLength(address))
+    unlink(String(decoding: bytes.dropFirst(2).prefix { $0 != 0 }, as: UTF8.self))
 }
 
 /// An address that is taken, where nobody listens: connections are refused, and no other test gets it.
