@@ -16,7 +16,8 @@ public final class CFSocket: Sendable {
         var context: RetainedContext<CFSocketContext>?
         /// The flags of CFSocketSetSocketFlags.
         var flags: CFOptionFlags
-        /// The types that CFSocketDisableCallBacks disabled.
+        /// The types that CFSocketDisableCallBacks disabled. Not an array literal: for one the runtime takes a lock, which a child of fork may
+        /// inherit.
         var disabled = CFSocketCallBackType(rawValue: 0)
 
         // Which callbacks come when the socket is ready. A callback that comes disarms itself.

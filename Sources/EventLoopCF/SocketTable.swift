@@ -6,8 +6,9 @@
 internal import EventLoop
 
 enum SocketTable {
-    private final class Entry: Sendable {
-        weak let socket: CFSocket?
+    private final class Entry: @unchecked Sendable {
+        // SAFETY: constants. The reference is a variable because `weak let` needs Swift 6.2.
+        private(set) weak var socket: CFSocket?
         let id: ObjectIdentifier
 
         init(_ socket: CFSocket) {

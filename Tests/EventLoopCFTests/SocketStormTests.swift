@@ -30,7 +30,7 @@ import Darwin
                         let socket = recordingSocket(pair.native, [type, .writeCallBack], info)
                         info.onCall.value = { socket, _ in
                             if round % 5 == 0 { CFSocketInvalidate(socket) }
-                            // In a callback the descriptor is not closed yet, whoever has invalidated the socket.
+                            // The descriptor stays open during a callback, even if another thread has invalidated the socket.
                             if fcntl(pair.native, F_GETFD) < 0 { strangers.increment() }
                         }
                         let source = try attach(socket, to: loops[round % 2].loop)

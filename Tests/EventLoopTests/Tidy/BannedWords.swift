@@ -29,7 +29,7 @@ struct BannedWord: Sendable {
         BannedWord(forms: ["tidings"], instead: "wake-up, notification"),
     ]
 
-    /// Names of today's code must not be these: two ideas shared them, or they hid the standard term.
+    /// Earlier names, which code must not use again. Two ideas shared each of them, or it hid the standard term.
     static let names: [Substring: String] = [
         "servePorts": "serveDescriptors", "Gate": "Latch", "Mailbox": "SingleElementChannel", "Guarded": "Mutex", "Fifo": "Deque",
         "ObjectList": "UnorderedBag", "Tidings": "DeferredWakeUps", "AfterEnd": "OrphanedJobExecutor", "lookAgain": "recheckQueues",
