@@ -134,18 +134,11 @@ public final class CFFileDescriptor: Sendable {
             let made = try? RunLoop.DescriptorSource(descriptor: native, events: state.enabled, file: file, line: line) { _, ready in
                 self.serve(ready)
             }
-            made?.attachment = DescriptorAttachment(order)
+            made?.attachment = OrderAttachment(order)
             state.source = made
             return made
         }
     }
-}
-
-/// What the source has beside the package's source.
-private final class DescriptorAttachment: SourceAttachment {
-    let order: CFIndex
-    init(_ order: CFIndex) { self.order = order }
-    var sourceContext: CFRunLoopSourceContext { CFRunLoopSourceContext() }
 }
 
 extension RunLoop.DescriptorSource.Events {

@@ -70,6 +70,13 @@ protocol SourceAttachment: AnyObject, Sendable {
     var sourceContext: CFRunLoopSourceContext { get }
 }
 
+/// Of a source whose object, a file descriptor or a socket, has the context.
+final class OrderAttachment: SourceAttachment {
+    let order: CFIndex
+    init(_ order: CFIndex) { self.order = order }
+    var sourceContext: CFRunLoopSourceContext { CFRunLoopSourceContext() }
+}
+
 /// Of a source of version 0.
 private final class CustomSourceAttachment: SourceAttachment {
     let order: CFIndex

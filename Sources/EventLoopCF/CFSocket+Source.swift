@@ -5,13 +5,6 @@
 
 internal import EventLoop
 
-/// What the source has beside the package's source.
-private final class SocketAttachment: SourceAttachment {
-    let order: CFIndex
-    init(_ order: CFIndex) { self.order = order }
-    var sourceContext: CFRunLoopSourceContext { CFRunLoopSourceContext() }
-}
-
 extension CFSocket {
     /// The socket's only source, made when it is first asked for, and again after it was invalidated or released.
     func makeSource(_ order: CFIndex, _ file: StaticString, _ line: UInt) -> RunLoop.Source? {
@@ -21,7 +14,7 @@ extension CFSocket {
             order: order, label: "CFSocket", file: file, line: line,
             schedule: { [self] loop, mode in join(loop, mode, watcher) }, cancel: { [self] loop, mode in leave(loop, mode, watcher) }
         ) {}
-        made.attachment = SocketAttachment(order)
+        made.attachment = OrderAttachment(order)
         let (source, unused) = state.withLock { state -> (RunLoop.CustomSource?, RunLoop.CustomSource?) in
             if state.native == nil { return (nil, made) }
             if let source = state.source, source.isValid { return (source, made) }
