@@ -5,15 +5,6 @@ import EventLoopTestSupport
 import Synchronization
 import Testing
 
-#if canImport(Glibc)
-import Glibc
-#else
-import Darwin
-#endif
-
-/// ThreadSanitizer cannot see into a `Mutex`, which the page shows, and reports races that do not exist.
-private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
-
 /// Listing 3-3: commands that any thread adds, and that the thread of one loop carries out.
 final class CommandQueue: Sendable {
     private let commands = Mutex<[String]>([])
@@ -82,7 +73,10 @@ final class Directory: Sendable {
         }
     }
 
-    @Test(.disabled(if: isUnderThreadSanitizer, "ThreadSanitizer cannot see into a Mutex"))
+    @Test(
+        .disabled(
+            if: isUnderThreadSanitizer, "ThreadSanitizer cannot see into a Mutex, which the page shows, and reports races that do not exist"
+        ))
     func `Listings 3-3 to 3-9: a client finds a queue, gives it commands, and loses it`() throws {
         let (directory, received) = (Directory(), Trace())
         let thread = plainThread {

@@ -90,37 +90,30 @@ import Darwin
     }
 
     #if os(Linux)
-    @Test func `a child of fork has an empty table of sockets`() throws {
-        let (pair, info, isOver) = (SocketPair(), SocketInfo(), Box(false))
-        let socket = recordingSocket(pair.native, .readCallBack, info)
-        // Makes it likely that the lock is held at a fork.
-        let other = plainThread {
-            while !isOver.value {
-                let pair = SocketPair()
-                CFSocketInvalidate(recordingSocket(pair.native, [], SocketInfo()))
-                close(pair.peer)
-            }
-        }
-        // The runtime meets every type before the fork.
-        #expect(childFindsNothing(pair.native, socket) == 1)
-        for _ in 0..<20 {
-            var status: Int32 = -1
-            for _ in 1...5 {
-                let child = systemFork()
-                if child == 0 {
-                    killLater()
-                    _exit(childFindsNothing(pair.native, socket))
+    @Test(.disabled(if: isUnderThreadSanitizer, "a child inherits locks of the runtime that the storming thread takes again and again"))
+    func `a child of fork has an empty table of sockets`() async {
+        await #expect(processExitsWith: .success) {
+            let (pair, info, isOver) = (SocketPair(), SocketInfo(), Box(false))
+            let socket = recordingSocket(pair.native, .readCallBack, info)
+            // Makes it likely that the lock is held at a fork.
+            let other = plainThread {
+                while !isOver.value {
+                    let pair = SocketPair()
+                    CFSocketInvalidate(recordingSocket(pair.native, [], SocketInfo()))
+                    close(pair.peer)
                 }
-                precondition(waitpid(child, &status, 0) == child)
-                // The C library's and the runtime's locks may have been held by the other thread.
-                if status != SIGALRM { break }
             }
-            #expect(status == 0)
+            // The runtime meets every type before the fork.
+            #expect(childFindsNothing(pair.native, socket) == 1)
+            for _ in 0..<20 {
+                let end = inForkedChild { childFindsNothing(pair.native, socket) }
+                #expect(end.status == 0, "\(end)")
+            }
+            isOver.value = true
+            try other.join()
+            CFSocketInvalidate(socket)
+            close(pair.peer)
         }
-        isOver.value = true
-        try other.join()
-        CFSocketInvalidate(socket)
-        close(pair.peer)
     }
     #endif
 }
@@ -132,17 +125,3 @@ private func childFindsNothing(_ native: Int32, _ socket: CFSocket) -> Int32 {
     CFSocketSetSocketFlags(found, 0)
     return CFSocketIsValid(found) ? 0 : 2
 }
-
-#if os(Linux)
-/// Tests run on threads of Dispatch, which block all signals.
-private func killLater() {
-    var alarms = sigset_t()
-    sigemptyset(&alarms)
-    sigaddset(&alarms, SIGALRM)
-    pthread_sigmask(SIG_UNBLOCK, &alarms, nil)
-    alarm(20)
-}
-
-// Glibc's overlay hides fork from Swift, because most programs do unsafe things after it.
-@_silgen_name("fork") private func systemFork() -> Int32
-#endif

@@ -21,10 +21,8 @@ private let part: (number: Int, of: Int) = {
 
 var playsEveryPart: Bool { part.of == 1 }
 
-private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
-
 /// A sanitizer makes each world ten times as slow, so the short form plays one world in `worldsStep`.
-let worldsStep = playsAllWorlds ? 1 : isUnderThreadSanitizer || dlsym(nil, "__asan_init") != nil ? 16 : 1
+let worldsStep = playsAllWorlds ? 1 : isUnderThreadSanitizer || isUnderAddressSanitizer ? 16 : 1
 
 /// The number of worlds played at once. The short form runs beside the rest of the suite.
 let workerCount = playsAllWorlds ? 2 : 1

@@ -146,22 +146,22 @@ import Darwin
         await #expect(processExitsWith: .success) {
             #expect(try onFreshThread { loop in try lookUp(on: loop) })
             // Lookups of the parent block all threads of its pool at the fork.
-            let (begun, end) = (Counter(), Gate())
+            let (begun, gate) = (Counter(), Gate())
             for _ in 0..<4 {
                 LookupPool.shared.start {
                     begun.increment()
-                    end.wait()
+                    gate.wait()
                 } refuse: { _ in
                 }
             }
             try waitUntil { begun.value == 4 }
-            let status = inChild {
+            let end = inForkedChild {
                 guard LookupPool.shared.load == (0, 0) else { return 1 }
                 let found = try? onFreshThread { loop in try lookUp(on: loop) }
                 return found == true ? 0 : 2
             }
-            end.open()
-            #expect(status == 0)
+            gate.open()
+            #expect(end.status == 0, "\(end)")
         }
     }
     #endif
@@ -184,27 +184,4 @@ import Darwin
     }
     _ = loop.run(for: patience)
     return found.value
-}
-
-// Glibc's overlay hides fork from Swift, because most programs do unsafe things after it. This test does the same on purpose.
-@_silgen_name("fork") private func systemFork() -> Int32
-
-/// The status of a child that ran `body`.
-@Sendable private func inChild(_ body: () -> Int32) -> Int32 {
-    for _ in 1...3 {
-        let child = systemFork()
-        if child == 0 {
-            var alarms = sigset_t()
-            sigemptyset(&alarms)
-            sigaddset(&alarms, SIGALRM)
-            pthread_sigmask(SIG_UNBLOCK, &alarms, nil)
-            alarm(60)
-            _exit(body())
-        }
-        var status: Int32 = 0
-        while waitpid(child, &status, 0) < 0 && errno == EINTR {}  // ends: a signal interrupts it at most a few times
-        // A child that hangs in a lock of the Swift runtime is the runtime's fault: see ForkTests.
-        if status & 0x7f != SIGALRM { return status }
-    }
-    return -1
 }

@@ -4,15 +4,9 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-#if canImport(Glibc)
-import Glibc
-#else
-import Darwin
-#endif
-
 /// Fewer rounds under ThreadSanitizer, which makes each round many times slower: the tests share a few pool threads, and some of them have
 /// a time limit.
-let roundsDivisor = dlsym(nil, "__tsan_init") == nil ? 1 : 10
+let roundsDivisor = isUnderThreadSanitizer ? 10 : 1
 
 /// An actor on a loop. It keeps its entries, and reports the thread on which it runs.
 actor Ledger {

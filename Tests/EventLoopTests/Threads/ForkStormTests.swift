@@ -40,8 +40,6 @@ import Testing
     }
 }
 
-private let isUnderThreadSanitizer = dlsym(nil, "__tsan_init") != nil
-
 /// Forks one child. Returns an empty string, or a description of the child's failure.
 private func storm(_ activity: ChildActivity, _ parent: BusyProcess) -> String {
     var ends: [Int32] = [-1, -1]
@@ -56,13 +54,9 @@ private func storm(_ activity: ChildActivity, _ parent: BusyProcess) -> String {
     }
     close(ends[1])
     defer { close(ends[0]) }
-    var steps = ""
-    var buffer = [UInt8](repeating: 0, count: 4096)
-    while case let count = read(ends[0], &buffer, buffer.count), count > 0 { steps += String(decoding: buffer[..<count], as: UTF8.self) }
-    var status: Int32 = 0
-    while waitpid(child, &status, 0) < 0 && errno == EINTR {}
-    if status == 0 { return "" }
-    return (status & 0x7f == SIGALRM ? "it stood still" : "status \(status)") + " after: \(steps)"
+    let end = waitForChild(child, errors: ends[0])
+    if end.status == 0 { return "" }
+    return (end.stoodStill ? "it stood still" : "status \(end.status)") + " after: \(end.errors)"
 }
 
 enum ChildActivity: CaseIterable {

@@ -32,7 +32,7 @@ import Testing
             // A detached thread disappears a moment after it has let `join` return.
             #expect(threadCount(settlingAt: before.1 + 4) <= before.1 + 4)
             // 16 MiB: less than two kilobytes for each thread. A sanitizer's own data grows by more.
-            let isSanitized = dlsym(nil, "__tsan_init") != nil || dlsym(nil, "__asan_init") != nil
+            let isSanitized = isUnderThreadSanitizer || isUnderAddressSanitizer
             #expect(isSanitized || residentPages() < before.2 + 4096, "\(before.2) pages before, \(residentPages()) after")
         }
     }
