@@ -1,5 +1,7 @@
 // Children of fork. A test that forks does so in a process of its own, in which no thread of another test holds a lock.
 
+import Testing
+
 #if canImport(Glibc)
 import Glibc
 #else
