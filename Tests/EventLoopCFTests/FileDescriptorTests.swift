@@ -32,25 +32,6 @@ private func makeDescriptor(_ native: Int32, _ info: Info, closes: Bool = false)
     return CFFileDescriptorCreate(nil, native, closes, { _, types, info in Info.of(info).calls.add("\(types)") }, &context)
 }
 
-/// Two connected sockets. The number of a closed descriptor is soon another test's, so only the peer can tell whether `native` is closed.
-private struct Pair {
-    let native: Int32
-    let peer: Int32
-
-    init() {
-        var ends: [Int32] = [0, 0]
-        precondition(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0, "socketpair: errno \(errno)")
-        (native, peer) = (ends[0], ends[1])
-    }
-
-    func write() { precondition(send(peer, "x", 1, 0) == 1) }
-
-    var nativeIsClosed: Bool {
-        var request = pollfd(fd: peer, events: 0, revents: 0)
-        return poll(&request, 1, 0) == 1 && request.revents & Int16(POLLHUP) != 0
-    }
-}
-
 private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWriteCallBack)
 
 @Suite struct FileDescriptorTests {
@@ -79,7 +60,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
 
     @Test func `a callback gets the types that are ready and enabled, and others stay enabled`() throws {
         try onFreshThread { loop in
-            let (pair, info) = (Pair(), Info())
+            let (pair, info) = (SocketPair(), Info())
             defer { close(pair.peer) }
             let descriptor = try #require(makeDescriptor(pair.native, info, closes: true))
             CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
@@ -115,7 +96,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
     @Test(arguments: [false, true])
     func `invalidating ends the source, releases info, and closes if asked to`(closes: Bool) throws {
         try onFreshThread { loop in
-            let (pair, info) = (Pair(), Info())
+            let (pair, info) = (SocketPair(), Info())
             defer { close(pair.peer) }
             let descriptor = try #require(makeDescriptor(pair.native, info, closes: closes))
             let source = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
@@ -128,7 +109,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
             CFFileDescriptorInvalidate(descriptor)
             #expect(!CFFileDescriptorIsValid(descriptor) && !CFRunLoopSourceIsValid(source))
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
-            #expect(info.releases.value == 1 && pair.nativeIsClosed == closes)
+            #expect(info.releases.value == 1 && pair.nativeIsClosed(closes) == closes)
             #expect(CFFileDescriptorGetNativeDescriptor(descriptor) == -1)
             CFFileDescriptorGetContext(descriptor, &context)
             #expect(context.info == nil)
@@ -140,7 +121,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
 
     @Test func `a callback may invalidate its own object`() throws {
         try onFreshThread { loop in
-            let (pair, calls) = (Pair(), Counter())
+            let (pair, calls) = (SocketPair(), Counter())
             defer { close(pair.peer) }
             pair.write()
             let descriptor = CFFileDescriptorCreate(
@@ -152,7 +133,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
             CFFileDescriptorEnableCallBacks(descriptor, read)
             CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1e10, false) == .finished)
-            #expect(calls.value == 1 && pair.nativeIsClosed)
+            #expect(calls.value == 1 && pair.nativeIsClosed())
         }
     }
 
@@ -174,10 +155,10 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
     }
 
     @Test func `the last release closes the descriptor and releases info`() throws {
-        let (unused, used, info) = (Pair(), Pair(), Info())
+        let (unused, used, info) = (SocketPair(), SocketPair(), Info())
         defer { for pair in [unused, used] { close(pair.peer) } }
         do { _ = makeDescriptor(unused.native, info, closes: true) }
-        #expect(info.releases.value == 1 && unused.nativeIsClosed)
+        #expect(info.releases.value == 1 && unused.nativeIsClosed())
         try onFreshThread { loop in
             let source = CFFileDescriptorCreateRunLoopSource(nil, makeDescriptor(used.native, info, closes: true), 0)
             CFRunLoopAddSource(loop, source, kCFRunLoopDefaultMode)
@@ -185,7 +166,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
             CFRunLoopSourceInvalidate(source)
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
         }
-        #expect(info.releases.value == 2 && used.nativeIsClosed)
+        #expect(info.releases.value == 2 && used.nativeIsClosed())
     }
 
     @Test func `a descriptor that is not open, and a file that cannot be watched, are refused`() throws {

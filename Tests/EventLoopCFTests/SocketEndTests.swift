@@ -28,7 +28,7 @@ import Darwin
         #expect(next !== socket && CFSocketIsValid(next) && second.retains.value == 1)
         #expect(CFGetTypeID(next) == CFSocketGetTypeID() && CFSocketGetTypeID() != CFFileDescriptorGetTypeID())
         CFSocketInvalidate(next)
-        #expect(pair.nativeIsClosed)
+        #expect(pair.nativeIsClosed())
     }
 
     @Test(arguments: [-1, 1_000_000_000])
@@ -57,7 +57,7 @@ import Darwin
             CFSocketInvalidate(socket)
             #expect(!CFSocketIsValid(socket) && !CFRunLoopSourceIsValid(source))
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
-            #expect(info.retains.value == 1 && info.releases.value == 1 && pair.nativeIsClosed == closes)
+            #expect(info.retains.value == 1 && info.releases.value == 1 && pair.nativeIsClosed(closes) == closes)
             CFSocketGetContext(socket, &context)
             #expect(context.info == nil && CFSocketGetNative(socket) == -1 && CFSocketGetNative(nil) == -1)
             #expect(CFSocketCopyAddress(socket) === address && CFSocketCopyPeerAddress(socket) == nil)
@@ -84,7 +84,7 @@ import Darwin
                 if releases { #expect(CFRunLoopSourceIsValid(source)) }
             }
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1_200, false) == .finished)
-            #expect(info.releases.value == 1 && pair.nativeIsClosed)
+            #expect(info.releases.value == 1 && pair.nativeIsClosed())
             let expected =
                 switch type {
                 case .readCallBack: "connect read"
@@ -124,7 +124,7 @@ import Darwin
             }
             #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1_200, false) == .finished)
             try other.join()
-            #expect(pair.nativeIsClosed && info.releases.value == 1 && info.calls.list.isEmpty)
+            #expect(pair.nativeIsClosed() && info.releases.value == 1 && info.calls.list.isEmpty)
         }
     }
 
@@ -132,14 +132,14 @@ import Darwin
         let (unused, used, info) = (SocketPair(), SocketPair(), SocketInfo())
         defer { for pair in [unused, used] { close(pair.peer) } }
         do { _ = recordingSocket(unused.native, .readCallBack, info) }
-        #expect(info.releases.value == 1 && unused.nativeIsClosed)
+        #expect(info.releases.value == 1 && unused.nativeIsClosed())
         try onFreshThread { loop in
             try attach(recordingSocket(used.native, .readCallBack, info), to: loop)
             used.write()
             #expect(pass() && info.calls.take() == "read" && info.releases.value == 1)
         }
         // The loop has ended with its thread.
-        #expect(info.releases.value == 2 && used.nativeIsClosed)
+        #expect(info.releases.value == 2 && used.nativeIsClosed())
     }
 
     @Test func `an invalid source is replaced, and the socket stays valid`() throws {

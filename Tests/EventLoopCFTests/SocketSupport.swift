@@ -117,11 +117,7 @@ struct SocketPair {
     let peer: Int32
 
     init(_ type: Int32 = streamType) {
-        var ends: [Int32] = [0, 0]
-        precondition(socketpair(AF_UNIX, type, 0, &ends) == 0, "socketpair: errno \(errno)")
-        // A child that another test starts must not keep an end open.
-        for end in ends { precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0) }
-        (native, peer) = (ends[0], ends[1])
+        (native, peer) = connectedSockets(type: type)
     }
 
     func write(_ text: String = "x") { precondition(send(peer, text, text.utf8.count, 0) == text.utf8.count) }
@@ -129,10 +125,7 @@ struct SocketPair {
     /// Nothing if `native` is closed.
     func writeIfOpen(_ text: String) { _ = send(peer, text, text.utf8.count, withoutSignal) }
 
-    var nativeIsClosed: Bool {
-        var request = pollfd(fd: peer, events: 0, revents: 0)
-        return poll(&request, 1, 0) == 1 && request.revents & Int16(POLLHUP) != 0
-    }
+    func nativeIsClosed(_ expected: Bool = true) -> Bool { otherEndIsClosed(peer, expected: expected) }
 }
 
 // MARK: Addresses

@@ -17,15 +17,8 @@ final class SocketPair: Sendable {
     private let isPeerOpen = Box(true)
 
     init() {
-        var ends: [Int32] = [-1, -1]
-        #if canImport(Glibc)
-        let kind = Int32(SOCK_STREAM.rawValue)
-        #else
-        let kind = SOCK_STREAM
-        #endif
-        precondition(socketpair(AF_UNIX, kind, 0, &ends) == 0, "socketpair: errno \(errno)")
-        for end in ends { precondition(cstreams_prepare(end, Int32(CSTREAMS_SOCKET.rawValue)) == 0) }
-        (ours, peer) = (ends[0], ends[1])
+        (ours, peer) = connectedSockets()
+        for end in [ours, peer] { precondition(cstreams_prepare(end, Int32(CSTREAMS_SOCKET.rawValue)) == 0) }
     }
 
     deinit { closePeer() }

@@ -12,11 +12,8 @@ public final class Pipe: Sendable {
 
     public init() {
         var ends: [Int32] = [-1, -1]
-        precondition(pipe(&ends) == 0, "pipe: errno \(errno)")
-        for end in ends {
-            precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
-            precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)
-        }
+        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        for end in ends { precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
         (readEnd, writeEnd) = (ends[0], ends[1])
     }
 

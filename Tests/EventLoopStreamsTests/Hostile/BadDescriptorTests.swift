@@ -51,7 +51,7 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
 
     @Test func `sockets that are not connected, listen or carry datagrams are refused, and closed`() async {
         await #expect(processExitsWith: .success) {
-            let fresh = unixPair()
+            let fresh = connectedSockets()
             _ = close(fresh.1)
             let unconnected = socket(AF_INET, Int32(1), 0)
             let listener = listenOnLoopback().descriptor
@@ -84,7 +84,7 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
         await #expect(processExitsWith: .success) {
             let ended = try? onFreshThread { loop in loop }
             guard let loop = ended else { exit(false) }
-            let (ours, peer) = unixPair()
+            let (ours, peer) = connectedSockets()
             do {
                 _ = try ByteStream(adopting: ours, on: loop)
                 exit(true, false)
@@ -95,7 +95,7 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
     @Test func `a descriptor that somebody closes under a stream ends the stream`() async {
         await #expect(processExitsWith: .success) {
             let done = try? onFreshThread { loop -> Bool in
-                let (ours, peer) = unixPair()
+                let (ours, peer) = connectedSockets()
                 let stream = try ByteStream(adopting: ours, on: loop)
                 let ended = Box(false)
                 stream.onEnd { _, _ in ended.value = true }
@@ -123,7 +123,7 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
             case 5: options.idleTimeout = .zero
             default: options.writeTimeout = .seconds(-1)
             }
-            _ = try ByteStream(adopting: unixPair().0, on: .main, options: options)
+            _ = try ByteStream(adopting: connectedSockets().0, on: .main, options: options)
         }
         let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
         let names = [

@@ -297,7 +297,7 @@ private func idle(_ limit: Duration) -> ByteStream.Options {
     @Test func `a stream works when the process has no descriptor left`() async {
         await #expect(processExitsWith: .success) {
             let done = try? onFreshThread { loop -> Bool in
-                let (ours, peer) = unixPair()
+                let (ours, peer) = connectedSockets()
                 let trace = Trace()
                 _ = loop.run(for: .zero)
                 while dup(peer) >= 0 {}  // ends: at the process's limit

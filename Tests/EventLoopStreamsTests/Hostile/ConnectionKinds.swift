@@ -18,7 +18,7 @@ enum ConnectionKind: CaseIterable, Sendable {
     /// The ends of those that have descriptors.
     private var descriptors: (Int32, Int32)? {
         switch self {
-        case .unixSocket: unixPair()
+        case .unixSocket: connectedSockets()
         case .tcp: tcpPair()
         case .pipes, .memory, .splitMemory: nil
         }
@@ -62,13 +62,6 @@ private let streamType: Int32 = {
     SOCK_STREAM
     #endif
 }()
-
-func unixPair() -> (Int32, Int32) {
-    var ends: [Int32] = [-1, -1]
-    precondition(socketpair(AF_UNIX, streamType, 0, &ends) == 0, "socketpair: errno \(errno)")
-    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
-    return (ends[0], ends[1])
-}
 
 /// A socket that listens on a free port of 127.0.0.1.
 func listenOnLoopback() -> (descriptor: Int32, address: sockaddr_in) {

@@ -123,7 +123,7 @@ private func echo(_ stream: ByteStream, _ trace: Trace) {
     /// its reset destroys what the peer's kernel has not sent.
     @Test(arguments: [true, false]) func `an answer that came before writing failed is received whole`(usesTasks: Bool) async throws {
         let running = RunningLoop()
-        let (ours, peer) = unixPair()
+        let (ours, peer) = connectedSockets()
         var options = ByteStream.Options()
         options.receiveLimit = 10_000
         let stream = try ByteStream(adopting: ours, on: running.loop, options: options)
@@ -156,7 +156,7 @@ private func echo(_ stream: ByteStream, _ trace: Trace) {
     @Test func `a stream whose writing has failed ends although nobody reads it`() async throws {
         let running = RunningLoop()
         for isReleased in [true, false] {
-            let (ours, peer) = unixPair()
+            let (ours, peer) = connectedSockets()
             let ended = Counter()
             let weak = WeakReference<ByteStream>()
             try await {

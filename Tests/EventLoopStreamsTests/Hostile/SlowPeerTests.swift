@@ -109,7 +109,7 @@ private func limited(idle: Duration? = nil, write: Duration? = nil) -> ByteStrea
     /// A Unix socket reports room when three quarters of its buffer are free, but takes bytes before.
     @Test func `a peer that makes less room than the kernel reports is not timed out`() throws {
         try inManualTime { loop, clock, trace in
-            let (ours, peer) = unixPair()
+            let (ours, peer) = connectedSockets()
             let stream = try ByteStream(adopting: ours, on: loop, options: limited(write: .seconds(5)))
             stream.onEnd { _, end in trace.add("\(end)") }
             let total = 1_000_000

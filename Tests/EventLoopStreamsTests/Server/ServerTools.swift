@@ -104,7 +104,7 @@ func rawClient(_ address: SocketAddress) -> Int32 {
 
 func rawSocket() -> Int32 {
     #if canImport(Glibc)
-    let client = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    let client = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     #else
     let client = socket(AF_INET, SOCK_STREAM, 0)
     #endif

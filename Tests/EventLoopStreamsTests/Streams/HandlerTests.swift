@@ -114,7 +114,7 @@ import Darwin
     @Test func `the end of writing ends a stream over a pipe's writing end, and the reader hears of it`() throws {
         try inManualTime { loop, _, trace in
             var ends: [Int32] = [-1, -1]
-            try #require(pipe(&ends) == 0)
+            try #require(closeOnExecPipe(&ends))
             defer { close(ends[0]) }
             let stream = try ByteStream(adopting: ends[1], on: loop)
             stream.onEnd { _, end in trace.add("\(end)") }

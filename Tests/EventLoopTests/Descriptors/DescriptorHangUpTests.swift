@@ -245,11 +245,8 @@ private final class RawPipe: Sendable {
 
     init() {
         var ends: [Int32] = [-1, -1]
-        precondition(pipe(&ends) == 0, "pipe: errno \(errno)")
-        for end in ends {
-            precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
-            precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)
-        }
+        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        for end in ends { precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
         (readEnd, writeEnd) = (ends[0], ends[1])
         open = Box([ends[0], ends[1]])
     }
@@ -290,6 +287,7 @@ private final class ResetConnection: Sendable {
             }
         }
         precondition(far >= 0, "accept: errno \(errno)")
+        for end in [near, far] { precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0) }
         precondition(fcntl(near, F_SETFL, O_NONBLOCK) == 0)
         let block = [UInt8](repeating: 0, count: 65_536)
         while write(near, block, block.count) > 0 {}  // ends: nothing reads, so the buffer fills up

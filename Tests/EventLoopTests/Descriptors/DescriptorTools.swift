@@ -34,13 +34,8 @@ final class SocketPair: Sendable {
     private let isFarOpen = Box(true)
 
     init() {
-        var ends: [Int32] = [-1, -1]
-        precondition(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0, "socketpair: errno \(errno)")
-        for end in ends {
-            precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0)
-            precondition(fcntl(end, F_SETFD, FD_CLOEXEC) == 0)
-        }
-        (near, far) = (ends[0], ends[1])
+        (near, far) = connectedSockets()
+        for end in [near, far] { precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
     }
 
     deinit {

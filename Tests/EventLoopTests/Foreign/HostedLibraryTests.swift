@@ -55,9 +55,7 @@ import Darwin
 
     @Test func `what the last batch writes into a bufferevent reaches the other end before teardown frees it`() throws {
         for _ in 0..<20 {
-            var ends: [Int32] = [-1, -1]
-            try #require(socketpair(AF_UNIX, closingStreamType, 0, &ends) == 0)
-            let (near, far) = (ends[0], ends[1])
+            let (near, far) = connectedSockets()
             defer { close(far) }
             evutil_make_socket_nonblocking(near)
             let event = Box<Word?>(nil)

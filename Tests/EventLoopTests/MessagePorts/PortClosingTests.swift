@@ -156,11 +156,8 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
     @Test(arguments: [false, true])
     func `a client does not wait while a descriptor from its server is being closed`(isRead: Bool) throws {
         let lingering = try LingeringSocket()
-        var ends: [Int32] = [-1, -1]
-        #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
-        defer { close(ends[1]) }
-        let far = ends[1]
-        let near = ends[0]
+        let (near, far) = connectedSockets()
+        defer { close(far) }
         let took = try ContinuousClock().measure {
             let connection = try RemoteConnection(near, engine: try PortEngine.shared(), maximumLength: 100)
             let waiter = ReplyWaiter(.thread)

@@ -75,11 +75,10 @@ import Darwin
     }
 
     @Test func `a reply times out even while replies to others are left to read`() throws {
-        var ends: [Int32] = [-1, -1]
-        #expect(socketpair(AF_UNIX, SocketKind.stream, 0, &ends) == 0)
-        defer { close(ends[1]) }
+        let (near, far) = connectedSockets()
+        defer { close(far) }
         let engine = try PortEngine.shared()
-        let connection = try RemoteConnection(ends[0], engine: engine, maximumLength: 1 << 16)
+        let connection = try RemoteConnection(near, engine: engine, maximumLength: 1 << 16)
         // Holds the engine, which would read the rest before the test has counted it.
         let (begun, counted) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
         engine.runLoop.perform {
@@ -94,11 +93,11 @@ import Darwin
         var reply = OutgoingFrame(.reply, conversation: 1_000, id: 1, body: [UInt8](repeating: 1, count: 50_000))
         for _ in 0..<3 {
             reply.offset = 0
-            #expect(reply.send(to: ends[1]) == 0)
+            #expect(reply.send(to: far) == 0)
         }
         #expect(throws: RunLoop.PortError.replyTimedOut) { try connection.readUntilReply(waiter, .distantPast).get() }
         var left = Int32(0)
-        #expect(ioctl(ends[0], UInt(FIONREAD), &left) == 0 && left > 0)
+        #expect(ioctl(near, UInt(FIONREAD), &left) == 0 && left > 0)
         counted.open()
         connection.end(.becameInvalid)
     }
