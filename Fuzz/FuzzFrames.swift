@@ -34,11 +34,9 @@ private func read(_ bytes: UnsafeRawBufferPointer, inPiecesOf size: Int) -> Read
                 reading.frames.append(frame)
                 reading.cancelled.append(isCancelled)
             }
-        } catch let error as FrameError {
+        } catch {
             reading.error = error
             precondition(decoder.heldBytes == 0, "the decoder holds bytes after an error")
-        } catch {
-            preconditionFailure("unexpected error: \(error)")
         }
         precondition(decoder.heldBytes <= Frame.headerSize + longest + Frame.sealSize, "the decoder holds more than one frame")
     }
