@@ -37,7 +37,7 @@ public func inForkedChild(_ body: () -> Int32) -> ChildEnd {
 /// Runs `body` in one forked child, without a second attempt.
 public func oneForkedChild(_ body: () -> Int32) -> ChildEnd {
     var ends: [Int32] = [-1, -1]
-    precondition(pipe(&ends) == 0)
+    precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
     let child = systemFork()
     precondition(child >= 0, "fork: errno \(errno)")
     if child == 0 {
@@ -58,7 +58,13 @@ public func waitForChild(_ child: Int32, errors descriptor: Int32) -> ChildEnd {
     var errors = [UInt8]()
     var buffer = [UInt8](repeating: 0, count: 4096)
     while true {  // ends: with the child, which is killed at the deadline
-        do { try waitUntilReadable(descriptor, "the child ends", within: deadline - .now) } catch { kill(child, SIGKILL) }
+        do {
+            try waitUntilReadable(descriptor, "the child ends", within: deadline - .now)
+        } catch {
+            // Children of its own may have copies of the pipe, so its end is not waited for.
+            kill(child, SIGKILL)
+            break
+        }
         let count = read(descriptor, &buffer, buffer.count)
         if count <= 0 { break }
         errors += buffer[..<count]
