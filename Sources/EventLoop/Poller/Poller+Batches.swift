@@ -7,6 +7,14 @@ struct ReadyBatch {
     /// Only one source is to be served.
     fileprivate let isSingle: Bool
     fileprivate var isOver = false
+    /// All ready sources are served, in the order of the list.
+    fileprivate let isWhole: Bool
+
+    fileprivate init(level: Int32?, isSingle: Bool) {
+        self.level = level
+        self.isSingle = isSingle
+        isWhole = level == nil && !isSingle
+    }
 }
 
 /// A collected source that is to be served now.
@@ -36,10 +44,9 @@ extension Poller {
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always)
     func takeNext(in batch: inout ReadyBatch) -> ReadyEntry? {
-        while let registration = chooseNext(in: &batch) {  // ends: each turn takes one out of the list
+        while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each turn takes one out
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
-            ready.remove(registration)
             lastServing &+= 1
             registration.pointee.servedAt = lastServing
             if !registration.pointee.comparison.countDown() || checkFile(registration) { return entry }
@@ -60,16 +67,14 @@ extension Poller {
         for (registration, _) in dead { registration.giveBack() }
     }
 
-    @inline(__always)
-    private func chooseNext(in batch: inout ReadyBatch) -> RegistrationPointer? {
+    @inline(never)
+    private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {
         if batch.isOver { return nil }
-        if batch.isSingle {
-            batch.isOver = true
-            return nextSingle(batch.level)
-        }
-        guard let first = ready.first else { return nil }
-        if let level = batch.level, first.pointee.watch.priority.level != level { return nil }
-        return first
+        batch.isOver = batch.isSingle
+        guard let chosen = batch.isSingle ? nextSingle(batch.level) : ready.first else { return nil }
+        if let level = batch.level, chosen.pointee.watch.priority.level != level { return nil }
+        ready.remove(chosen)
+        return chosen
     }
 
     /// Looks to which file the number belongs: a system call, so with exponentially decreasing frequency, but never zero.

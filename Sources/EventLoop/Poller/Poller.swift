@@ -15,7 +15,7 @@ import Darwin
 
 /// Registers descriptors, waits, collects what is ready. Owning thread only, without a lock.
 final class Poller {
-    // SAFETY: the whole class belongs to the loop's thread; `Registration.poller` is read in callbacks on that thread.
+    // SAFETY: the whole class belongs to the loop's thread; libevent calls back on that thread.
 
     @exclusivity(unchecked) private(set) var base: EventBase
     @exclusivity(unchecked) private(set) var deadline: DeadlineTimer
@@ -25,7 +25,9 @@ final class Poller {
     @exclusivity(unchecked) var registrations = DescriptorTable()
     /// How many registrations were compared with the file of their number because the number was watched again.
     @exclusivity(unchecked) var testsOnlyComparisons = 0
-    @exclusivity(unchecked) var ready = ReadyList()
+    // SAFETY: the poller's own, from init to deinit.
+    /// Where libevent's callbacks put what is ready.
+    let collector: UnsafeMutablePointer<Collector>
     /// See Poller+Leftovers.swift.
     @exclusivity(unchecked) var leftovers = Leftovers()
     /// How many registrations have another priority than the default one.
@@ -48,8 +50,6 @@ final class Poller {
     @exclusivity(unchecked) private(set) var watchesMainQueue = false
     /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.
     @exclusivity(unchecked) var asksAlways = false
-    /// Every event needs no more than a note in the ready list: no guests, nothing stale.
-    @exclusivity(unchecked) private var isPlainWait = true
     @exclusivity(unchecked) var lastServing: UInt32 = 0
 
     @exclusivity(unchecked) var batchesInProgress = 0
@@ -93,6 +93,8 @@ final class Poller {
     init(_ base: consuming EventBase, isHost: Bool) throws(RunLoop.SourceError) {
         deadline = try DeadlineTimer(base, isInternal: isHost)
         self.base = base
+        collector = .allocate(capacity: 1)
+        collector.initialize(to: Collector(.passUnretained(self)))
     }
 
     convenience init(waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
@@ -122,6 +124,16 @@ final class Poller {
             registration.giveBack()
         }
         freeRetired()
+        collector.deinitialize(count: 1)
+        collector.deallocate()
+    }
+
+    /// What is ready and was not served yet.
+    var ready: ReadyList {
+        @inline(__always)
+        _read { yield collector.pointee.ready }
+        @inline(__always)
+        _modify { yield &collector.pointee.ready }
     }
 
     // MARK: Waiting
@@ -171,7 +183,7 @@ final class Poller {
         leftovers.forget()
         collected = 0
         ignored = 0
-        isPlainWait = false
+        collector.pointee.isPlainWait = false
         // A nested run may come here before the owners that the batch around it has found are failed.
         let waiting = waiting && stale.isEmpty
         if !closedEarly.isEmpty {
@@ -181,7 +193,7 @@ final class Poller {
         } else {
             enterLibevent(waiting: waiting)
         }
-        isPlainWait = true
+        collector.pointee.isPlainWait = true
         if deadline.hasFired { deadline.settleFired() }
         if !stale.isEmpty { outcome.insert(.stale) }
         updateCare()
@@ -276,17 +288,30 @@ final class Poller {
 
     // MARK: Collecting
 
+    /// Short, and without a call except the last: it runs once for each event.
     static let collect: EventCallback = { _, what, context in
-        let registration = context!.assumingMemoryBound(to: Registration.self)
-        registration.pointee.poller._withUnsafeGuaranteedRef { $0.take(registration, EventFlags(rawValue: what)) }
+        let registration = context.unsafelyUnwrapped.assumingMemoryBound(to: Registration.self)
+        let collector = registration.pointee.collector
+        let seen = EventFlags(rawValue: what)
+        if registration.pointee.isPlainAndIdle && collector.pointee.isPlainWait && collector.pointee.ready.hasRoom {
+            collector.pointee.ready.appendInRoom(registration)
+            registration.pointee.pending = seen.readiness
+        } else {
+            take(registration, seen)
+        }
     }
 
-    @inline(__always)
-    private func take(_ registration: RegistrationPointer, _ what: EventFlags) {
-        if registration.pointee.isPlain && isPlainWait { note(registration, what.readiness) } else { collect(registration, what) }
+    @inline(never)
+    private static func take(_ registration: RegistrationPointer, _ seen: EventFlags) {
+        registration.poller._withUnsafeGuaranteedRef { poller in
+            if registration.pointee.isPlain && registration.pointee.collector.pointee.isPlainWait {
+                poller.note(registration, seen.readiness)
+            } else {
+                poller.collect(registration, seen)
+            }
+        }
     }
 
-    @inline(__always)
     private func note(_ registration: RegistrationPointer, _ seen: Readiness) {
         if registration.pointee.pending.isEmpty { ready.append(registration) }
         registration.pointee.pending.formUnion(seen)

@@ -23,7 +23,16 @@ struct ReadyList: ~Copyable {
 
     @inline(__always)
     mutating func append(_ registration: RegistrationPointer) {
-        if end == capacity { makeRoom() }
+        if !hasRoom { makeRoom() }
+        appendInRoom(registration)
+    }
+
+    @inline(__always)
+    var hasRoom: Bool { end != capacity }
+
+    /// Only if `hasRoom`.
+    @inline(__always)
+    mutating func appendInRoom(_ registration: RegistrationPointer) {
         places[end] = registration
         registration.pointee.readyPlace = UInt32(truncatingIfNeeded: end)
         end &+= 1
@@ -38,6 +47,32 @@ struct ReadyList: ~Copyable {
             places[place] = nil
             return
         }
+        leaveFirstPlace()
+    }
+
+    /// Takes out the first registration; nil if there is none.
+    @inline(__always)
+    mutating func takeFirst() -> RegistrationPointer? {
+        if front == end { return nil }
+        let first = places[front].unsafelyUnwrapped  // the first place in use is not empty
+        leaveFirstPlace()
+        return first
+    }
+
+    @inline(__always)
+    private mutating func leaveFirstPlace() {
+        let next = front &+ 1
+        if next == end {
+            (front, end) = (0, 0)
+        } else {
+            front = next
+            if places[next] == nil { skipEmptyPlaces() }
+        }
+    }
+
+    /// From an empty place to the next registration.
+    @inline(never)
+    private mutating func skipEmptyPlaces() {
         repeat { front &+= 1 } while front < end && places[front] == nil  // ends: at the end of the list
         if front == end { (front, end) = (0, 0) }
     }

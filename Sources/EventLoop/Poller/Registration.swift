@@ -41,14 +41,31 @@ struct Registration: ~Copyable {
     var ownCore: SourceCore
     /// The place in the ready list.
     var readyPlace: UInt32 = 0
-    fileprivate(set) var poller: Unmanaged<Poller>
+    fileprivate(set) var collector: UnsafeMutablePointer<Collector>
     /// When the registration was served last, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0
     /// When its descriptor is looked at next. See Poller+Batches.swift.
     var comparison = ComparisonCountdown()
+    /// `pending` in the lower byte, `flags` in the upper one, so that one instruction reads both.
+    private var collected: UInt16 = 0
+
     /// What was collected and not served yet; not empty exactly while the registration stands in the ready list.
-    var pending: Readiness = []
-    fileprivate var flags: Flags = []
+    var pending: Readiness {
+        @inline(__always)
+        get { Readiness(rawValue: Int32(collected & 0xFF)) }
+        @inline(__always)
+        set { collected = collected & 0xFF00 | UInt16(truncatingIfNeeded: newValue.rawValue) }
+    }
+    fileprivate var flags: Flags {
+        @inline(__always)
+        get { Flags(rawValue: UInt8(truncatingIfNeeded: collected >> 8)) }
+        set { collected = collected & 0xFF | UInt16(newValue.rawValue) << 8 }
+    }
+    /// Not in the ready list, and a report needs no second thought.
+    var isPlainAndIdle: Bool {
+        @inline(__always)
+        get { collected & (0xFF | UInt16(Flags.isPlain.rawValue) << 8) == UInt16(Flags.isPlain.rawValue) << 8 }
+    }
 
     fileprivate struct Flags: OptionSet {
         let rawValue: UInt8
@@ -83,9 +100,10 @@ struct Registration: ~Copyable {
     }
 
     private init(object: UnsafeRawPointer, traits: SourceCore.Traits) {
-        let nobody = UnsafeRawPointer(bitPattern: 16)!
-        owner = nobody
-        poller = .fromOpaque(nobody)
+        // Nobody reads either before `take`.
+        let nobody = UnsafeMutableRawPointer(bitPattern: 16)!
+        owner = UnsafeRawPointer(nobody)
+        collector = nobody.assumingMemoryBound(to: Collector.self)
         watch = Watch(descriptor: -1, wanted: [], trigger: .level, priority: .default, identity: FileIdentity(stat()))
         ownCore = SourceCore(object: object, traits: traits)
     }
@@ -131,7 +149,7 @@ extension Registration {
         let registration = own ?? allocate(object: core.pointee.object, traits: [])
         if own == nil { registration.pointee.ownCore.otherCore = core }
         registration.pointee.owner = owner
-        registration.pointee.poller = .passUnretained(poller)
+        registration.pointee.collector = poller.collector
         registration.pointee.watch = watch
         registration.pointee.tag = tag
         registration.pointee.nextOfOwner = nil
@@ -154,6 +172,9 @@ extension RegistrationPointer {
     /// The registration is its source's own, and the only one: serving does not read the first line.
     @inline(__always)
     var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
+
+    /// The poller that the registration is in.
+    var poller: Unmanaged<Poller> { pointee.collector.pointee.poller }
 
     /// The core of the registered source.
     @inline(__always)

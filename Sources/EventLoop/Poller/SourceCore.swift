@@ -114,7 +114,7 @@ extension SourceCorePointer {
     func claimServing(for id: UInt64) -> Bool {
         let (isClaimed, owner) = pointee.servingLoop.compareExchange(expected: 0, desired: id, ordering: .sequentiallyConsistent)
         // A nested run of the same thread may call the handler again.
-        guard isClaimed || owner == id else { return false }
+        if _slowPath(!isClaimed) && owner != id { return false }
         pointee.servingDepth += 1
         return true
     }

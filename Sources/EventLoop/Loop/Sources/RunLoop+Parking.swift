@@ -25,7 +25,7 @@ extension RunLoop {
         var next = membership.anyRegistration
         while let registration = next {  // ends: the list has an end
             next = registration.pointee.nextOfOwner
-            registration.pointee.poller._withUnsafeGuaranteedRef { $0.forgetReadiness(of: registration) }
+            registration.poller._withUnsafeGuaranteedRef { $0.forgetReadiness(of: registration) }
         }
     }
 

@@ -40,14 +40,20 @@ extension RunLoop {
             // The owner and its source are alive while the registration is: the poller releases both after the batch.
             let registration = entry.registration
             guard removals.generation == generation || isMember(registration.owner, of: mode) else { continue }
-            if !registration.isOwnAndOnly && registration.pointee.isInSeveralBases { countServing(registration.owner) }
-            let core = registration.isOwnAndOnly ? registration.core : registration.source
+            let core = registration.isOwnAndOnly ? registration.core : countServing(registration)
             if serve(core, registration.owner, entry.readiness, mode, observer) { isHandled = true }
         }
         // In this order: a handler may have ended what is stale, and then only the batch holds it.
         if !poller.stale.isEmpty { failStale(poller) }
         poller.endBatch()
         return isHandled
+    }
+
+    /// The core of a registration that is not its source's only one.
+    @inline(never)
+    private func countServing(_ registration: RegistrationPointer) -> SourceCorePointer {
+        if registration.pointee.isInSeveralBases { countServing(registration.owner) }
+        return registration.source
     }
 
     @inline(__always)
@@ -274,7 +280,7 @@ extension RunLoop {
     @inline(__always)
     func call(_ core: SourceCorePointer, _ body: () -> Bool) -> Bool { /* DOES CALLOUT */
         let isHandled = body()
-        if core.pointee.hasEndingUses && core.pointee.servingDepth == 1 { endUsesAndServing(core) } else { Source.endServing(core) }
+        if core.pointee.hasEndingUses { endUsesAndServing(core) } else { Source.endServing(core) }
         return isHandled
     }
 
@@ -293,7 +299,8 @@ extension RunLoop {
     /// The outermost call of a source's handler has returned. The batch keeps the source until the claim has ended, too.
     @inline(never)
     private func endUsesAndServing(_ core: SourceCorePointer) { /* DOES CALLOUT */
-        while core.pointee.hasEndingUses {  // ends: only a callout that adds the source and removes it brings another turn
+        // A nested call leaves it to the outermost one.
+        while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {  // ends: only a callout that adds the source and removes it brings another turn
             core.pointee.hasEndingUses = false
             let ending = owned.endingUses.filter { $0.core == core }
             owned.endingUses.removeAll { $0.core == core }
@@ -342,7 +349,7 @@ extension RunLoop.Source {
 
     @inline(__always)
     static func endServing(_ core: SourceCorePointer) {
-        core.pointee.servingDepth -= 1
+        core.pointee.servingDepth &-= 1
         if core.pointee.servingDepth > 0 { return }
         core.pointee.servingLoop.store(0, ordering: .sequentiallyConsistent)
         if core.pointee.hasWaiters.load(ordering: .sequentiallyConsistent) { wakeWaiters(core) }
