@@ -84,18 +84,25 @@ struct DeadlineHeap: ~Copyable {
         while true {  // ends: the index increases up to `count`
             let first = index << 2 + 1
             if first >= count { break }
-            var least = first
-            var child = first + 1
-            let end = min(first + 4, count)
-            while child < end {
-                if entries[child].precedes(entries[least]) { least = child }
-                child += 1
-            }
+            let least = leastChild(first)
             if !entries[least].precedes(entry) { break }
             place(entries[least], at: index, positions)
             index = least
         }
         place(entry, at: index, positions)
+    }
+
+    /// Which of the up to four children that begin at `first` is the least.
+    @inline(__always)
+    private func leastChild(_ first: Int) -> Int {
+        if first &+ 4 <= count {
+            let front = entries[first &+ 1].precedes(entries[first]) ? first &+ 1 : first
+            let back = entries[first &+ 3].precedes(entries[first &+ 2]) ? first &+ 3 : first &+ 2
+            return entries[back].precedes(entries[front]) ? back : front
+        }
+        var least = first
+        for child in first &+ 1..<max(count, first &+ 1) where entries[child].precedes(entries[least]) { least = child }
+        return least
     }
 
     @inline(__always)

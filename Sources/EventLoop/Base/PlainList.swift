@@ -33,4 +33,7 @@ struct PlainList<Element: BitwiseCopyable>: ~Copyable, @unchecked Sendable {
         count -= 1
         return storage[count]
     }
+
+    /// Keeps the memory.
+    mutating func removeAll() { count = 0 }
 }

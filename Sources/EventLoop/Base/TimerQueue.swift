@@ -142,7 +142,9 @@ struct TimerQueue: ~Copyable {
     @inline(never)
     private mutating func sortNew() {
         let count = new.count
-        while let slot = new.popLast() { sort(slot) }  // ends: one goes a turn
+        // In the order in which they came: dates that rise, as those of timeouts with one duration do, then stay at the end of the heap.
+        for index in 0..<count { sort(new[index]) }
+        new.removeAll()
         // Not worth keeping for a time at which everything is new again.
         if count > 1_024 { new = PlainList() }
     }
