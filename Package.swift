@@ -65,7 +65,7 @@ let package = Package(
         // Date and TimeInterval forms with Foundation's labels. The only library here that imports Foundation.
         .target(name: "EventLoopFoundation", dependencies: ["EventLoop"], swiftSettings: strict),
         // The functions of CFRunLoop.h and CFSocket.h, without Core Foundation.
-        .target(name: "EventLoopCF", dependencies: ["EventLoop"], swiftSettings: strict),
+        .target(name: "EventLoopCF", dependencies: ["EventLoop", "CPlatform"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
         .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),
         // For users' tests with XCTest. Not part of EventLoopTesting, because XCTest exports Foundation, with its RunLoop and its Timer.

@@ -30,6 +30,7 @@ static int prepared(int descriptor) { return descriptor; }
 static int accept_prepared(int listener, struct sockaddr *peer, socklen_t *length) {
     return accept4(listener, peer, length, NEW_SOCKET_FLAGS);
 }
+int cplatform_accept_native(int listener, void *address, uint32_t *size) { return accept4(listener, address, size, SOCK_CLOEXEC); }
 #else
 enum { HAS_ABSTRACT_NAMES = 0 };
 #define NEW_SOCKET_FLAGS 0
@@ -42,6 +43,11 @@ static int prepared(int descriptor) {
     return -1;
 }
 static int accept_prepared(int listener, struct sockaddr *peer, socklen_t *length) { return prepared(accept(listener, peer, length)); }
+int cplatform_accept_native(int listener, void *address, uint32_t *size) {
+    int connection = accept(listener, address, size);
+    if (connection >= 0) fcntl(connection, F_SETFD, FD_CLOEXEC);
+    return connection;
+}
 #endif
 
 // MARK: Addresses

@@ -20,6 +20,8 @@ final class NativeSocket: Sendable {
     let descriptor: CFSocketNativeHandle
     let kind: Kind
     private let closes = Atomic<Bool>(false)
+    /// Its messages may be longer than those of UDP.
+    private let hasLongMessages: Bool
     /// Whether `accept` has made a blocking socket non-blocking.
     private let wasBlocking = Atomic<Bool>(false)
     /// Threads that send at the same time take turns, so that their data are not mixed.
@@ -30,6 +32,7 @@ final class NativeSocket: Sendable {
         guard SocketCalls.isOpen(descriptor) else { return nil }
         self.descriptor = descriptor
         kind = SocketCalls.kind(descriptor)
+        hasLongMessages = SocketCalls.hasLongMessages(descriptor)
     }
 
     deinit {
@@ -53,9 +56,10 @@ final class NativeSocket: Sendable {
         case nothing
     }
 
-    /// Receives once, without waiting. As many bytes at most as in Core Foundation.
+    /// Receives once, without waiting: from a stream as many bytes at most as in Core Foundation, otherwise a whole message.
     func receive() -> Received {
-        withUnsafeTemporaryAllocation(byteCount: kind == .connection ? 32_768 : 65_535, alignment: 8) { buffer in
+        let size = hasLongMessages ? max(SocketCalls.sizeOfMessage(descriptor), 65_535) : kind == .connection ? 32_768 : 65_535
+        return withUnsafeTemporaryAllocation(byteCount: size, alignment: 8) { buffer in
             let (count, address) = SocketCalls.receive(descriptor, buffer)
             if SocketCalls.wouldWait(count) { return .nothing }
             return .data(count > 0 ? CFData(UnsafeRawBufferPointer(rebasing: buffer[..<count])) : .empty, from: address)

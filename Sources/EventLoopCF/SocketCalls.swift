@@ -1,5 +1,7 @@
 // The system's calls for sockets. They take and return numbers and `CFData`, so that no other file depends on the C library.
 
+internal import CPlatform
+
 #if canImport(Glibc)
 import Glibc
 
@@ -11,6 +13,9 @@ private let withoutWaiting = Int32(MSG_DONTWAIT)
 private let withoutSignal = Int32(MSG_NOSIGNAL)
 private let tcp = Int32(IPPROTO_TCP)
 private let udp = Int32(IPPROTO_UDP)
+
+/// recv(2): MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
+private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | Int32(MSG_PEEK) | Int32(MSG_TRUNC)) }
 #elseif canImport(Musl)
 import Musl
 
@@ -18,6 +23,9 @@ private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACK
 private let closeOnExec = SOCK_CLOEXEC
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, MSG_NOSIGNAL)
 private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
+
+/// recv(2): MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
+private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | MSG_PEEK | MSG_TRUNC) }
 #else
 import Darwin
 
@@ -25,6 +33,13 @@ private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACK
 private let closeOnExec: Int32 = 0
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, Int32(0))
 private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
+
+/// getsockopt(2), SO_NREAD: of a socket of datagrams, "the amount of data in the first packet".
+private func nextSize(_ descriptor: Int32) -> Int {
+    var bytes: Int32 = 0
+    var size = socklen_t(MemoryLayout<Int32>.size)
+    return getsockopt(descriptor, SOL_SOCKET, SO_NREAD, &bytes, &size) == 0 ? Int(bytes) : 0
+}
 #endif
 
 enum SocketCalls {
@@ -68,6 +83,22 @@ enum SocketCalls {
         guard getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 else { return .other }
         return type == stream || type == packets ? .connection : .messages
     }
+
+    /// Not a stream, and not UDP, whose messages have at most 65,507 bytes.
+    static func hasLongMessages(_ descriptor: Int32) -> Bool {
+        var type: Int32 = 0
+        var size = socklen_t(MemoryLayout<Int32>.size)
+        guard getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0, type != stream else { return false }
+        var address = sockaddr_storage()
+        size = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        let isKnown = withUnsafeMutableBytes(of: &address) { bytes in
+            getsockname(descriptor, bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self), &size) == 0
+        }
+        return !isKnown || ![PF_INET, PF_INET6].contains(Int32(address.ss_family))
+    }
+
+    /// The bytes of the next message; zero or less if there is none.
+    static func sizeOfMessage(_ descriptor: Int32) -> Int { nextSize(descriptor) }
 
     /// The pending error, which the socket forgets.
     static func takeError(_ descriptor: Int32) -> Int32 {
@@ -170,7 +201,7 @@ enum SocketCalls {
     static func accept(_ descriptor: Int32) -> NativeSocket.Accepted {
         var (connection, error) = (Int32(-1), Int32(0))
         let peer = addressFilled { address, size in
-            connection = systemAccept(descriptor, address, size)
+            connection = cplatform_accept_native(descriptor, address, size)
             error = errno
             return connection >= 0
         }
@@ -219,15 +250,6 @@ private func systemConnect(_ descriptor: Int32, _ address: UnsafePointer<sockadd
 
 private func systemBind(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Int32 {
     bind(descriptor, address, size)
-}
-
-/// A call without a race between the call and close-on-exec (accept4) is not in the C library's module for Swift.
-private func systemAccept(
-    _ descriptor: Int32, _ address: UnsafeMutablePointer<sockaddr>, _ size: UnsafeMutablePointer<socklen_t>
-) -> Int32 {
-    let connection = accept(descriptor, address, size)
-    if connection >= 0 { _ = fcntl(connection, F_SETFD, FD_CLOEXEC) }
-    return connection
 }
 
 /// The system's mutex: it is held while a thread waits for room, which is too long for a lock of the library.

@@ -47,13 +47,18 @@ extension XCTWaiter {
         defer { poll?.invalidate() }
 
         let wait = WaitOnThread()
+        let ending = endOfWait(wait, on: loop)
+        defer { ending.invalidate() }
         // SAFETY: a waiter guards its state with a queue; XCTest's `fulfillment(of:)` waits on another thread, too.
         nonisolated(unsafe) let waiter = self
         Thread.detachNewThread {
-            wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout, enforceOrder, file, line))
+            let idle = keepFoundationsLoop()
+            // XCTest's watchdog ends the process if the time is up before it begins.
+            wait.end(with: waiter.waitOnFoundationsLoop(expectations, timeout < 0 ? 0 : timeout, enforceOrder, file, line))
+            idle.invalidate()
             loop.perform {}
         }
-        // Ends: XCTest's wait does. If the thread is stopping, runs return at once.
+        // Ends: XCTest's wait does, and its end ends the run. If the thread is stopping, runs return at once.
         while !wait.hasEnded && !loop.isOver { _ = loop.run(until: .distantFuture, returnAfterSourceHandled: true) }
         return wait.result()
     }
@@ -71,6 +76,25 @@ extension XCTWaiter {
         wait(for: expectations, timeout: timeout, enforceOrder: enforceOrder, file: file, line: line)
     }
     #endif
+}
+
+/// Ends the run of a wait that has ended. The wait's own thread wakes the loop once, and a nested run may perform that block: then the passes
+/// of the wait's own run find out here.
+private func endOfWait(_ wait: WaitOnThread, on loop: EventLoop.RunLoop) -> EventLoop.RunLoop.Observer {
+    let depth = loop.runDepth + 1
+    let observer = EventLoop.RunLoop.Observer(activities: .beforeTimers, label: "end of a wait") { [unowned loop] _, _ in
+        if wait.hasEnded && loop.runDepth == depth { loop.perform {} }
+    }
+    loop.add(observer)
+    return observer
+}
+
+/// Gives Foundation's loop of this thread something to wait for: without a timer or a source its runs return at once, and XCTest's wait runs
+/// it again and again.
+private func keepFoundationsLoop() -> Foundation.Timer {
+    let timer = Foundation.Timer(timeInterval: 1e9, repeats: true) { _ in }
+    Foundation.RunLoop.current.add(timer, forMode: .default)
+    return timer
 }
 
 /// Makes passes of Foundation's loop of this thread, where predicate expectations that were made on it have their timers.

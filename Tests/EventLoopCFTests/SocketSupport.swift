@@ -10,12 +10,14 @@ import Glibc
 
 let streamType = Int32(SOCK_STREAM.rawValue)
 let datagramType = Int32(SOCK_DGRAM.rawValue)
+let packetsType = Int32(SOCK_SEQPACKET.rawValue)
 private let withoutSignal = Int32(MSG_NOSIGNAL)
 #else
 import Darwin
 
 let streamType = SOCK_STREAM
 let datagramType = SOCK_DGRAM
+let packetsType = SOCK_SEQPACKET
 private let withoutSignal = Int32(0)
 #endif
 

@@ -164,6 +164,22 @@ import Darwin
         }
     }
 
+    @Test(arguments: [datagramType, packetsType])
+    func `a message that is longer than any of UDP is delivered whole`(type: Int32) throws {
+        try onFreshThread { loop in
+            let (pair, info) = (SocketPair(type), SocketInfo())
+            defer { close(pair.peer) }
+            let socket = recordingSocket(pair.native, .dataCallBack, info)
+            try attach(socket, to: loop)
+            let long = String(repeating: "m", count: 100_000)
+            for text in [long, "short"] { pair.write(text) }
+            runUntilHandled()
+            runUntilHandled()
+            #expect(info.calls.description == "data:\(long) data:short")
+            CFSocketInvalidate(socket)
+        }
+    }
+
     @Test func `a write callback comes once each time that it is enabled, or always with its flag`() throws {
         try onFreshThread { loop in
             let (pair, info) = (SocketPair(), SocketInfo())

@@ -97,6 +97,48 @@ final class WaitingTests: XCTestCase {
         XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
     }
 
+    /// A nested run performs the block with which the end of the outer wait wakes the loop, and a timer does not end a run.
+    func testAWaitThatEndsDuringANestedRunReturns() {
+        let outer = XCTestExpectation(description: "outer")
+        RunLoop.main.perform(after: .milliseconds(1)) {
+            outer.fulfill()
+            // Until the block has come, and longer.
+            for _ in 0..<20 { _ = RunLoop.main.run(for: .milliseconds(5)) }
+        }
+        XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
+    }
+
+    func testAWaitThatTimesOutDuringANestedWaitReturns() {
+        let (never, inner) = (XCTestExpectation(description: "never"), XCTestExpectation(description: "inner"))
+        RunLoop.main.perform(after: .milliseconds(1)) {
+            RunLoop.main.perform(after: .milliseconds(200)) { inner.fulfill() }
+            XCTAssertEqual(XCTWaiter().wait(for: [inner], timeout: patience, running: .main), .completed)
+        }
+        XCTAssertEqual(XCTWaiter().wait(for: [never], timeout: 0.05, running: .main), .timedOut)
+    }
+
+    /// XCTest waits on Foundation's loop of a thread of its own; a loop with nothing in it would not sleep.
+    func testAWaitSleeps() {
+        let never = XCTestExpectation(description: "never")
+        let before = processorSeconds()
+        XCTAssertEqual(XCTWaiter().wait(for: [never], timeout: 0.5, running: .main), .timedOut)
+        XCTAssertLessThan(processorSeconds() - before, 0.25)
+    }
+
+    func testAWaitForANegativeTimeTimesOut() {
+        for _ in 0..<50 {
+            let never = XCTestExpectation(description: "never")
+            XCTAssertEqual(XCTWaiter().wait(for: [never], timeout: -1, running: .main), .timedOut)
+        }
+    }
+
+    /// Of all threads of the process.
+    private func processorSeconds() -> Double {
+        var time = timespec()
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+        return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    }
+
     func testPredicateExpectationsAreEvaluated() {
         let tank = Tank()
         let isFull = XCTNSPredicateExpectation(predicate: NSPredicate { object, _ in (object as? Tank)?.isFull ?? false }, object: tank)

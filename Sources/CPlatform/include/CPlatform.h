@@ -244,6 +244,9 @@ int cplatform_make_socket(const struct cplatform_address *address);
 // Binds and listens. Null, or the name of the call that failed, with errno.
 const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only);
 int cplatform_accept(int listener, struct cplatform_address *peer);
+// accept(2), close-on-exec: on Linux in one step, so that a child which another thread starts meanwhile does not inherit the connection.
+// `address` and `size` as there. The connection is in blocking mode on Linux, and in the listener's mode elsewhere.
+int cplatform_accept_native(int listener, void *address, uint32_t *size);
 // The meaning of an errno of `cplatform_accept` for the listener.
 enum { CPLATFORM_ACCEPT_NOTHING, CPLATFORM_ACCEPT_LOST, CPLATFORM_ACCEPT_EXHAUSTED, CPLATFORM_ACCEPT_BROKEN };
 int cplatform_accept_failure(int code);
