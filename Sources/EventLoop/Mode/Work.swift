@@ -16,13 +16,15 @@ struct WorkItem: Sendable {
 ///
 /// Such a closure is in the queue of each of its modes. Taking it out of one takes it out of all, each in O(1). Made with the
 /// closure, held by its queues.
-class WorkTicket: @unchecked Sendable {
+@usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
     @exclusivity(unchecked) final var kind = ClosureKind.perform
     /// One for each queue that has the closure.
     @exclusivity(unchecked) final private(set) var first: WorkPlace?
     @exclusivity(unchecked) final private(set) var others: [WorkPlace] = []
+
+    @usableFromInline init() {}
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }

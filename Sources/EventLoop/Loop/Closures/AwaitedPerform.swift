@@ -20,11 +20,12 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
 /// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues.
 ///
 /// Everything is in one object, because each further object costs an allocation, and each further generic type a search in the runtime's
-/// tables. The value goes straight from the closure to the task. The continuation is an unsafe one, because the state already says who
-/// resumes the task, and that is checked exhaustively: Tests/Models/awaited.pml.
+/// tables. Inlinable code uses it, so that a caller in another module names its type without such a search. The value goes straight from
+/// the closure to the task. The continuation is an unsafe one, because the state already says who resumes the task, and that is checked
+/// exhaustively: Tests/Models/awaited.pml.
 ///
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
-final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
+@usableFromInline final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
     // SAFETY: `state` is atomic. `body` and `continuation` are written before the state is `waiting`, and then belong to the thread that
     // ends that state. If the state never becomes `waiting`, they belong to the calling task.
 
@@ -32,12 +33,15 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
     @exclusivity(unchecked) private var body: (@Sendable () throws -> sending Value)?
     @exclusivity(unchecked) private var continuation: UnsafeContinuation<Value, any Error>?
 
-    init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
+    @usableFromInline init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
 
     override var isWaiting: Bool { state.load(ordering: .acquiring) == .waiting }
 
     /// Queues the closure. Called once, while the task suspends.
-    func start(_ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ site: CreationSite) {
+    @usableFromInline func start(
+        _ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ file: StaticString, _ line: UInt
+    ) {
+        let site = CreationSite(file, line)
         self.continuation = continuation
         guard move(from: .starting, to: .waiting) else { return fail(CancellationError(), in: .cancelled) }
         guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
@@ -46,7 +50,7 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
     }
 
     /// The task's side of `publish`.
-    func receiveValue() { _ = state.load(ordering: .acquiring) }
+    @usableFromInline func receiveValue() { _ = state.load(ordering: .acquiring) }
 
     /// Called by the loop, at the closure's turn.
     private func perform() { /* DOES CALLOUT */
@@ -68,7 +72,7 @@ final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
     }
 
     /// The task is cancelled. No-op if the closure has begun or the call is over. Thread-safe.
-    func cancel(on loop: RunLoop) {
+    @usableFromInline func cancel(on loop: RunLoop) {
         // If the task does not wait yet, `start` finds that it was cancelled.
         if move(from: .starting, to: .cancelled) { return }
         guard move(from: .waiting, to: .cancelled) else { return }
