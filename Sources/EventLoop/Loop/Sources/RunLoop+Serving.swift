@@ -299,8 +299,8 @@ extension RunLoop {
     /// The outermost call of a source's handler has returned. The batch keeps the source until the claim has ended, too.
     @inline(never)
     private func endUsesAndServing(_ core: SourceCorePointer) { /* DOES CALLOUT */
-        // A nested call leaves it to the outermost one.
-        while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {  // ends: only a callout that adds the source and removes it brings another turn
+        // A nested call leaves it to the outermost one. Ends: only a callout that adds the source and removes it brings another turn.
+        while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {
             core.pointee.hasEndingUses = false
             let ending = owned.endingUses.filter { $0.core == core }
             owned.endingUses.removeAll { $0.core == core }
