@@ -67,14 +67,20 @@ extension Poller {
         for (registration, _) in dead { registration.giveBack() }
     }
 
-    @inline(never)
+    @inline(__always)
     private func takeChosen(in batch: inout ReadyBatch) -> RegistrationPointer? {
+        if !batch.isSingle { return takeOfLevel(batch.level) }
         if batch.isOver { return nil }
-        batch.isOver = batch.isSingle
-        guard let chosen = batch.isSingle ? nextSingle(batch.level) : ready.first else { return nil }
-        if let level = batch.level, chosen.pointee.watch.priority.level != level { return nil }
+        batch.isOver = true
+        guard let chosen = nextSingle(batch.level) else { return nil }
         ready.remove(chosen)
         return chosen
+    }
+
+    /// The sources of the level are the first of the list.
+    @inline(never)
+    private func takeOfLevel(_ level: Int32?) -> RegistrationPointer? {
+        ready.first?.pointee.watch.priority.level == level ? ready.takeFirst() : nil
     }
 
     /// Looks to which file the number belongs: a system call, so with exponentially decreasing frequency, but never zero.
