@@ -14,7 +14,7 @@ private let withoutSignal = Int32(MSG_NOSIGNAL)
 private let tcp = Int32(IPPROTO_TCP)
 private let udp = Int32(IPPROTO_UDP)
 
-/// recv(2): MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
+/// `recv(2)`: MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
 private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | Int32(MSG_PEEK) | Int32(MSG_TRUNC)) }
 #elseif canImport(Musl)
 import Musl
@@ -24,7 +24,7 @@ private let closeOnExec = SOCK_CLOEXEC
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, MSG_NOSIGNAL)
 private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
 
-/// recv(2): MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
+/// `recv(2)`: MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
 private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | MSG_PEEK | MSG_TRUNC) }
 #else
 import Darwin
@@ -34,7 +34,7 @@ private let closeOnExec: Int32 = 0
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, Int32(0))
 private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
 
-/// getsockopt(2), SO_NREAD: of a socket of datagrams, "the amount of data in the first packet".
+/// `getsockopt(2)`, SO_NREAD: of a socket of datagrams, "the amount of data in the first packet".
 private func nextSize(_ descriptor: Int32) -> Int {
     var bytes: Int32 = 0
     var size = socklen_t(MemoryLayout<Int32>.size)
