@@ -64,7 +64,7 @@ extension RunLoop {
     ///
     /// Cancelled before `body` has begun, `body` is withdrawn and `CancellationError` thrown. Called on the owning thread it performs
     /// `body` at once.
-    // Inlinable, so that it is specialized in the caller's module: a sixth of its instructions (docs/performance.md, W18).
+    // `@inlinable`, so that it is specialized in the caller's module: a sixth of its instructions (docs/performance.md, W18).
     @inlinable
     public func performAsync<R>(
         inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line,
