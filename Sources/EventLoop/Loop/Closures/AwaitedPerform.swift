@@ -20,7 +20,7 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
 /// One call of `performAsync`: the closure, the task that awaits its value, and its ticket in the loop's queues.
 ///
 /// Everything is in one object, because each further object costs an allocation, and each further generic type a search in the runtime's
-/// tables. Inlinable code uses it, so that a caller in another module names its type without such a search. The value goes straight from
+/// tables. `@inlinable` code uses it, so that a caller in another module names its type without such a search. The value goes straight from
 /// the closure to the task. The continuation is an unsafe one, because the state already says who resumes the task, and that is checked
 /// exhaustively: Tests/Models/awaited.pml.
 ///
