@@ -21,6 +21,15 @@ private let datagramType: Int32 = {
     #endif
 }()
 
+/// The descriptor under a number that nothing else of the process gets soon: the test asks whether it was closed, and another thread of the
+/// library or of the tests may open a file meanwhile, which gets the lowest free number.
+private func farAway(_ descriptor: Int32) -> Int32 {
+    let moved = fcntl(descriptor, F_DUPFD_CLOEXEC, 900)
+    precondition(moved >= 900, "the test has room for another descriptor")
+    _ = close(descriptor)
+    return moved
+}
+
 /// Whether adopting it throws what `isExpected` accepts, and closes the descriptor.
 private func isRefused(_ descriptor: Int32, _ isExpected: (SourceError) -> Bool) -> Bool {
     do {
@@ -44,7 +53,7 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
 
     @Test func `a regular file and a directory are refused, and closed`() async {
         await #expect(processExitsWith: .success) {
-            let (file, folder) = (open("/proc/self/exe", O_RDONLY), open("/tmp", O_RDONLY))
+            let (file, folder) = (farAway(open("/proc/self/exe", O_RDONLY)), farAway(open("/tmp", O_RDONLY)))
             exit(isRefused(file) { $0 == .notPollable(file) }, isRefused(folder) { $0 == .notPollable(folder) })
         }
     }
@@ -53,9 +62,9 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
         await #expect(processExitsWith: .success) {
             let fresh = connectedSockets()
             _ = close(fresh.1)
-            let unconnected = socket(AF_INET, Int32(1), 0)
-            let listener = listenOnLoopback().descriptor
-            let datagram = socket(AF_INET, datagramType, 0)
+            let unconnected = farAway(socket(AF_INET, Int32(1), 0))
+            let listener = farAway(listenOnLoopback().descriptor)
+            let datagram = farAway(socket(AF_INET, datagramType, 0))
             exit(
                 isRefused(unconnected) { errno($0) == ENOTCONN }, isRefused(listener) { errno($0) == ENOTCONN },
                 isRefused(datagram) { errno($0) == EPROTOTYPE },
@@ -72,11 +81,15 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
                     return false
                 } catch { return !isOpen(reading) && !isOpen(writing) }
             }
-            let (first, second, third) = (openPipe(), openPipe(), openPipe())
-            let listener = listenOnLoopback().descriptor
+            let pipes = (0..<3).map { _ in
+                let (reading, writing) = openPipe()
+                return (farAway(reading), farAway(writing))
+            }
+            let (first, second, third) = (pipes[0], pipes[1], pipes[2])
+            let listener = farAway(listenOnLoopback().descriptor)
             exit(
                 isRefused(-1, first.1), isRefused(second.0, -1), isRefused(listener, third.1),
-                isRefused(third.0, socket(AF_INET, datagramType, 0)), isOpen(first.0))
+                isRefused(third.0, farAway(socket(AF_INET, datagramType, 0))), isOpen(first.0))
         }
     }
 
@@ -84,7 +97,8 @@ private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(
         await #expect(processExitsWith: .success) {
             let ended = try? onFreshThread { loop in loop }
             guard let loop = ended else { exit(false) }
-            let (ours, peer) = connectedSockets()
+            let pair = connectedSockets()
+            let (ours, peer) = (farAway(pair.0), pair.1)
             do {
                 _ = try ByteStream(adopting: ours, on: loop)
                 exit(true, false)
