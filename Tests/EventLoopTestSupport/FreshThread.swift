@@ -95,18 +95,19 @@ private final class ThreadStart: Sendable {
     let body: @Sendable () -> Void
     init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 
+    /// Returns what `joinThread` and `detachThread` take.
     func launch() -> UInt {
-        let context = Unmanaged.passRetained(self).toOpaque()
         #if canImport(Glibc)
-        var handle = pthread_t()
-        let code = pthread_create(
-            &handle, nil,
-            {
-                Unmanaged<ThreadStart>.fromOpaque($0!).takeRetainedValue().body(); return nil
-            }, context)
-        precondition(code == 0, "pthread_create: \(code)")
-        return UInt(handle)
+        guard isUnderAddressSanitizer else { return UInt(create(detached: false)) }
+        let end = EndOfThread()
+        let start = ThreadStart { [self] in
+            end.begin()
+            body()
+        }
+        _ = start.create(detached: true)
+        return end.handle
         #else
+        let context = Unmanaged.passRetained(self).toOpaque()
         var handle: pthread_t?
         let code = pthread_create(
             &handle, nil,
@@ -117,6 +118,26 @@ private final class ThreadStart: Sendable {
         return UInt(bitPattern: handle!)
         #endif
     }
+
+    #if canImport(Glibc)
+    private func create(detached: Bool) -> pthread_t {
+        let attributes = UnsafeMutablePointer<pthread_attr_t>.allocate(capacity: 1)
+        pthread_attr_init(attributes)
+        defer {
+            pthread_attr_destroy(attributes)
+            attributes.deallocate()
+        }
+        if detached { pthread_attr_setdetachstate(attributes, Int32(PTHREAD_CREATE_DETACHED)) }
+        var handle = pthread_t()
+        let code = pthread_create(
+            &handle, attributes,
+            {
+                Unmanaged<ThreadStart>.fromOpaque($0!).takeRetainedValue().body(); return nil
+            }, Unmanaged.passRetained(self).toOpaque())
+        precondition(code == 0, "pthread_create: \(code)")
+        return handle
+    }
+    #endif
 }
 
 #if canImport(Glibc)
@@ -124,7 +145,9 @@ private final class ThreadStart: Sendable {
 @_silgen_name("pthread_timedjoin_np")
 private func systemTimedJoin(_ thread: pthread_t, _ result: UnsafeMutableRawPointer?, _ deadline: UnsafePointer<timespec>) -> Int32
 
-private func detachThread(_ handle: UInt) { pthread_detach(pthread_t(handle)) }
+private func detachThread(_ handle: UInt) {
+    if isUnderAddressSanitizer { EndOfThread(handle: handle).abandon() } else { pthread_detach(pthread_t(handle)) }
+}
 
 /// Returns false if the thread has not ended in time.
 private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () -> Bool) -> Bool {
@@ -132,6 +155,7 @@ private func joinThread(_ handle: UInt, within bound: Duration, hasReturned: () 
     // The C library supports no other clock here. Setting this clock forwards shortens the bound, which is long enough for that.
     clock_gettime(CLOCK_REALTIME, &deadline)
     deadline.tv_sec += Int(bound.components.seconds)
+    if isUnderAddressSanitizer { return EndOfThread(handle: handle).wait(until: deadline) }
     return systemTimedJoin(pthread_t(handle), nil, &deadline) == 0
 }
 #else
