@@ -39,6 +39,7 @@ func serveEcho(on loop: RunLoop, listeningOn address: RunLoop.SocketAddress) asy
             let address = RunLoop.SocketAddress.unix(path: folder + "/echo")
             let serving = Task { try await serveEcho(on: loop, listeningOn: address) }
             try await suspendUntil("the task watches SIGTERM") { loop.debugDescription.contains("signal \(SIGTERM)") }
+            try await suspendUntil("the server listens") { loop.debugDescription.contains("listener on \(address)") }
             let stream = try await ByteStream.connect(to: address, on: loop)
             try await stream.write("hello")
             #expect(try await stream.read(exactly: 5) == Array("hello".utf8))
