@@ -3,11 +3,11 @@
 import Glibc
 
 enum DescriptorLimit {
-    /// For standard streams, loops, eventfds and the like, beside what a case itself opens.
-    private static let reserve = 100
+    /// For loops, eventfds and the like, beside what a case itself opens.
+    private static let reserve = 80
 
-    /// The descriptors that a case may open.
-    static var available: Int { max(0, Int(clamping: current.rlim_cur) - reserve) }
+    /// The descriptors that a case may open. Some are open: standard streams, and what peers keep after their cases.
+    static var available: Int { max(0, Int(clamping: current.rlim_cur) - open - reserve) }
 
     /// Raises the limit to the most that this process is allowed.
     static func raise() {
@@ -22,6 +22,14 @@ enum DescriptorLimit {
         guard measured.descriptors > available else { return nil }
         return "\(measured.id) opens \(Format.grouped(Int64(measured.descriptors))) descriptors, and the limit allows "
             + "\(Format.grouped(Int64(available))) (ulimit -Hn)"
+    }
+
+    private static var open: Int {
+        guard let folder = opendir("/proc/self/fd") else { return 0 }
+        defer { closedir(folder) }
+        var entries = 0
+        while readdir(folder) != nil { entries += 1 }  // ends: with the folder
+        return entries - 3  // two names of folders, and the descriptor of this one
     }
 
     private static var current: rlimit {

@@ -56,13 +56,17 @@ enum Program {
         let cases = selected.filter { DescriptorLimit.objection(to: $0) == nil }
         for sentence in missing + selected.compactMap(DescriptorLimit.objection) { Terminal.line("Left out: \(sentence)") }
         let results = measure(cases, options)
+        // Growth goes to the limits of the machine. If it fails, the cases are not lost.
+        if !growing.isEmpty { try write(results, [], options) }
         let grown = measure(growing, isQuick: options.isQuick)
-        if let path = options.jsonPath { try Terminal.write(JSON.text(of: results, grown), to: path) }
+        try write(results, grown, options)
+        if let path = options.chartPath { Terminal.line("The chart is in \(path)") }
+    }
+
+    private static func write(_ results: [CaseResult], _ growths: [GrowthResult], _ options: Options) throws(PerfError) {
+        if let path = options.jsonPath { try Terminal.write(JSON.text(of: results, growths), to: path) }
         if let path = options.markdownPath { try Terminal.write(Markdown.text(of: results), to: path) }
-        if let path = options.chartPath {
-            try Terminal.write(Chart.page(of: results, grown), to: path)
-            Terminal.line("The chart is in \(path)")
-        }
+        if let path = options.chartPath { try Terminal.write(Chart.page(of: results, growths), to: path) }
     }
 
     private static func measure(_ cases: [Case], _ options: Options) -> [CaseResult] {
