@@ -46,7 +46,9 @@ struct Slope: Equatable {
         let growth = pow(to / from, median)
         let logarithm = log(to) / log(from)
         let middle = Spread(inRange.map { $0.cost / pow(Double($0.size) / from, median) })?.median ?? first.cost
-        let isExplained = growth <= Self.caches * logarithm || median < 0.5 && middle * (growth - logarithm) <= Self.memory
+        // A curve that leaves the caches and then levels off ends below its slope, and a bad figure above it.
+        let rise = min(middle * growth, inRange.map(\.cost).max() ?? 0) - middle * logarithm
+        let isExplained = growth <= Self.caches * logarithm || median < 0.5 && rise <= Self.memory
         verdict = growth <= Self.flat ? .flat : growth <= Self.flat * logarithm ? .logarithmic : isExplained ? .caches : .growing
     }
 
