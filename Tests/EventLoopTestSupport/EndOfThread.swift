@@ -10,8 +10,8 @@ import Glibc
 /// A mutex that the thread holds when it ends, and what says that the thread has it.
 ///
 /// "If the owner thread of a robust mutex terminates while holding the mutex lock, the next thread that acquires the mutex may be notified"
-/// (pthread_mutex_lock(3p)). Linux tells it after the thread's exit handlers; it removes
-/// the thread itself a moment later, as after a join.
+/// (pthread_mutex_lock(3p)). Linux tells it after the thread's exit handlers, a moment before it removes the thread, as
+/// it does for a join.
 struct EndOfThread: @unchecked Sendable {
     // SAFETY: the semaphore and the mutex are made for several threads. Freed by the only thread that waits, after the thread's end.
 
