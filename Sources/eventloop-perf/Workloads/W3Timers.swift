@@ -35,7 +35,7 @@ enum W3Timers {
                 make("W3a.cancel", "cancel one of %t timers, to be armed again", .cancel, timers, goals: [Goal("libevent", ratio: ratio)]))
         }
         for timers in [1_000, 100_000] {
-            cases.append(make("W3a.make", "make, add, cancel and release, beside %t", .make, timers, goals: [Goal("libevent", ratio: 1.0)]))
+            cases.append(make("W3a.make", "make, add, cancel and release, beside %t", .make, timers, goals: [Goal("libevent", ratio: 1.2)]))
         }
         cases.append(make("W3a.make-add", "of that, make and add", .makeAndAdd, 100_000, goals: [Goal("foundation", ratio: 0.10)]))
         cases.append(make("W3a.release", "of that, cancel and release", .release, 100_000, goals: [Goal("foundation", ratio: 0.002)]))

@@ -15,7 +15,7 @@ enum W6Nested {
             let isSmallest = idle == 10
             return Case(
                 "W6.s\(idle)", "a nested run in another mode, \(idle) idle sources",
-                goals: (isSmallest ? [] : [Goal("eventloop-s10", ratio: 1.10)]) + [Goal("empty-wait", ratio: 1.3)],
+                goals: (isSmallest ? [] : [Goal("eventloop-s10", ratio: 1.10)]) + [Goal("empty-wait", ratio: 1.2)],
                 isHeavy: idle > 1_000, gated: idle > 1_000 ? [] : [.allocations, .systemCalls],
                 contenders: [Contender("eventloop") { eventLoop(idle, $0) }]
                     + (isSmallest ? [] : [Contender("eventloop-s10") { eventLoop(10, $0) }]) + [
