@@ -2,12 +2,17 @@
 #
 #   make run           build and run the demo
 #   make test          build and run the test suite, with a limit of TEST_MINUTES=45
-#   make test-tsan     the test suite under ThreadSanitizer
-#   make test-asan     the test suite under AddressSanitizer, with leak detection where the platform has it
+#   make check         what to run before each commit: lint, spelling, debug build, and the suite without its exhaustive parts
+#   make test-tsan     the test suite under ThreadSanitizer; only suites with these tags: TAGS="threads memory lifetimes"
+#   make test-asan     the same under AddressSanitizer, with leak detection where the platform has it
 #   make test-libraries test together with other libraries, in C and in Swift: install them, and run the tests in Examples
+#   make test-nio      the part of test-libraries for SwiftNIO: each version that can be had, Hummingbird, and Hummingbird's own tests
+#   make handover      replace servers under load, eight times for 10,000 clients, and fail if a client is lost (HANDOVER_CLIENTS=10000)
+#   make flood         send a million datagrams as fast as possible, and fail if one is lost that the kernel does not count (FLOOD=1000000)
 #   make test-libevent-regress   libevent's own regression tests on run loops; needs Debian or Ubuntu (TESTS="http/basic main/fork")
 #   make test-libevent-versions  the test suite with other versions of libevent (LIBEVENTS="/opt/libevent-2.2 --source-package")
 #   make test-pictures use the pages of recordings in a browser without a window (installs chromium)
+#   make page          embed the page of recordings in the library, after a change of its files in Sources/EventLoopObserving/Pictures/Page
 #   make pictures      make the pictures of docs/observing.md again, in docs/images
 #   make build         debug build
 #   make release       release build; a warning is an error
@@ -20,18 +25,22 @@
 #   make models        check every interleaving of the protocols between threads, and that the checks find seeded faults
 #   make fork-storm    fork a thousand times while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
-#   make soak-smoke    the same for two minutes
+#   make soak-smoke    the same for half a minute (SOAK_SMOKE_SECONDS=30)
 #   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about fifteen minutes)
 #   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
+#   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs
+#   make http-requests a server and its parser read 200,000 random requests as a plain definition reads them (HTTP_REQUESTS=200000); with
+#                      SANITIZE=address all tests of the server, with leak detection
 #   make test-faults   make each C library call fail with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of these, in a minute or two
 #   make docs          build the reference of all products, as pages in .build-docs/site; a public symbol without documentation fails
 #   make api-check     fail if a public declaration differs from the committed ones (API), or is gone since the last version
 #   make api-baseline  update the committed declarations
 #   make format        rewrite the Swift sources in the house format
-#   make lint          fail if `make format` would change something, or if a format rule is broken
+#   make lint          fail if `make format` or `make page` would change something, or if a format rule is broken
 #   make spelling      check the spelling of the pages and of the comments in Sources
 #   make ci            every check of CI, in its order
+#   make ci-full       the same, with the long forms: the whole suite under both sanitizers, and every harness
 #   make clean         delete everything that these targets have built
 #   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
 #   make help          this list
@@ -61,7 +70,7 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
-.PHONY: help run test test-tsan test-asan test-pictures pictures test-libevent-regress test-libevent-versions test-libraries test-third-party build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits format lint spelling docs api-check api-baseline ci clean dependencies
+.PHONY: help run test check test-tsan test-asan test-pictures page pictures test-libevent-regress test-libevent-versions test-libraries handover flood test-nio test-third-party build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits simulations http-requests format lint spelling docs api-check api-baseline ci ci-full clean dependencies
 
 help:
 	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' Makefile
@@ -74,18 +83,29 @@ test: dependencies
 	$(SWIFT) build --build-tests
 	$(RUN_TESTS)
 
+# Compares long forms, starts programs, or reads the pages: make test has them.
+EXHAUSTIVE := SmallWorldsTests|DifferentialTests|DocumentationTests|DemoTests|PerfTests|SimulationTests|ForkStormTests
+
+check: lint spelling dependencies
+	$(SWIFT) build --build-tests
+	$(RUN_TESTS) --skip '$(EXHAUSTIVE)'
+
+# Tags of suites; all suites if empty. Evaluated by the shell, because the pattern has back quotes.
+TAGS ?=
+tagged = $(if $(TAGS),--filter "$$(Scripts/tagged $(TAGS))")
+
 test-tsan: dependencies
 	$(SWIFT) build --build-tests --sanitize=thread --scratch-path $(TSAN_SCRATCH)
 	rm -f $(TSAN_SCRATCH)/report.*
 	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
-		$(RUN_TESTS) --sanitize=thread --scratch-path $(TSAN_SCRATCH) || $(call fail_with_reports,$(TSAN_SCRATCH))
+		$(RUN_TESTS) --sanitize=thread --scratch-path $(TSAN_SCRATCH) $(tagged) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
 	$(SWIFT) build --build-tests --sanitize=address --scratch-path $(ASAN_SCRATCH)
 	rm -f $(ASAN_SCRATCH)/report.*
 	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
-		$(RUN_TESTS) --sanitize=address --scratch-path $(ASAN_SCRATCH) || $(call fail_with_reports,$(ASAN_SCRATCH))
+		$(RUN_TESTS) --sanitize=address --scratch-path $(ASAN_SCRATCH) $(tagged) || $(call fail_with_reports,$(ASAN_SCRATCH))
 
 # Names of libevent's tests; all of them if empty.
 TESTS ?=
@@ -109,10 +129,36 @@ test-libraries:
 	SWIFT="$(SWIFT)" Scripts/check-traits
 	$(SWIFT) build --build-tests --package-path Examples
 	$(RUN_TESTS) --package-path Examples
+	$(MAKE) test-nio
+
+# A package of its own, because it builds Hummingbird and all that is below it.
+test-nio:
+	Scripts/install-libraries
+	Scripts/link-shared
+	$(SWIFT) build --build-tests --package-path Examples/NIO
+	$(RUN_TESTS) --package-path Examples/NIO
+	SWIFT="$(SWIFT)" Scripts/test-nio-versions
+	SWIFT="$(SWIFT)" Scripts/test-hummingbird
+
+# Datagrams that come faster than they are received.
+FLOOD ?= 1000000
+
+flood: dependencies
+	$(SWIFT) build --build-tests
+	EVENTLOOP_FLOOD=$(FLOOD) $(RUN_TESTS) --filter EventLoopDatagramsTests.ReceivingTests
+
+HANDOVER_CLIENTS ?= 10000
+
+handover:
+	$(SWIFT) build --build-tests --package-path Examples
+	EVENTLOOP_HANDOVER_CLIENTS=$(HANDOVER_CLIENTS) $(RUN_TESTS) --package-path Examples --filter HandoverServerTests
 
 # Other projects' code, moved by a script.
 test-third-party:
 	SWIFT="$(SWIFT)" Scripts/test-third-party
+
+page:
+	Scripts/embed-page
 
 # The pages come from the test suite.
 test-pictures: dependencies
@@ -168,13 +214,15 @@ SOAK_SECONDS ?= 1800
 FORKS ?= 1000
 
 fork-storm: dependencies
-	EVENTLOOP_FORKS=$(FORKS) $(RUN_TESTS) --filter ForkStormTests
+	EVENTLOOP_FORKS=$(FORKS) $(RUN_TESTS) --filter 'ForkStormTests|ForkedStreamTests'
 
 soak: release
 	.build/release/eventloop-soak --seconds $(SOAK_SECONDS)
 
+SOAK_SMOKE_SECONDS ?= 30
+
 soak-smoke: release
-	.build/release/eventloop-soak --seconds 120
+	.build/release/eventloop-soak --seconds $(SOAK_SMOKE_SECONDS)
 
 # The short form is part of the test suite.
 worlds: dependencies
@@ -183,6 +231,35 @@ worlds: dependencies
 # The short form is part of the test suite.
 waits: dependencies
 	EVENTLOOP_ALL_WAITS=1 $(RUN_TESTS) --filter WaitsThatEndTests
+
+# Needs what test-libraries installs.
+HTTP_REQUESTS ?= 200000
+SANITIZE ?=
+SANITIZED_SCRATCH = .build-examples-$(SANITIZE)
+# SwiftPM runs these tests in the folder Examples, and takes paths of its options from here.
+SANITIZED_SETTINGS = log_path=../$(SANITIZED_SCRATCH)/report
+
+http-requests: dependencies
+ifeq ($(SANITIZE),)
+	EVENTLOOP_HTTP_REQUESTS=$(HTTP_REQUESTS) $(RUN_TESTS) --package-path Examples --filter RandomRequestTests
+else
+	Scripts/link-shared
+	$(SWIFT) build --build-tests --sanitize=$(SANITIZE) --package-path Examples --scratch-path $(SANITIZED_SCRATCH)
+	rm -f $(SANITIZED_SCRATCH)/report.*
+	TSAN_OPTIONS="$(TSAN_SETTINGS):$(SANITIZED_SETTINGS):$$TSAN_OPTIONS" \
+		ASAN_OPTIONS="$(ASAN_SETTINGS):$(SANITIZED_SETTINGS):$$ASAN_OPTIONS" \
+		LSAN_OPTIONS="suppressions=../Scripts/lsan.supp:print_suppressions=0:$$LSAN_OPTIONS" EVENTLOOP_HTTP_REQUESTS=$(HTTP_REQUESTS) \
+		$(RUN_TESTS) --sanitize=$(SANITIZE) --package-path Examples --scratch-path $(SANITIZED_SCRATCH) --filter HTTPTests \
+		|| $(call fail_with_reports,$(SANITIZED_SCRATCH))
+endif
+
+# The short form is part of the test suite.
+simulations: dependencies
+	$(SWIFT) build --build-tests
+	for part in 1 2 3 4 5 6 7 8 9 10; do \
+		EVENTLOOP_LONG_SIMULATIONS=$$part $(RUN_TESTS) --skip-build --filter EventLoopSimulationTests --skip SpeedTests || exit 1; \
+	done
+	EVENTLOOP_LONG_SIMULATIONS=1 $(RUN_TESTS) --filter EventLoopSimulationTests.SpeedTests
 
 # Options for eventloop-fault-probe.
 FAULTS ?=
@@ -212,6 +289,7 @@ format:
 	$(SWIFT) format --in-place --recursive --parallel .
 
 lint:
+	Scripts/embed-page --check
 	$(SWIFT) format lint --strict --recursive --parallel .
 
 # Installs a dictionary if there is none.
@@ -221,8 +299,11 @@ spelling:
 ci:
 	.ci/run
 
+ci-full:
+	.ci/run --full
+
 clean:
-	rm -rf .build .build-docs .build-third-party .build-libevent-* Benchmarks/.build Examples/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
+	rm -rf .build .build-docs .build-third-party .build-libevent-* .build-examples-* Benchmarks/.build Examples/.build Examples/NIO/.build $(TSAN_SCRATCH) $(ASAN_SCRATCH)
 
 dependencies:
 	@Scripts/install-dependencies

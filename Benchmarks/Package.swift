@@ -39,7 +39,7 @@ if has("glib-2.0/glib.h") {
 let package = Package(
     name: "Benchmarks",
     dependencies: [
-        .package(name: "EventLoop", path: ".."),
+        .package(name: "EventLoop", path: "..", traits: ["NIO"]),
         .package(url: "https://github.com/apple/swift-nio.git", from: "2.101.2"),
     ],
     targets: [
@@ -50,6 +50,9 @@ let package = Package(
             name: "eventloop-peers",
             dependencies: [
                 .product(name: "EventLoop", package: "EventLoop"),
+                .product(name: "EventLoopMessagePorts", package: "EventLoop"),
+                .product(name: "EventLoopNIO", package: "EventLoop"),
+                .product(name: "EventLoopObserving", package: "EventLoop"),
                 .product(name: "EventLoopStreams", package: "EventLoop"),
                 .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "NIOHTTP1", package: "swift-nio"),

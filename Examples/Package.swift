@@ -80,13 +80,15 @@ let services: [Target] = [
     .executableTarget(
         name: "echo-service",
         dependencies: common + ecosystem.map { product("EventLoop\($0)", "EventLoop") } + [
-            product("Logging", "swift-log"), product("ServiceLifecycle", "swift-service-lifecycle"),
+            product("EventLoopSupervisor", "EventLoop"), product("Logging", "swift-log"),
+            product("ServiceLifecycle", "swift-service-lifecycle"),
             product("UnixSignals", "swift-service-lifecycle"),
         ], swiftSettings: strict),
     .testTarget(
         name: "LoggingTests",
         dependencies: common + [
-            "TestSupport", product("EventLoopLogging", "EventLoop"), product("Logging", "swift-log"),
+            "TestSupport", product("EventLoopLogging", "EventLoop"), product("EventLoopObserving", "EventLoop"),
+            product("Logging", "swift-log"),
             product("InMemoryLogging", "swift-log"),
         ], swiftSettings: strict),
     .testTarget(
@@ -98,40 +100,91 @@ let services: [Target] = [
     .testTarget(
         name: "ServiceLifecycleTests",
         dependencies: common + [
-            "TestSupport", product("EventLoopServiceLifecycle", "EventLoop"), product("Logging", "swift-log"),
-            product("ServiceLifecycle", "swift-service-lifecycle"), product("ServiceLifecycleTestKit", "swift-service-lifecycle"),
+            "TestSupport", product("EventLoopServiceLifecycle", "EventLoop"), product("EventLoopStreams", "EventLoop"),
+            product("EventLoopSupervisor", "EventLoop"),
+            product("Logging", "swift-log"), product("ServiceLifecycle", "swift-service-lifecycle"),
+            product("ServiceLifecycleTestKit", "swift-service-lifecycle"),
             product("UnixSignals", "swift-service-lifecycle"),
         ], swiftSettings: strict),
     .testTarget(name: "SystemdTests", dependencies: common + ["TestSupport", "echo-service"], swiftSettings: strict),
 ]
 
+/// The HTTP server, its example and its tests.
+let httpProducts = [
+    product("EventLoopHTTP", "EventLoop"), product("EventLoopStreams", "EventLoop"), product("HTTPTypes", "swift-http-types"),
+]
+let http: [Target] = [
+    .executableTarget(name: "http-server", dependencies: common + httpProducts, swiftSettings: strict),
+    .executableTarget(
+        name: "http-service",
+        dependencies: common + httpProducts + ecosystem.map { product("EventLoop\($0)", "EventLoop") } + [
+            product("CoreMetrics", "swift-metrics"), product("Logging", "swift-log"), product("Metrics", "swift-metrics"),
+            product("ServiceLifecycle", "swift-service-lifecycle"), product("UnixSignals", "swift-service-lifecycle"),
+        ], swiftSettings: strict),
+    .testTarget(
+        name: "HTTPTests",
+        dependencies: common + httpProducts + [
+            "TestSupport", "http-server", "http-service", product("EventLoopServiceLifecycle", "EventLoop"),
+            product("ServiceLifecycleTestKit", "swift-service-lifecycle"),
+        ]
+            + (hasOpenSSL ? [product("EventLoopTLS", "EventLoop")] : []),
+        swiftSettings: strict + (hasOpenSSL ? [.define("HAS_COpenSSL")] : [])),
+]
+
 /// The programs of Examples/README.md that need no other library, and their tests.
 let streamPrograms = ["actor-per-loop", "chat-server", "line-client", "tcp-proxy"]
-let loopPrograms = ["job-runner", "modal-program"]
+let loopPrograms = ["cron", "job-runner", "modal-program"]
+let datagramPrograms = ["dns-forwarder", "statsd-sink"].map {
+    Target.executableTarget(name: $0, dependencies: common + [product("EventLoopDatagrams", "EventLoop")], swiftSettings: strict)
+}
+let handover: [Target] = [
+    .executableTarget(
+        name: "handover-server",
+        dependencies: common + [
+            product("EventLoopMessagePorts", "EventLoop"), product("EventLoopStreams", "EventLoop"),
+            product("EventLoopSupervisor", "EventLoop"),
+        ], swiftSettings: strict)
+]
 let programs: [Target] =
     streamPrograms.map {
         .executableTarget(name: $0, dependencies: common + [product("EventLoopStreams", "EventLoop")], swiftSettings: strict)
     } + loopPrograms.map { .executableTarget(name: $0, dependencies: common, swiftSettings: strict) } + [
         .testTarget(
             name: "ProgramTests",
-            dependencies: common + ["TestSupport"] + (streamPrograms + loopPrograms).map { .init(stringLiteral: $0) },
+            dependencies: common + [
+                "TestSupport", "dns-forwarder", "handover-server", "statsd-sink", product("EventLoopDatagrams", "EventLoop"),
+                product("EventLoopStreams", "EventLoop"),
+            ]
+                + (streamPrograms + loopPrograms).map { .init(stringLiteral: $0) },
             swiftSettings: strict)
     ]
 
 /// Byte streams over TLS.
 let tls: [Target] = [
     .executableTarget(
+        name: "tls-service",
+        dependencies: common + [
+            product("EventLoopLogging", "EventLoop"), product("EventLoopMetrics", "EventLoop"), product("EventLoopObserving", "EventLoop"),
+            product("EventLoopServiceLifecycle", "EventLoop"), product("EventLoopStreams", "EventLoop"),
+            product("EventLoopSupervisor", "EventLoop"), product("EventLoopTLS", "EventLoop"), product("Logging", "swift-log"),
+            product("ServiceLifecycle", "swift-service-lifecycle"), product("UnixSignals", "swift-service-lifecycle"),
+        ], swiftSettings: strict),
+    .executableTarget(
         name: "https-get", dependencies: common + ["EventLoopStreams", "EventLoopTLS"].map { product($0, "EventLoop") },
         swiftSettings: strict),
     .testTarget(
         name: "TLSTests",
-        dependencies: common + ["TestSupport", "https-get"] + ["EventLoopStreams", "EventLoopTLS"].map { product($0, "EventLoop") },
+        dependencies: common + ["TestSupport", "https-get", "tls-service"]
+            + ["EventLoopStreams", "EventLoopTLS"].map { product($0, "EventLoop") },
         swiftSettings: strict),
 ]
 
 let targets: [[Target]] = [
     services,
+    datagramPrograms,
+    handover,
     programs,
+    http,
     hasOpenSSL ? tls : [],
     installed.map(\.target),
     [
@@ -173,10 +226,12 @@ let package = Package(
     platforms: [.macOS(.v15)],
     dependencies: [
         .package(
-            name: "EventLoop", path: "..", traits: Set((ecosystem + (hasOpenSSL ? ["OpenSSL", "TLS"] : [])).map { .trait(name: $0) })),
+            name: "EventLoop", path: "..",
+            traits: Set((ecosystem + ["HTTP"] + (hasOpenSSL ? ["OpenSSL", "TLS"] : [])).map { .trait(name: $0) })),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
+        .package(url: "https://github.com/apple/swift-http-types", from: "1.4.0"),
     ],
     targets: targets.flatMap { $0 },
     swiftLanguageModes: [.v6]

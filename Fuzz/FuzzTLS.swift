@@ -85,7 +85,7 @@ private struct Side {
     }
 
     mutating func write(_ bytes: [UInt8]) {
-        bytes.withUnsafeBytes { engine.write($0) }
+        bytes.withUnsafeBytes { _ = engine.write($0) }
         plainWritten += bytes.count
     }
 

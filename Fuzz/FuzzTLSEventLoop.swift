@@ -6,3 +6,13 @@ public enum RunLoop {
         case system(operation: String, errno: Int32)
     }
 }
+
+/// The fuzzer has one thread, and does not fork.
+package final class LoopLock<Value>: @unchecked Sendable {
+    // SAFETY: only the fuzzer's thread.
+    private var value: Value
+    package init(_ value: sending Value) { self.value = value }
+    package func lockValue() -> [Value] { [value] }
+    package func unlock() {}
+    package func withLock<R>(_ body: (inout Value) throws -> R) rethrows -> R { try body(&value) }
+}

@@ -6,6 +6,7 @@ import sys
 from browser import Browser
 
 folder = sys.argv[1]
+sources = os.path.join(os.path.dirname(__file__), "../Sources/EventLoopObserving/Pictures/Page")
 failures = []
 browser = None
 
@@ -55,6 +56,20 @@ def pages():
         print(f"  {name}: drawn again in {milliseconds:.0f} ms")
         expect(milliseconds < 250, f"{name} is drawn in a quarter of a second")
         expect(browser.run("document.querySelectorAll('#slowest tbody tr').length") == 15, f"{name} has a table of the slowest")
+
+
+def files():
+    """The page as its own files, of which index.html names the others."""
+    troubles = browser.open(os.path.join(sources, "index.html"))
+    expect(not troubles, f"index.html opens without errors and requests: {troubles}")
+    expect(number("document.documentElement.dataset.events") == 32, "index.html shows its sample")
+    expect(browser.run("document.querySelectorAll('script[src]').length") == 7, "the script is in seven files")
+
+
+def cut():
+    show("cut")
+    expect("90" in text("#tiles > :nth-child(1)"), "figures cover the time whose events are there: asleep")
+    expect("1 ms" in text("#tiles > :nth-child(4)"), "figures cover the time whose events are there: longest without the kernel")
 
 
 def hostile():
@@ -150,7 +165,7 @@ def screens():
 
 
 with Browser() as browser:
-    for test in (pages, hostile, keyboard, mouse, arrows, screens):
+    for test in (files, pages, cut, hostile, keyboard, mouse, arrows, screens):
         print(test.__name__)
         test()
 print(f"{len(failures)} failures" if failures else "all passed")

@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +25,8 @@ void cplatform_wake(const int ends[2]) {
     int saved = errno;
     uint64_t one = 1;
     // EAGAIN: the counter is full, so it is readable. EINTR cannot come from a non-blocking eventfd.
-    (void)!write(ends[1], &one, sizeof(one));
+    // Not `write`, which is a cancellation point: nobody else writes for the sleep that this ends.
+    (void)!syscall(SYS_write, ends[1], &one, sizeof(one));
     errno = saved;
 }
 
@@ -42,6 +44,41 @@ int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds) {
     return timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, 0);
 }
 
+int cplatform_make_wall_timer(void) { return timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK); }
+
+int cplatform_arm_wall_timer(int timer, int64_t nanoseconds, bool reports_settings) {
+    struct itimerspec when;
+    memset(&when, 0, sizeof(when));
+    if (nanoseconds > 0) {
+        when.it_value.tv_sec = nanoseconds / 1000000000;
+        when.it_value.tv_nsec = nanoseconds % 1000000000;
+    }
+    int result = timerfd_settime(timer, TFD_TIMER_ABSTIME | (reports_settings ? TFD_TIMER_CANCEL_ON_SET : 0), &when, 0);
+    // ECANCELED: the clock was set just now. The timer is armed all the same.
+    return result < 0 && errno == ECANCELED ? 0 : result;
+}
+
+static int64_t nanoseconds_of(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int64_t cplatform_wall_clock_offset(void) {
+    int64_t offset = 0;
+    int64_t shortest = INT64_MAX;
+    // Of several readings, the one that took the shortest time is the most exact: the thread may lose the processor in between.
+    for (int i = 0; i < 5; i++) {
+        int64_t before = nanoseconds_of(CLOCK_BOOTTIME);
+        int64_t wall = nanoseconds_of(CLOCK_REALTIME);
+        int64_t taken = nanoseconds_of(CLOCK_BOOTTIME) - before;
+        if (taken >= shortest) continue;
+        shortest = taken;
+        offset = wall - (before + taken / 2);
+    }
+    return offset;
+}
+
 int cplatform_probe_descriptor(int descriptor) {
     if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) return EBADF;
     int trial = epoll_create1(EPOLL_CLOEXEC);
@@ -55,6 +92,8 @@ int cplatform_probe_descriptor(int descriptor) {
 static int readiness_of(short events) {
     int ready = 0;
     if (events & (POLLERR | POLLHUP | POLLNVAL)) ready |= CPLATFORM_BROKEN;
+    if ((events & (POLLERR | POLLHUP | POLLNVAL)) == POLLERR) ready |= CPLATFORM_ERROR;
+    if (events & POLLPRI) ready |= CPLATFORM_PRIORITY;
     if (events & POLLIN) ready |= CPLATFORM_READ;
     if (events & POLLOUT) ready |= CPLATFORM_WRITE;
     if (events & POLLRDHUP) ready |= CPLATFORM_CLOSED;
@@ -66,6 +105,7 @@ static short poll_events(int wanted) {
     if (wanted & CPLATFORM_READ) events |= POLLIN;
     if (wanted & CPLATFORM_WRITE) events |= POLLOUT;
     if (wanted & CPLATFORM_CLOSED) events |= POLLRDHUP;
+    if (wanted & CPLATFORM_PRIORITY) events |= POLLPRI;
     return events;
 }
 
@@ -130,14 +170,20 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
     return ready < 0 ? 0 : ready;
 }
 
+// The two families of constants have the same values on Linux, epoll_ctl(2).
+static struct epoll_event nested_event(int wanted, bool edge) {
+    return (struct epoll_event){.events = (uint32_t)poll_events(wanted) | (edge ? EPOLLET : 0)};
+}
+
+int cplatform_set_nested_trigger(int nested_poller, int descriptor, int wanted, bool edge) {
+    struct epoll_event event = nested_event(wanted, edge);
+    return epoll_ctl(nested_poller, EPOLL_CTL_MOD, descriptor, &event) < 0 ? errno : 0;
+}
+
 int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot) {
     int nested_poller = epoll_create1(EPOLL_CLOEXEC);
     if (nested_poller < 0) return -1;
-    struct epoll_event event = {.events = 0};
-    if (wanted & CPLATFORM_READ) event.events |= EPOLLIN;
-    if (wanted & CPLATFORM_WRITE) event.events |= EPOLLOUT;
-    if (wanted & CPLATFORM_CLOSED) event.events |= EPOLLRDHUP;
-    if (edge) event.events |= EPOLLET;
+    struct epoll_event event = nested_event(wanted, edge);
     if (one_shot) event.events |= EPOLLONESHOT;
     if (epoll_ctl(nested_poller, EPOLL_CTL_ADD, descriptor, &event) < 0) {
         int saved = errno;
@@ -151,7 +197,6 @@ int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one
 int cplatform_poll_nested_poller(int nested_poller) {
     struct epoll_event event;
     if (epoll_wait(nested_poller, &event, 1, 0) <= 0) return 0;
-    // The two families of constants have the same values on Linux, epoll_ctl(2).
     return readiness_of((short)event.events);
 }
 
@@ -190,6 +235,16 @@ int cplatform_add_inner_set(int outer, int inner) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = inner};
     return epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) == 0 ? 0 : errno;
 }
+
+int cplatform_make_endless(void) {
+    // Each read of a semaphore subtracts one.
+    int descriptor = eventfd(UINT32_MAX, EFD_SEMAPHORE | EFD_CLOEXEC | EFD_NONBLOCK);
+    if (descriptor >= 0) eventfd_write(descriptor, UINT64_MAX - 1 - UINT32_MAX);
+    return descriptor;
+}
+
+// dup2 would drop the flag.
+int cplatform_redirect(int number, int descriptor) { return dup3(descriptor, number, O_CLOEXEC) < 0 ? errno : 0; }
 
 void cplatform_remove_inner_set(int outer, int inner) { epoll_ctl(outer, EPOLL_CTL_DEL, inner, 0); }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/event.h>
@@ -31,7 +32,11 @@ void cplatform_wake(const int ends[2]) {
     int saved = errno;
     char one = 1;
     // EAGAIN: the pipe is full, so it is readable.
+    // Not a cancellation point: nobody else writes for the sleep that this ends.
+    int cancellation;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
     while (write(ends[1], &one, 1) < 0 && errno == EINTR) {}
+    pthread_setcancelstate(cancellation, NULL);
     errno = saved;
 }
 
@@ -48,6 +53,19 @@ int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds) {
     errno = ENOSYS;
     return -1;
 }
+
+int cplatform_make_wall_timer(void) {
+    errno = ENOSYS;
+    return -1;
+}
+int cplatform_arm_wall_timer(int timer, int64_t nanoseconds, bool reports_settings) {
+    (void)timer;
+    (void)nanoseconds;
+    (void)reports_settings;
+    errno = ENOSYS;
+    return -1;
+}
+int64_t cplatform_wall_clock_offset(void) { return 0; }
 
 int cplatform_probe_descriptor(int descriptor) {
     if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) return EBADF;
@@ -101,6 +119,10 @@ int cplatform_poll(struct cplatform_polled *entries, int count, int64_t nanoseco
 }
 
 int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot) {
+    if (wanted & (CPLATFORM_PRIORITY | CPLATFORM_ERROR)) {
+        errno = ENOTSUP;
+        return -1;
+    }
     int nested_poller = kqueue();
     if (nested_poller < 0) return -1;
     unsigned short flags = EV_ADD | (edge ? EV_CLEAR : 0) | (one_shot ? EV_ONESHOT : 0);
@@ -116,6 +138,9 @@ int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one
     }
     return nested_poller;
 }
+
+// Never called here: it is for errors without a hang-up, which are not reported.
+int cplatform_set_nested_trigger(int nested_poller, int descriptor, int wanted, bool edge) { return ENOTSUP; }
 
 int cplatform_poll_nested_poller(int nested_poller) {
     struct kevent events[2];

@@ -14,8 +14,8 @@
 
 enum { MOST_ROOM = 512 };
 
-// Held while descriptors are taken in order to count them, so that nobody takes the shortage of this moment for a lasting one. Held over
-// forks.
+// Held while descriptors are taken in order to count them, so that nobody takes the shortage of this moment for a lasting one. Held as a
+// global: see forks.c.
 static struct cplatform_lock check;
 
 void cplatform_hold_room_checks(void) { cplatform_lock(&check); }

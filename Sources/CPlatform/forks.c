@@ -15,20 +15,20 @@ static struct part {
     atomic_bool has_begun;
     void (*hold)(void);
     void (*let_go)(bool in_child);
-} parts[CPLATFORM_FORK_PARTS];
+} parts[CPLATFORM_GLOBALS_PARTS];
 
 // Held while a part is being set up, and over every fork: a child never finds a part half set up.
 static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
 
 static void before_fork(void) {
     pthread_mutex_lock(&beginning);
-    for (int part = 0; part < CPLATFORM_FORK_PARTS; part++) {
+    for (int part = 0; part < CPLATFORM_GLOBALS_PARTS; part++) {
         if (atomic_load(&parts[part].has_begun)) parts[part].hold();
     }
 }
 
 static void let_go(bool in_child) {
-    for (int part = CPLATFORM_FORK_PARTS - 1; part >= 0; part--) {
+    for (int part = CPLATFORM_GLOBALS_PARTS - 1; part >= 0; part--) {
         if (atomic_load(&parts[part].has_begun)) parts[part].let_go(in_child);
     }
     pthread_mutex_unlock(&beginning);
@@ -45,7 +45,7 @@ static void begin_as_child(void) {
 // so they run outside ours and may use the library: "the prepare handlers are called in reverse order of registration" (pthread_atfork(3)).
 __attribute__((constructor)) static void install(void) { pthread_atfork(before_fork, after_fork, begin_as_child); }
 
-void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(bool in_child)) {
+void cplatform_hold_globals(int part, void (*hold)(void), void (*release)(bool in_child)) {
     if (atomic_load_explicit(&parts[part].has_begun, memory_order_acquire)) return;
     pthread_mutex_lock(&beginning);
     if (!atomic_load(&parts[part].has_begun)) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void refuse_inherited(void) {
+static void refuse_parents(void) {
     static const char sentence[] =
         "Fatal error: this object is the parent process's, and one of its threads was changing it when it forked; in a child of fork, "
         "invalidate or release what was made before, and make what the child needs again\n";
@@ -15,7 +15,7 @@ static void refuse_inherited(void) {
 }
 
 void cplatform_lock(struct cplatform_lock *lock) {
-    if (!cplatform_lock_unless_inherited(lock)) refuse_inherited();
+    if (!cplatform_lock_if_own(lock)) refuse_parents();
 }
 
 #if defined(__linux__)
@@ -55,7 +55,7 @@ __attribute__((noinline)) static bool lock_slowly(struct cplatform_lock *lock) {
     return true;
 }
 
-bool cplatform_lock_unless_inherited(struct cplatform_lock *lock) {
+bool cplatform_lock_if_own(struct cplatform_lock *lock) {
     uint32_t expected = FREE;
     return atomic_compare_exchange_strong_explicit(
                word_of(lock), &expected, here(LOCKED), memory_order_acquire, memory_order_relaxed)
@@ -76,7 +76,7 @@ void cplatform_unlock(struct cplatform_lock *lock) {
 
 // An unfair lock has no room for the number of forks. No lock is held for longer than a few instructions, so a child that finds a lock
 // taken for a second has inherited it.
-bool cplatform_lock_unless_inherited(struct cplatform_lock *lock) {
+bool cplatform_lock_if_own(struct cplatform_lock *lock) {
     os_unfair_lock_t native = (os_unfair_lock_t)lock;
     if (cplatform_forks == 0) {
         os_unfair_lock_lock(native);

@@ -9,11 +9,13 @@
 #endif
 #include "CPlatform.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,12 +27,23 @@
 // How often other code may install a handler over ours and keep it there while ours is removed and installed again.
 enum { PLACES = 8, NOBODY = -1 };
 
+// The details of signals that were counted and not yet taken: a bounded queue with many producers, the handlers, and one consumer. `turn` says
+// whose the slot is: at number `n` a handler may fill it, and at `n + 1` the consumer may empty it.
+enum { DETAILS = 64 };
+struct slot {
+    _Atomic uint64_t turn;
+    struct cplatform_signal_details details;
+};
+
 struct cplatform_signal_watch {
     struct cplatform_signal_watch *_Atomic next;
     _Atomic uint64_t count;
     int ends[2];
     int signal;
     pid_t process;
+    _Atomic uint64_t filled;
+    uint64_t emptied;
+    struct slot slots[DETAILS];
 };
 
 struct earlier {
@@ -52,14 +65,52 @@ struct station {
 static struct station stations[NSIG];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic pid_t owner;
+// Of the watchdog; null before its first backtrace.
+static bool (*_Atomic filter)(const void *, const void *);
 
 // Handlers in progress, counted on two sides, so that a flood of new ones does not delay a thread that waits for the old ones.
 static atomic_uint side, handlers[2];
 
 // MARK: In signal context. Atomics, `getpid`, and a `write` to a descriptor; errno is preserved.
 
-static void tell_watches(struct station *station) {
+// siginfo(2) has the sender only for signals that a process has sent, and the value only for those of sigqueue(3), timers and message queues.
+static struct cplatform_signal_details details_of(const siginfo_t *info) {
+    struct cplatform_signal_details details = {.code = info->si_code};
+    bool is_of_child = info->si_signo == SIGCHLD && info->si_code > 0;
+    details.has_sender = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_MESGQ || is_of_child;
+#if defined(__linux__)
+    details.has_sender = details.has_sender || info->si_code == SI_TKILL;
+#endif
+    details.has_value = info->si_code == SI_QUEUE || info->si_code == SI_TIMER || info->si_code == SI_MESGQ;
+    if (details.has_sender) {
+        details.sender_process = info->si_pid;
+        details.sender_user = info->si_uid;
+    }
+    if (details.has_value) details.value = info->si_value.sival_int;
+    return details;
+}
+
+// If the queue is full, the signal is only counted.
+static void keep_details(struct cplatform_signal_watch *watch, const siginfo_t *info) {
+    uint64_t number = atomic_load(&watch->filled);
+    while (true) {  // ends: with a slot, or when the queue is full; each failed attempt is another handler's success
+        struct slot *slot = &watch->slots[number % DETAILS];
+        uint64_t turn = atomic_load(&slot->turn);
+        if (turn < number) return;
+        if (turn > number) {
+            number = atomic_load(&watch->filled);
+        } else if (atomic_compare_exchange_weak(&watch->filled, &number, number + 1)) {
+            slot->details = details_of(info);
+            atomic_store(&slot->turn, number + 1);
+            return;
+        }
+    }
+}
+
+static void tell_watches(struct station *station, const siginfo_t *info) {
     for (struct cplatform_signal_watch *watch = atomic_load(&station->first); watch; watch = atomic_load(&watch->next)) {
+        // Before the count, so that the taker of a count finds as many details.
+        keep_details(watch, info);
         // A watch that was notified and not yet read need not be notified again.
         if (atomic_fetch_add(&watch->count, 1) == 0) cplatform_wake(watch->ends);
     }
@@ -74,8 +125,8 @@ static void call_earlier(const struct sigaction *action, int signal, siginfo_t *
 }
 
 static void handle(int place, int signal, siginfo_t *info, void *context) {
-    // The watchdog's own, which nobody watches.
-    if ((signal == SIGURG || signal == SIGPROF) && cplatform_handle_stack_signal(info, context)) return;
+    bool (*takes)(const void *, const void *) = atomic_load(&filter);
+    if (takes && takes(info, context)) return;
     int saved = errno;
     struct station *station = &stations[signal];
     struct sigaction action;
@@ -83,7 +134,7 @@ static void handle(int place, int signal, siginfo_t *info, void *context) {
     unsigned mine = atomic_load(&side) & 1;
     atomic_fetch_add(&handlers[mine], 1);
     // A child of vfork shares this memory. Signals sent to it are not for the parent's loops.
-    if (atomic_load(&station->counting_place) == place && atomic_load(&owner) == getpid()) tell_watches(station);
+    if (atomic_load(&station->counting_place) == place && atomic_load(&owner) == getpid()) tell_watches(station, info);
     struct earlier *earlier = atomic_load(&station->before[place]);
     if (earlier) {
         action = earlier->action;
@@ -250,6 +301,8 @@ static void prepare(void) {
 
 // MARK: What Swift calls
 
+void cplatform_filter_signals(bool (*takes)(const void *info, const void *context)) { atomic_store(&filter, takes); }
+
 bool cplatform_is_watchable_signal(int signal) {
     if (signal < 1 || signal >= NSIG) return false;
     switch (signal) {
@@ -274,6 +327,9 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     watch->signal = signal;
     watch->process = getpid();
     atomic_init(&watch->count, 0);
+    atomic_init(&watch->filled, 0);
+    watch->emptied = 0;
+    for (uint64_t number = 0; number < DETAILS; number++) atomic_init(&watch->slots[number].turn, number);
     pthread_mutex_lock(&lock);
     struct station *station = &stations[signal];
     struct cplatform_signal_watch *second = atomic_load(&station->first);
@@ -295,6 +351,53 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
 }
 
 uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch) { return atomic_exchange(&watch->count, 0); }
+
+bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct cplatform_signal_details *details) {
+    struct slot *slot = &watch->slots[watch->emptied % DETAILS];
+    if (atomic_load(&slot->turn) != watch->emptied + 1) return false;
+    *details = slot->details;
+    atomic_store(&slot->turn, watch->emptied + DETAILS);
+    watch->emptied++;
+    return true;
+}
+
+#if defined(__linux__)
+// proc(5): SigBlk is the mask of blocked signals of a thread, in hexadecimal.
+static bool is_blocked_in_thread(const char *thread, int signal) {
+    char path[64], line[128];
+    unsigned long long mask = ~0ULL;
+    snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", thread);
+    FILE *status = fopen(path, "re");
+    if (status == 0) return true;
+    while (fgets(line, sizeof(line), status)) {
+        if (sscanf(line, "SigBlk: %llx", &mask) == 1) break;
+    }
+    fclose(status);
+    return mask >> (signal - 1) & 1;
+}
+
+static bool is_accepted_somewhere(int signal) {
+    DIR *threads = opendir("/proc/self/task");
+    if (threads == 0) return false;
+    bool is_accepted = false;
+    for (struct dirent *thread = readdir(threads); thread && !is_accepted; thread = readdir(threads)) {
+        is_accepted = thread->d_name[0] != '.' && !is_blocked_in_thread(thread->d_name, signal);
+    }
+    closedir(threads);
+    return is_accepted;
+}
+#else
+// Other threads cannot be asked. The main thread is taken to accept every signal.
+static bool is_accepted_somewhere(int signal) { return pthread_main_np() == 0; }
+#endif
+
+bool cplatform_let_signal_through(int signal) {
+    sigset_t mask;
+    if (pthread_sigmask(SIG_BLOCK, 0, &mask) != 0 || sigismember(&mask, signal) != 1 || is_accepted_somewhere(signal)) return false;
+    sigemptyset(&mask);
+    sigaddset(&mask, signal);
+    return pthread_sigmask(SIG_UNBLOCK, &mask, 0) == 0;
+}
 
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
     if (watch->process != getpid()) {

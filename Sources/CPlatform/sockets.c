@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -204,6 +205,56 @@ static int set_option(int descriptor, int level, int option, int value) {
     return setsockopt(descriptor, level, option, &value, sizeof(value));
 }
 
+// MARK: Files of Unix sockets
+
+static const char *path_of(const struct cplatform_address *address) {
+    const char *path = ((const struct sockaddr_un *)address->bytes)->sun_path;
+    return cplatform_address_kind(address) == CPLATFORM_UNIX && path[0] != 0 ? path : 0;
+}
+
+// Whether the path is a socket's on which nobody listens: connecting is refused. A listener whose queue is full answers EAGAIN.
+static bool is_stale(const struct cplatform_address *address, struct stat *file) {
+    if (lstat(path_of(address), file) < 0 || !S_ISSOCK(file->st_mode)) return false;
+    int trial = cplatform_make_socket(address);
+    if (trial < 0) return false;
+    bool is_refused = connect(trial, (const struct sockaddr *)address->bytes, address->length) < 0 && errno == ECONNREFUSED;
+    close(trial);
+    return is_refused;
+}
+
+static bool remove_stale(const struct cplatform_address *address) {
+    struct stat stale, present;
+    if (!is_stale(address, &stale) || lstat(path_of(address), &present) < 0) return false;
+    if (present.st_dev != stale.st_dev || present.st_ino != stale.st_ino) return false;
+    return unlink(path_of(address)) == 0;
+}
+
+// Between bind(2) and listen(2) a new socket looks like a stale one. So the two are one step for all who replace stale files: they hold a lock on
+// the directory. Without the lock (a file system that has none, or somebody who keeps it) the step is taken all the same. -1 if there is no lock.
+static int lock_directory(const char *path) {
+    char directory[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+    snprintf(directory, sizeof(directory), "%s", path);
+    char *slash = strrchr(directory, '/');
+    if (slash) slash[slash == directory] = 0; else snprintf(directory, sizeof(directory), ".");
+    int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int tries = 0; descriptor >= 0 && tries < 100; tries++) {
+        if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+        if (errno != EWOULDBLOCK && errno != EINTR) break;
+        poll(0, 0, 1);
+    }
+    if (descriptor >= 0) close(descriptor);
+    return -1;
+}
+
+static const char *bind_and_listen(int descriptor, const struct cplatform_address *address, int backlog) {
+    if (bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0) {
+        if (errno != EADDRINUSE || !path_of(address)) return "bind";
+        if (!remove_stale(address)) return errno = EADDRINUSE, "bind";
+        if (bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0) return "bind";
+    }
+    return listen(descriptor, backlog) < 0 ? "listen" : 0;
+}
+
 const char *cplatform_listen(int descriptor, const struct cplatform_address *address, int backlog, bool reuse_port, bool ipv6_only) {
     bool is_unix = cplatform_address_kind(address) == CPLATFORM_UNIX;
     // Lingering connections of an earlier listener do not count as "in use"; an active listener does.
@@ -213,9 +264,59 @@ const char *cplatform_listen(int descriptor, const struct cplatform_address *add
     if (cplatform_address_is_any_ipv6(address) && set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, ipv6_only) < 0) {
         return "setsockopt(IPV6_V6ONLY)";
     }
-    if (bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0) return "bind";
-    if (listen(descriptor, backlog) < 0) return "listen";
-    return 0;
+    int lock = path_of(address) ? lock_directory(path_of(address)) : -1;
+    const char *failed = bind_and_listen(descriptor, address, backlog);
+    int saved = errno;
+    if (lock >= 0) close(lock);
+    errno = saved;
+    return failed;
+}
+
+// MARK: The end of listening
+
+#if defined(__linux__)
+#include <linux/filter.h>
+
+// A new connection begins with a packet that has the flag SYN and not ACK. The filter sees the header of TCP, whose byte 13 has the flags.
+// The client sends the packet again after a second, and is refused then, or accepted by somebody else who listens there.
+static void drop_new_connections(int listener) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0x12),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0x02, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, 0xFFFFFFFF),
+    };
+    struct sock_fprog program = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+    setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
+void cplatform_refuse_connections(int listener) {
+    struct cplatform_address local;
+    if (cplatform_local_address(listener, &local) < 0) return;
+    // A Unix socket that is shut down refuses connections, and accepts those in its queue.
+    if (cplatform_address_kind(&local) == CPLATFORM_UNIX) shutdown(listener, SHUT_RD); else drop_new_connections(listener);
+}
+#else
+void cplatform_refuse_connections(int listener) { (void)listener; }
+#endif
+
+bool cplatform_is_readable(int descriptor) {
+    struct pollfd entry = {.fd = descriptor, .events = POLLIN};
+    return poll(&entry, 1, 0) > 0;
+}
+
+bool cplatform_is_blocking(int descriptor) {
+    int status = fcntl(descriptor, F_GETFL);
+    return status >= 0 && !(status & O_NONBLOCK);
+}
+
+const char *cplatform_bind_local(int descriptor, const struct cplatform_address *address) {
+#if defined(IP_BIND_ADDRESS_NO_PORT)
+    // With a port of 0, connect(2) chooses one that is free for this peer, not for all.
+    if (cplatform_address_kind(address) != CPLATFORM_UNIX) set_option(descriptor, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+#endif
+    return bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0 ? "bind" : 0;
 }
 
 int cplatform_accept(int listener, struct cplatform_address *peer) {
@@ -259,6 +360,16 @@ int cplatform_connect(int descriptor, const struct cplatform_address *address) {
     return errno == EINTR ? EINPROGRESS : errno;
 }
 
+// A socket that connects to a free port of its own host can get that port for itself, and then connects to itself (a simultaneous open). Nobody
+// listens there.
+static bool is_own_peer(int descriptor, const struct sockaddr_storage *peer, socklen_t peer_length) {
+    struct sockaddr_storage local;
+    socklen_t length = sizeof(local);
+    if (peer->ss_family != AF_INET && peer->ss_family != AF_INET6) return false;
+    if (getsockname(descriptor, (struct sockaddr *)&local, &length) < 0 || length != peer_length) return false;
+    return memcmp(&local, peer, length) == 0;
+}
+
 int cplatform_connect_result(int descriptor) {
     int code = 0;
     socklen_t length = sizeof(code);
@@ -267,7 +378,9 @@ int cplatform_connect_result(int descriptor) {
     for (int tries = 0; tries < 2; tries++) {
         struct sockaddr_storage peer;
         length = sizeof(peer);
-        if (getpeername(descriptor, (struct sockaddr *)&peer, &length) == 0) return 0;
+        if (getpeername(descriptor, (struct sockaddr *)&peer, &length) == 0) {
+            return is_own_peer(descriptor, &peer, length) ? ECONNREFUSED : 0;
+        }
         // BSD: the peer has connected and disconnected. The first read reports that.
         if (errno == EINVAL) return 0;
         if (errno != ENOTCONN) return errno;
@@ -283,18 +396,16 @@ int cplatform_duplicate(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEX
 
 // MARK: Bound files
 
-int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode) {
+int cplatform_bound_file(const char *path, uint64_t *device, uint64_t *inode) {
     struct stat status;
-    if (cplatform_address_kind(address) != CPLATFORM_UNIX || address->bytes[offsetof(struct sockaddr_un, sun_path)] == 0) return -1;
-    if (lstat(((const struct sockaddr_un *)address->bytes)->sun_path, &status) < 0) return -1;
+    if (lstat(path, &status) < 0) return -1;
     *device = (uint64_t)status.st_dev;
     *inode = (uint64_t)status.st_ino;
     return 0;
 }
 
-void cplatform_unlink_bound_file(const struct cplatform_address *address, uint64_t device, uint64_t inode) {
+void cplatform_unlink_bound_file(const char *path, uint64_t device, uint64_t inode) {
     uint64_t present_device, present_inode;
-    if (cplatform_bound_file(address, &present_device, &present_inode) < 0) return;
-    if (present_device != device || present_inode != inode) return;
-    unlink(((const struct sockaddr_un *)address->bytes)->sun_path);
+    if (cplatform_bound_file(path, &present_device, &present_inode) < 0) return;
+    if (present_device == device && present_inode == inode) unlink(path);
 }

@@ -8,37 +8,47 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__linux__)
 #define NOTIFIER_TYPE (SOCK_DGRAM | SOCK_CLOEXEC)
-#define SEND_FLAGS MSG_NOSIGNAL
+#define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 #else
 #define NOTIFIER_TYPE SOCK_DGRAM
-#define SEND_FLAGS 0
+#define SEND_FLAGS MSG_DONTWAIT
 #endif
 
-int cplatform_make_notifier(int milliseconds) {
+int cplatform_make_notifier(void) {
     int descriptor = socket(AF_UNIX, NOTIFIER_TYPE, 0);
     if (descriptor < 0) return -1;
-    struct timeval limit = {.tv_sec = milliseconds / 1000, .tv_usec = milliseconds % 1000 * 1000};
     int code = cplatform_set_close_on_exec(descriptor);
-    if (code == 0 && setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0) code = errno;
     if (code == 0) return descriptor;
     close(descriptor);
     errno = code;
     return -1;
 }
 
-int cplatform_send_datagram(int descriptor, const struct cplatform_address *to, const void *bytes, size_t count, bool waits) {
-    int flags = SEND_FLAGS | (waits ? 0 : MSG_DONTWAIT);
-    // A signal interrupts a wait, which then begins again. Bounded, so that a flood of signals does not extend it for ever.
-    for (int tries = 0; tries < 16; tries++) {
-        if (sendto(descriptor, bytes, count, flags, (const struct sockaddr *)to->bytes, to->length) >= 0) return 0;
-        if (errno != EINTR) return errno;
+static int64_t milliseconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+int cplatform_send_datagram(int descriptor, const struct cplatform_address *to, const void *bytes, size_t count, int milliseconds) {
+    int64_t deadline = milliseconds_now() + milliseconds;
+    // poll(2) calls a socket that is not connected writable although its receiver's queue is full. So a wait asks again and again, less and
+    // less often.
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = 1000000};
+    for (;;) {  // ends: with the datagram, an error, or the deadline
+        if (sendto(descriptor, bytes, count, SEND_FLAGS, (const struct sockaddr *)to->bytes, to->length) >= 0) return 0;
+        int code = errno;
+        if (code != EAGAIN && code != EWOULDBLOCK && code != ENOBUFS && code != EINTR) return code;
+        if (milliseconds_now() >= deadline) return code == EINTR ? EAGAIN : code;
+        if (code == EINTR) continue;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 16000000) pause.tv_nsec *= 2;
     }
-    return EINTR;
 }
 
 int cplatform_descriptor_kind(int descriptor) {

@@ -16,6 +16,14 @@ _Thread_local struct cplatform_thread cplatform_thread_state;
 
 int cplatform_recordings_in_progress;
 
+#if defined(__linux__)
+int32_t cplatform_thread_id(void) { return (int32_t)syscall(SYS_gettid); }
+int32_t cplatform_main_thread_id(void) { return (int32_t)getpid(); }
+#else
+int32_t cplatform_thread_id(void) { return 0; }
+int32_t cplatform_main_thread_id(void) { return 0; }
+#endif
+
 #if defined(__APPLE__)
 
 bool cplatform_is_main_thread(void) { return pthread_main_np() != 0; }

@@ -7,11 +7,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -58,22 +62,111 @@ int cstreams_is_file(int descriptor) {
 }
 #endif
 
-// The kernel would keep a small message until the peer has acknowledged the one before. Streams gather by themselves. Fails for other sockets.
-static void send_small_messages_at_once(int descriptor) {
-    int on = 1;
-    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+// MARK: Options of sockets
+
+#if defined(__APPLE__)
+enum { IDLE = TCP_KEEPALIVE, USER_TIMEOUT = -1 };
+#else
+enum { IDLE = TCP_KEEPIDLE, USER_TIMEOUT = TCP_USER_TIMEOUT };
+#endif
+
+int cstreams_set_option(int descriptor, enum cstreams_option option, int value) {
+    static const struct { int level, name; } options[] = {
+        [CSTREAMS_NO_DELAY] = {IPPROTO_TCP, TCP_NODELAY},        [CSTREAMS_SEND_BUFFER] = {SOL_SOCKET, SO_SNDBUF},
+        [CSTREAMS_RECEIVE_BUFFER] = {SOL_SOCKET, SO_RCVBUF},     [CSTREAMS_KEEP_ALIVE] = {SOL_SOCKET, SO_KEEPALIVE},
+        [CSTREAMS_KEEP_IDLE] = {IPPROTO_TCP, IDLE},              [CSTREAMS_KEEP_INTERVAL] = {IPPROTO_TCP, TCP_KEEPINTVL},
+        [CSTREAMS_KEEP_COUNT] = {IPPROTO_TCP, TCP_KEEPCNT},      [CSTREAMS_UNACKNOWLEDGED] = {IPPROTO_TCP, USER_TIMEOUT},
+    };
+    return setsockopt(descriptor, options[option].level, options[option].name, &value, sizeof(value)) == 0 ? 0 : errno;
 }
 
-int cstreams_prepare(int descriptor, int kind) {
-    int status = fcntl(descriptor, F_GETFL);
-    if (status < 0) return errno;
-    if (!(status & O_NONBLOCK) && fcntl(descriptor, F_SETFL, status | O_NONBLOCK) != 0) return errno;
+int cstreams_peer_credentials(int descriptor, int32_t *process, uint32_t *user, uint32_t *group) {
+    struct sockaddr_storage local;
+    socklen_t length = sizeof(local);
+    if (getsockname(descriptor, (struct sockaddr *)&local, &length) != 0) return errno;
+    if (local.ss_family != AF_UNIX) return ENOTSUP;
+#if defined(__linux__)
+    struct ucred peer;
+    length = sizeof(peer);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return errno;
+    (*process = peer.pid, *user = peer.uid, *group = peer.gid);
+#else
+    uid_t uid;
+    gid_t gid;
+    pid_t pid = 0;
+    if (getpeereid(descriptor, &uid, &gid) != 0) return errno;
+    length = sizeof(pid);
+    getsockopt(descriptor, SOL_LOCAL, LOCAL_PEERPID, &pid, &length);
+    (*process = pid, *user = uid, *group = gid);
+#endif
+    return 0;
+}
+
+int cstreams_close_on_exec(int descriptor) {
     int flags = fcntl(descriptor, F_GETFD);
     if (flags < 0) return errno;
-    if (!(flags & FD_CLOEXEC) && fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC) != 0) return errno;
-    if (kind != CSTREAMS_SOCKET) return 0;
-    send_small_messages_at_once(descriptor);
-    return silence_socket(descriptor);
+    return (flags & FD_CLOEXEC) || fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC) == 0 ? 0 : errno;
+}
+
+// MARK: Open files that others may have
+
+static short poll_now(int descriptor, short events) {
+    struct pollfd entry = {.fd = descriptor, .events = events};
+    return poll(&entry, 1, 0) > 0 ? entry.revents : 0;
+}
+
+#if defined(__linux__)
+// A pty's controlling side: opened again, it would be the side of another pty.
+static bool is_controller(int descriptor) {
+    unsigned int number;
+    return ioctl(descriptor, TIOCGPTN, &number) == 0;
+}
+
+static int open_again(int descriptor, int kind, int mode) {
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+    const int flags = O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+    int again = open(path, mode | flags);
+    if (again >= 0 || errno != ENXIO || kind != CSTREAMS_PIPE || mode != O_WRONLY) return again;
+    // fifo(7): opening the writing end without waiting fails with ENXIO if nobody has the reading end. So somebody has it for a moment.
+    int both = open(path, O_RDWR | flags);
+    if (both < 0) return -1;
+    again = open(path, mode | flags);
+    close(both);
+    return again;
+}
+
+// Gives the number an open file of its own. False if the system lets nobody open the file again.
+static bool separate(int descriptor, int kind, int mode) {
+    int again = open_again(descriptor, kind, mode);
+    if (again < 0) return false;
+    // A named pipe that is opened after its last writer has gone reports no hang-up.
+    bool is_same = kind != CSTREAMS_PIPE || mode != O_RDONLY || !(poll_now(descriptor, POLLIN) & POLLHUP) || (poll_now(again, POLLIN) & POLLHUP);
+    bool is_done = is_same && dup3(again, descriptor, O_CLOEXEC) >= 0;
+    close(again);
+    return is_done;
+}
+#endif
+
+static int make_nonblocking(int descriptor, int status) {
+    return (status & O_NONBLOCK) || fcntl(descriptor, F_SETFL, status | O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+int cstreams_prepare(int descriptor, int *kind, bool *restores) {
+    *restores = false;
+    int code = cstreams_close_on_exec(descriptor);
+    if (code != 0) return code;
+    if (*kind == CSTREAMS_SOCKET) return silence_socket(descriptor);
+    int status = fcntl(descriptor, F_GETFL);
+    if (status < 0) return errno;
+#if defined(__linux__)
+    if (*kind == CSTREAMS_PIPE || (*kind == CSTREAMS_TERMINAL && !is_controller(descriptor))) {
+        if (!separate(descriptor, *kind, status & O_ACCMODE)) *kind |= CSTREAMS_ASKS_FIRST;
+        return 0;
+    }
+#endif
+    *restores = !(status & O_NONBLOCK);
+    return make_nonblocking(descriptor, status);
 }
 
 int cstreams_check_connected(int descriptor, bool has_peer) {
@@ -89,27 +182,58 @@ int cstreams_check_connected(int descriptor, bool has_peer) {
     return errno == EINVAL ? 0 : errno;
 }
 
+// Where the file's own flag cannot be used. A call that moves at most PIPE_BUF bytes does not wait then, unless another process is faster.
+static bool would_wait(int descriptor, int kind, short events) {
+    return (kind & CSTREAMS_ASKS_FIRST) && poll_now(descriptor, events) == 0;
+}
+
+#if defined(__linux__)
+void cstreams_drop_error_messages(int descriptor) {
+    // Other sockets ignore the flag, and would give the bytes that have come meanwhile.
+    int domain = 0;
+    socklen_t size = sizeof(domain);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || (domain != AF_INET && domain != AF_INET6)) return;
+    char control[512], data[256];
+    for (int count = 0; count < 64; count++) {  // bounded: the rest is dropped in the next pass
+        struct iovec part = {data, sizeof(data)};
+        struct msghdr message;
+        memset(&message, 0, sizeof(message));
+        (message.msg_iov = &part, message.msg_iovlen = 1, message.msg_control = control, message.msg_controllen = sizeof(control));
+        if (recvmsg(descriptor, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+    }
+}
+#else
+void cstreams_drop_error_messages(int descriptor) { (void)descriptor; }
+#endif
+
 ptrdiff_t cstreams_read(int descriptor, int kind, void *bytes, size_t count) {
     for (;;) {  // ends: a signal interrupts a call that does not block at most a few times
-        ssize_t result = read(descriptor, bytes, count);
+        if (would_wait(descriptor, kind, POLLIN)) return -EAGAIN;
+        ssize_t result = kind == CSTREAMS_SOCKET ? recv(descriptor, bytes, count, MSG_DONTWAIT) : read(descriptor, bytes, count);
         if (result >= 0) return result;
         if (errno == EINTR) continue;
         if (errno == EWOULDBLOCK) return -EAGAIN;
-        return errno == EIO && kind == CSTREAMS_TERMINAL ? 0 : -errno;
+        return errno == EIO && (kind & CSTREAMS_TERMINAL) == CSTREAMS_TERMINAL ? 0 : -errno;
     }
 }
 
+static ssize_t write_first(int descriptor, const struct iovec *part) {
+    return write(descriptor, part->iov_base, part->iov_len < PIPE_BUF ? part->iov_len : PIPE_BUF);
+}
+
 static ssize_t write_once(int descriptor, int kind, const struct iovec *parts, int count) {
+    if (kind & CSTREAMS_ASKS_FIRST) return write_first(descriptor, parts);
     if (kind != CSTREAMS_SOCKET) return writev(descriptor, parts, count);
     struct msghdr message;
     memset(&message, 0, sizeof(message));
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = count;
-    return sendmsg(descriptor, &message, NO_SIGNAL);
+    return sendmsg(descriptor, &message, NO_SIGNAL | MSG_DONTWAIT);
 }
 
 static ptrdiff_t write_repeated(int descriptor, int kind, const struct iovec *parts, int count) {
     for (;;) {  // ends: as in cstreams_read
+        if (would_wait(descriptor, kind, POLLOUT)) return -EAGAIN;
         ssize_t result = write_once(descriptor, kind, parts, count);
         if (result >= 0) return result;
         if (errno != EINTR) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
@@ -140,7 +264,7 @@ static ptrdiff_t write_silently(int descriptor, int kind, const struct iovec *pa
 }
 
 ptrdiff_t cstreams_write_parts(int descriptor, int kind, const struct iovec *parts, int count) {
-    return kind == CSTREAMS_PIPE ? write_silently(descriptor, kind, parts, count) : write_repeated(descriptor, kind, parts, count);
+    return (kind & ~CSTREAMS_ASKS_FIRST) == CSTREAMS_PIPE ? write_silently(descriptor, kind, parts, count) : write_repeated(descriptor, kind, parts, count);
 }
 
 ptrdiff_t cstreams_write(int descriptor, int kind, const void *bytes, size_t count) {
@@ -149,7 +273,7 @@ ptrdiff_t cstreams_write(int descriptor, int kind, const void *bytes, size_t cou
         return cstreams_write_parts(descriptor, kind, &part, 1);
     }
     for (;;) {  // ends: as in cstreams_read
-        ssize_t result = send(descriptor, bytes, count, NO_SIGNAL);
+        ssize_t result = send(descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT);
         if (result >= 0) return result;
         if (errno != EINTR) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
@@ -157,14 +281,24 @@ ptrdiff_t cstreams_write(int descriptor, int kind, const void *bytes, size_t cou
 
 int cstreams_finish_writing(int descriptor) { return shutdown(descriptor, SHUT_WR) == 0 ? 0 : errno; }
 
-bool cstreams_is_write_only(int descriptor) {
+bool cstreams_can_read(int descriptor) {
     int status = fcntl(descriptor, F_GETFL);
-    return status >= 0 && (status & O_ACCMODE) == O_WRONLY;
+    return status < 0 || (status & O_ACCMODE) != O_WRONLY;
 }
 
-bool cstreams_is_blocking(int descriptor) {
-    int status = fcntl(descriptor, F_GETFL);
-    return status >= 0 && !(status & O_NONBLOCK);
+bool cstreams_has_lost_reader(int descriptor) { return poll_now(descriptor, 0) & (POLLERR | POLLHUP); }
+
+#if defined(__linux__)
+enum { PEER_FINISHED = POLLRDHUP };
+#else
+enum { PEER_FINISHED = 0 };
+#endif
+
+bool cstreams_peer_has_finished(int descriptor) {
+    short seen = poll_now(descriptor, PEER_FINISHED);
+    if (seen & POLLNVAL) return false;
+    // An error alone is a lost reader at the writing end of a pipe; at a socket it may be a message in the error queue.
+    return (seen & (PEER_FINISHED | POLLHUP)) || ((seen & POLLERR) && cstreams_kind(descriptor) == CSTREAMS_PIPE);
 }
 
 void cstreams_make_blocking(int descriptor) {

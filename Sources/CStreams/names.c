@@ -1,4 +1,4 @@
-// The lookup of names: overlaid structures of C, a thread without signals, and forks.
+// The lookup of names: overlaid structures of C, a thread without signals, and the pool of threads.
 
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
@@ -43,6 +43,20 @@ void cstreams_lookup_error(int code, int system_error, char *text, int size) {
         cstreams_error_text(system_error, text, size);
     } else {
         snprintf(text, (size_t)size, "%s", gai_strerror(code));
+    }
+}
+
+bool cstreams_says_no_such_host(int code) {
+    switch (code) {
+    case EAI_NONAME:
+#if defined(EAI_NODATA) && EAI_NODATA != EAI_NONAME
+    case EAI_NODATA:
+#endif
+#if defined(EAI_ADDRFAMILY) && EAI_ADDRFAMILY != EAI_NONAME
+    case EAI_ADDRFAMILY:
+#endif
+        return true;
+    default: return false;
     }
 }
 
@@ -101,28 +115,13 @@ int cstreams_start_thread(const char *name, void (*body)(void *context), void *c
     return code;
 }
 
-// MARK: Forks
+// MARK: The pool
 
 static _Atomic(void *) lookup_pool;
-static atomic_int forks;
-
-// A child has none of the parent's threads, and one of them may have held the pool's lock. It makes a pool of its own.
-static void begin_as_child(void) {
-    atomic_store(&lookup_pool, 0);
-    atomic_fetch_add(&forks, 1);
-}
-
-// Runs when the program is loaded, before any thread can fork.
-__attribute__((constructor)) static void install(void) { pthread_atfork(0, 0, begin_as_child); }
 
 void *cstreams_lookup_pool(void) { return atomic_load(&lookup_pool); }
 
-void *cstreams_install_lookup_pool(void *pool) {
-    void *present = 0;
-    return atomic_compare_exchange_strong(&lookup_pool, &present, pool) ? pool : present;
-}
-
-int32_t cstreams_forks(void) { return atomic_load(&forks); }
+bool cstreams_replace_lookup_pool(void *old, void *pool) { return atomic_compare_exchange_strong(&lookup_pool, &old, pool); }
 
 // MARK: Options of sockets
 

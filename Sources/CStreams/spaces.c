@@ -1,7 +1,7 @@
 // Memory into which bytes are read before somebody sees them: a few pieces for each thread, shared by all of its streams.
 //
 // Lifecycle: a piece is allocated when a thread asks for one and has none free. Two are kept when they are given back, and freed when the thread
-// ends. Nothing is shared by threads, so a child of fork inherits no lock.
+// ends. Nothing is shared by threads.
 
 #include "CStreams.h"
 
@@ -30,9 +30,7 @@ __attribute__((noinline)) static void *new_space(void) {
     pthread_once(&once, make_key);
     // A value that is not null has the destructor called.
     pthread_setspecific(end_of_thread, &spaces);
-    void *space = malloc(CSTREAMS_SPACE_SIZE);
-    if (!space) abort();
-    return space;
+    return malloc(CSTREAMS_SPACE_SIZE);
 }
 
 void *cstreams_take_space(void) { return spaces.count > 0 ? spaces.free[--spaces.count] : new_space(); }

@@ -5,15 +5,7 @@
 // loop has stopped watching it.
 
 public import EventLoop
-internal import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 /// A descriptor of the system. See `CFFileDescriptorNativeDescriptor`.
 public typealias CFFileDescriptorNativeDescriptor = Int32
@@ -71,24 +63,24 @@ public final class CFFileDescriptor: Sendable {
     fileprivate let native: CFFileDescriptorNativeDescriptor
     private let closesOnInvalidate: Bool
     private let callout: CFFileDescriptorCallBack
-    fileprivate let state: Mutex<State>
+    fileprivate let state: LoopLock<State>
 
     fileprivate init(
         _ native: CFFileDescriptorNativeDescriptor, closesOnInvalidate: Bool, _ callout: @escaping CFFileDescriptorCallBack,
         _ context: RetainedContext<CFFileDescriptorContext>
     ) {
         (self.native, self.closesOnInvalidate, self.callout) = (native, closesOnInvalidate, callout)
-        state = Mutex(State(context: context))
+        state = LoopLock(State(context: context))
     }
 
     deinit { /* DOES CALLOUT */ invalidate() }
 
     fileprivate func invalidate() { /* DOES CALLOUT */
-        let (context, source) = state.withLock { state in
+        let ended = state.withLockIfOwn { state in
             defer { (state.context, state.source, state.enabled) = (nil, nil, []) }
             return (state.context, state.source)
         }
-        guard context != nil else { return }
+        guard let (context, source) = ended, context != nil else { return }
         if closesOnInvalidate {
             if let source { source.onInvalidation { close($0.descriptor) } } else { close(native) }
         }
@@ -130,7 +122,7 @@ public final class CFFileDescriptor: Sendable {
     fileprivate func makeSource(_ order: CFIndex, _ file: StaticString, _ line: UInt) -> RunLoop.DescriptorSource? {
         state.withLock { state in
             if state.context == nil { return nil }
-            if let source = state.source { return source }
+            if let source = state.source, source.isValid { return source }
             let made = try? RunLoop.DescriptorSource(descriptor: native, events: state.enabled, file: file, line: line) { _, ready in
                 self.serve(ready)
             }
@@ -195,7 +187,7 @@ public func CFFileDescriptorInvalidate(_ f: CFFileDescriptor!) { /* DOES CALLOUT
 /// False after the object was invalidated. Thread-safe. See `CFFileDescriptorIsValid`.
 public func CFFileDescriptorIsValid(_ f: CFFileDescriptor!) -> Bool { given(f, "file descriptor").state.withLock { $0.context != nil } }
 
-/// The source of the object, which retains it: the same one while it is in use. Nil if the object is invalid, if the descriptor was closed,
+/// The source of the object, which retains it: the same one while it is valid and in use. Nil if the object is invalid, if the descriptor was closed,
 /// or if the kernel cannot watch it (a regular file, a directory).
 ///
 /// Add it to a loop with `CFRunLoopAddSource`. `order` reads back with `CFRunLoopSourceGetOrder`, and has no effect: descriptors take

@@ -134,28 +134,30 @@ extension CFSocket {
     /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
     private func pauseAccepting() { /* DOES CALLOUT */
         guard let watcher = state.withLock({ $0.watcher }) else { return }
-        let loop = RunLoop.current
         let length = state.withLock { $0.nextPause }
-        let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
-            self?.endPause()
-            self?.watch()
+        // In every loop: one that has stopped to run does not end the pause for the others.
+        let timers = watcher.places.map { loop, modes in
+            let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
+                self?.endPause()
+                self?.watch()
+            }
+            for mode in modes { loop.add(timer, forMode: mode) }
+            return timer
         }
-        let unused = state.withLock { state -> RunLoop.Timer? in
-            guard state.native != nil else { return timer }
-            defer { (state.pause, state.nextPause) = (timer, min(length * 2, Self.longestPause)) }
-            return state.pause
+        let unused = state.withLock { state -> [RunLoop.Timer] in
+            guard state.native != nil else { return timers }
+            defer { (state.pauses, state.nextPause) = (timers, min(length * 2, Self.longestPause)) }
+            return state.pauses
         }
-        unused?.invalidate()
-        if unused === timer { return }
-        for mode in loop.modes where loop.contains(watcher, forMode: mode) { loop.add(timer, forMode: mode) }
+        for timer in unused { timer.invalidate() }
     }
 
     /// Call `watch` afterwards.
     func endPause() { /* DOES CALLOUT */
-        let timer = state.withLock { state in
-            defer { state.pause = nil }
-            return state.pause
+        let timers = state.withLock { state in
+            defer { state.pauses = [] }
+            return state.pauses
         }
-        timer?.invalidate()
+        for timer in timers { timer.invalidate() }
     }
 }

@@ -16,8 +16,8 @@ public final class CFSocket: Sendable {
         var context: RetainedContext<CFSocketContext>?
         /// The flags of CFSocketSetSocketFlags.
         var flags: CFOptionFlags
-        /// The types that CFSocketDisableCallBacks disabled. Not an array literal: for one the runtime takes a lock, which a child of fork may
-        /// inherit.
+        /// The types that CFSocketDisableCallBacks disabled. Not an array literal: for one the runtime takes a lock, which a child
+        /// must not do.
         var disabled = CFSocketCallBackType(rawValue: 0)
 
         // Which callbacks come when the socket is ready. A callback that comes disarms itself.
@@ -39,7 +39,8 @@ public final class CFSocket: Sendable {
         /// The last attempt in the background failed. One read callback follows.
         var hasFailed = false
         /// Nothing can be accepted, because there are no descriptors left.
-        var pause: RunLoop.Timer?
+        /// A timer in each loop of the source, any of which ends the pause; empty without one.
+        var pauses: [RunLoop.Timer] = []
         var nextPause = CFSocket.shortestPause
 
         /// How many modes the source is in.
@@ -53,7 +54,7 @@ public final class CFSocket: Sendable {
 
         /// What the loops watch for.
         var wanted: RunLoop.DescriptorSource.Events {
-            if isUnconnected || waitingConnects > 0 || pause != nil { return [] }
+            if isUnconnected || waitingConnects > 0 || !pauses.isEmpty { return [] }
             var wanted: RunLoop.DescriptorSource.Events = []
             if isReadArmed { wanted.insert(.read) }
             if isWriteArmed || isConnectArmed { wanted.insert(.write) }
@@ -70,7 +71,7 @@ public final class CFSocket: Sendable {
     let types: CFSocketCallBackType
     let kind: NativeSocket.Kind
     let callout: CFSocketCallBack?
-    let state: ForkAwareMutex<State>
+    let state: LoopLock<State>
 
     /// Without a native socket, the object is invalid.
     init(
@@ -82,7 +83,7 @@ public final class CFSocket: Sendable {
         // As in Core Foundation, which keeps eight bits.
         let flags = types & 0xFF & ~(CFSocketCallBackType.connectCallBack.rawValue | CFSocketCallBackType.writeCallBack.rawValue)
         let connects = kind == .connection && self.types.readType != .acceptCallBack
-        state = ForkAwareMutex(
+        state = LoopLock(
             State(
                 native: native, context: native == nil ? nil : context, flags: flags | kCFSocketCloseOnInvalidate,
                 isConnected: !connects, isSettled: kind != .connection))
@@ -97,10 +98,10 @@ public final class CFSocket: Sendable {
     /// Ends the socket, its source and its watcher. `closes`: whether its flag to close is followed. No-op the second time.
     func invalidate(closes: Bool = true) { /* DOES CALLOUT */
         // Released outside the lock: a context's `release` is the user's.
-        let ended = state.withLockUnlessInherited { state -> State? in
+        let ended = state.withLockIfOwn { state -> State? in
             guard state.native != nil else { return nil }
             let ended = state
-            (state.native, state.context, state.watcher, state.pause) = (nil, nil, nil, nil)
+            (state.native, state.context, state.watcher, state.pauses) = (nil, nil, nil, [])
             state.source = nil
             (state.isReadArmed, state.isConnectArmed, state.isWriteArmed, state.peerAddress) = (false, false, false, nil)
             return ended
@@ -108,7 +109,7 @@ public final class CFSocket: Sendable {
         guard let ended = ended ?? nil, let native = ended.native else { return }
         SocketTable.remove(self, native.descriptor)
         if closes && ended.flags & kCFSocketCloseOnInvalidate != 0 { native.closeAtEnd() }
-        ended.pause?.invalidate()
+        for timer in ended.pauses { timer.invalidate() }
         ended.watcher?.invalidate()
         ended.source?.invalidate()
     }

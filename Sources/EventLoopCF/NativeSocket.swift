@@ -25,7 +25,7 @@ final class NativeSocket: Sendable {
     /// Whether `accept` has made a blocking socket non-blocking.
     private let wasBlocking = Atomic<Bool>(false)
     /// Threads that send at the same time take turns, so that their data are not mixed.
-    let sending = SendLock()
+    private let sending = SendTurns()
 
     /// Nil if the descriptor is not open.
     init?(_ descriptor: CFSocketNativeHandle) {
@@ -98,6 +98,12 @@ final class NativeSocket: Sendable {
         // A blocking call waits for room in the queue of a Unix socket, too.
         let begin = { SocketCalls.connect(self.descriptor, address) }
         var error = deadline == nil ? begin() : withoutBlocking(begin)
+        var backoff = Backoff(until: deadline)
+        // The queue of a Unix socket is full, and nothing reports that there is room.
+        while deadline != nil, SocketCalls.wouldWait(-Int(error)) {  // ends: with another outcome, or at the deadline
+            if !backoff.pause() { return .timeout }
+            error = withoutBlocking(begin)
+        }
         if error == SocketCalls.inProgress {
             guard SocketCalls.waitUntilWritable(descriptor, deadline) else { return .timeout }
             error = SocketCalls.takeError(descriptor)
@@ -117,20 +123,26 @@ final class NativeSocket: Sendable {
     func send(_ data: CFData, to address: CFData?, _ timeout: CFTimeInterval) -> CFSocketError {
         let deadline = deadline(after: timeout)
         let waits = deadline != nil || SocketCalls.isBlocking(descriptor)
-        return sending.withLock {
+        let result = sending.take(until: deadline) { () -> CFSocketError in
             var sent = 0
+            var backoff: Backoff?
             repeat {  // ends: with the data, an error, or the deadline
                 let count = SocketCalls.send(descriptor, data.bytes + sent, data.count - sent, address)
                 if count >= 0 {
                     sent += count
+                    backoff = nil
                 } else if !SocketCalls.wouldWait(count) || !waits {
                     return .error
-                } else if !SocketCalls.waitUntilWritable(descriptor, deadline) {
+                } else if backoff?.pause() == false || !SocketCalls.waitUntilWritable(descriptor, deadline) {
                     return .timeout
+                } else if backoff == nil {
+                    // poll(2) calls a socket writable whose receiver has no room, so the second attempt in vain pauses.
+                    backoff = Backoff(until: deadline)
                 }
             } while sent < data.count
             return .success
         }
+        return result ?? (sending.mark.isOurs ? .timeout : .error)
     }
 }
 

@@ -4,14 +4,7 @@
 // detected.
 
 import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 /// The functions of the process's Core Foundation; nil if there is none.
 private struct CoreFoundation: Sendable {

@@ -1,10 +1,9 @@
 // The system's calls for sockets. They take and return numbers and `CFData`, so that no other file depends on the C library.
 
 internal import CPlatform
+internal import EventLoopLibC
 
 #if canImport(Glibc)
-import Glibc
-
 private let stream = Int32(SOCK_STREAM.rawValue)
 private let datagram = Int32(SOCK_DGRAM.rawValue)
 private let packets = Int32(SOCK_SEQPACKET.rawValue)
@@ -17,8 +16,6 @@ private let udp = Int32(IPPROTO_UDP)
 /// `recv(2)`: MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
 private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | Int32(MSG_PEEK) | Int32(MSG_TRUNC)) }
 #elseif canImport(Musl)
-import Musl
-
 private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET)
 private let closeOnExec = SOCK_CLOEXEC
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, MSG_NOSIGNAL)
@@ -27,8 +24,6 @@ private let (tcp, udp) = (IPPROTO_TCP, IPPROTO_UDP)
 /// `recv(2)`: MSG_TRUNC returns "the real length of the packet [...], even when it was longer than the passed buffer".
 private func nextSize(_ descriptor: Int32) -> Int { recv(descriptor, nil, 0, withoutWaiting | MSG_PEEK | MSG_TRUNC) }
 #else
-import Darwin
-
 private let (stream, datagram, packets) = (SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET)
 private let closeOnExec: Int32 = 0
 private let (withoutWaiting, withoutSignal) = (MSG_DONTWAIT, Int32(0))
@@ -47,13 +42,7 @@ enum SocketCalls {
 
     static func isOpen(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFD) >= 0 }
 
-    #if canImport(Glibc)
-    static func close(_ descriptor: Int32) { _ = Glibc.close(descriptor) }
-    #elseif canImport(Musl)
-    static func close(_ descriptor: Int32) { _ = Musl.close(descriptor) }
-    #else
-    static func close(_ descriptor: Int32) { _ = Darwin.close(descriptor) }
-    #endif
+    static func close(_ descriptor: Int32) { _ = EventLoopLibC.close(descriptor) }
 
     static func isBlocking(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0 }
 
@@ -153,13 +142,7 @@ enum SocketCalls {
                 if let address, address.count > 0 {
                     address.withSocketAddress { sendto(descriptor, bytes, count, withoutWaiting | withoutSignal, $0, $1) }
                 } else {
-                    #if canImport(Glibc)
-                    Glibc.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
-                    #elseif canImport(Musl)
-                    Musl.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
-                    #else
-                    Darwin.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
-                    #endif
+                    EventLoopLibC.send(descriptor, bytes, count, withoutWaiting | withoutSignal)
                 }
             if sent >= 0 { return sent }
             if errno != EINTR { return -Int(errno) }
@@ -176,10 +159,18 @@ enum SocketCalls {
 
     /// 0, or an errno.
     static func connect(_ descriptor: Int32, _ address: CFData) -> Int32 {
-        let result = address.withSocketAddress { systemConnect(descriptor, $0, $1) }
-        if result == 0 { return 0 }
-        // connect(2): the attempt goes on after a signal.
-        return errno == EINTR ? EINPROGRESS : errno
+        var wasInterrupted = false
+        while true {  // ends: with an outcome
+            if address.withSocketAddress({ systemConnect(descriptor, $0, $1) }) == 0 { return 0 }
+            switch errno {
+            // connect(2): the attempt of a TCP socket goes on after a signal, and another call waits for it. A Unix socket that waited for
+            // room in the listener's queue has made no attempt.
+            case EINTR: wasInterrupted = true
+            case EALREADY where wasInterrupted: return EINPROGRESS
+            case EISCONN where wasInterrupted: return 0
+            case let error: return error
+            }
+        }
     }
 
     /// Has a stream forget a failed attempt, so that it can connect again (connect(2), AF_UNSPEC).
@@ -250,25 +241,4 @@ private func systemConnect(_ descriptor: Int32, _ address: UnsafePointer<sockadd
 
 private func systemBind(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Int32 {
     bind(descriptor, address, size)
-}
-
-/// The system's mutex: it is held while a thread waits for room, which is too long for a lock of the library.
-///
-/// A child of fork that sends on a socket of its parent, while another thread of the parent was sending, waits forever.
-final class SendLock: @unchecked Sendable {
-    // SAFETY: a constant; the mutex that it points to may be used by any thread.
-    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-
-    init() { pthread_mutex_init(mutex, nil) }
-
-    deinit {
-        pthread_mutex_destroy(mutex)
-        mutex.deallocate()
-    }
-
-    func withLock<R>(_ body: () -> R) -> R {
-        pthread_mutex_lock(mutex)
-        defer { pthread_mutex_unlock(mutex) }
-        return body()
-    }
 }

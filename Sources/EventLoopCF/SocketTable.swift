@@ -3,6 +3,7 @@
 // The table does not retain the sockets. A socket leaves it when it is invalidated, before its descriptor is closed, so the number is free in
 // the table before the kernel can use it again.
 
+internal import CPlatform
 internal import EventLoop
 
 enum SocketTable {
@@ -17,9 +18,9 @@ enum SocketTable {
         }
     }
 
-    private static let sockets = ForkAwareMutex<[CFSocketNativeHandle: Entry]>([:])
+    private static let sockets = LoopLock<[CFSocketNativeHandle: Entry]>([:])
 
-    /// For a child of fork: to make an empty dictionary, the runtime may look up types, under locks of its own.
+    /// For `release(inChild:)`.
     private static let none: [CFSocketNativeHandle: Entry] = [:]
 
     /// The valid socket of a descriptor.
@@ -52,23 +53,24 @@ enum SocketTable {
     }
 
     static func remove(_ socket: CFSocket, _ descriptor: CFSocketNativeHandle) {
-        sockets.withLockUnlessInherited { sockets in
+        sockets.withLockIfOwn { sockets in
             if sockets[descriptor]?.id == ObjectIdentifier(socket) { sockets[descriptor] = nil }
         }
     }
 
-    // MARK: Forks
+    // MARK: What the process shares
 
-    /// Before the first use. See `LoopForks.prepare` of the core. The lock is a leaf: nothing but a socket's lock is taken under it.
-    private static func prepare() { holdOverForks({ SocketTable.holdOverFork() }, { SocketTable.release(inChild: $0) }) }
+    /// Before the first use: see `LoopGlobals` of the core. The lock is a leaf: nothing but a socket's lock is taken under it.
+    private static func prepare() {
+        cplatform_hold_globals(Int32(CPLATFORM_GLOBALS_OF_SOCKETS), { SocketTable.hold() }, { SocketTable.release(inChild: $0) })
+    }
 
-    private static func holdOverFork() {
+    private static func hold() {
         _ = none.count
         _ = sockets.lockValue()
     }
 
     private static func release(inChild: Bool) {
-        // These sockets are the parent's. Written over: a handler of fork frees nothing.
         if inChild { sockets.lockedValue().initialize(to: none) }
         sockets.unlock()
     }

@@ -1,12 +1,6 @@
 // Reads the wall clock.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 /// Nanoseconds since January 1, 2001.
 func wallNanoseconds() -> Int64 {

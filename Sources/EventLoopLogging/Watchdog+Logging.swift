@@ -3,6 +3,7 @@
 #if Logging
 
 public import EventLoop
+public import EventLoopObserving
 public import Logging
 
 extension RunLoop.Watchdog {
@@ -12,11 +13,11 @@ extension RunLoop.Watchdog {
     ///
     /// | Key | Value |
     /// |---|---|
-    /// | `loop` | what `name` returns; if that is nil, the loop as its description names it: `RunLoop 3`, `RunLoop 1 (main)` |
+    /// | `loop` | what `name` returns; if that is nil, the name of the loop's `RunLoopThread`, or `main`; otherwise `RunLoop 3` |
     /// | `kind`, `label` | of the callout, and of the item that was called |
     /// | `site` | `file:line` where the item was made or the closure was queued |
     /// | `duration_ms`, `processor_time_ms` | so far, in milliseconds |
-    /// | `backtrace` | an array of lines, innermost frame first |
+    /// | `backtrace` | an array of at most eight lines: `Stall.summary`, with the program's own functions first |
     ///
     /// `label`, `site` and `backtrace` are left out if they are unknown. Labels are the program's own text: a log handler that writes
     /// lines has to escape them.
@@ -32,14 +33,14 @@ extension RunLoop.Watchdog {
     ) {
         self.init(threshold: threshold) { stall in
             var metadata: Logger.Metadata = [
-                "loop": "\(name(stall.loop) ?? descriptiveName(of: stall.loop))",
+                "loop": "\(name(stall.loop) ?? stall.loopName ?? descriptiveName(of: stall.loop))",
                 "kind": "\(stall.kind.rawValue)",
                 "duration_ms": "\(milliseconds(stall.duration))",
                 "processor_time_ms": "\(milliseconds(stall.processorTime))",
             ]
             if let label = stall.label { metadata["label"] = "\(label)" }
             if let site = stall.createdAt { metadata["site"] = "\(site)" }
-            if !stall.backtrace.isEmpty { metadata["backtrace"] = .array(stall.backtrace.map { .string($0) }) }
+            if !stall.summary.isEmpty { metadata["backtrace"] = .array(stall.summary.map { .string($0) }) }
             logger.log(level: level, "a callout stalls its run loop", metadata: metadata)
         }
     }

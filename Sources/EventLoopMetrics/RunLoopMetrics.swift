@@ -4,7 +4,6 @@
 
 public import CoreMetrics
 public import EventLoop
-import Synchronization
 
 /// Reports the statistics of loops to a metrics system. Every metric has the dimension `loop`, the loop's name.
 ///
@@ -28,7 +27,7 @@ import Synchronization
 ///
 /// Thread-safe. Reports of several threads wait for each other.
 public final class RunLoopMetrics: Sendable {
-    private let state: Mutex<State>
+    private let state: LoopLock<State>
 
     private struct State: Sendable {
         var meters: [LoopMeter]
@@ -69,7 +68,7 @@ public final class RunLoopMetrics: Sendable {
             let labels = MetricLabels(prefix: prefix, dimensions: [("loop", name)] + dimensions, factory: factory)
             meters.append(LoopMeter(loop, labels))
         }
-        state = Mutex(State(meters: meters))
+        state = LoopLock(State(meters: meters))
     }
 
     deinit { stopReporting() }
@@ -79,7 +78,7 @@ public final class RunLoopMetrics: Sendable {
     /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. Wakes no loop. A loop that has
     /// ended is reported with its last values.
     public func report() {
-        state.withLock { state in
+        state.withLockIfOwn { state in
             for index in state.meters.indices { state.meters[index].report() }
         }
     }
@@ -98,28 +97,28 @@ public final class RunLoopMetrics: Sendable {
     public func reportWhileWorking(every interval: Duration = .seconds(10)) {
         precondition(interval > .zero, "loops report at an interval, and it is \(interval); pass a positive one")
         stopReporting()
-        let reporters: [WorkReporter] = state.withLock { state in
+        let reporters = state.withLockIfOwn { state -> [WorkReporter] in
             if state.isInvalid { return [] }
             state.reporters = state.meters.map { WorkReporter($0.loop, every: interval, for: self) }
             return state.reporters
         }
-        for reporter in reporters { reporter.start() }
+        for reporter in reporters ?? [] { reporter.start() }
     }
 
     /// Ends what `reportWhileWorking` began.
     public func stopReporting() {
-        let former = state.withLock { state in
+        let former = state.withLockIfOwn { state in
             defer { state.reporters = [] }
             return state.reporters
         }
-        for reporter in former { reporter.stop() }
+        for reporter in former ?? [] { reporter.stop() }
     }
 
     /// Ends the reports, and destroys the metrics in the metrics system, which may drop their values. The loops can then be reported by
     /// another object.
     public func invalidate() {
         stopReporting()
-        state.withLock { state in
+        state.withLockIfOwn { state in
             for index in state.meters.indices { state.meters[index].destroy() }
             state.meters = []
             state.isInvalid = true

@@ -3,7 +3,6 @@
 #if Metrics
 
 import EventLoop
-import Synchronization
 
 /// Has a timer while the loop works. If nothing but that timer has caused a pass between two of its dates, the timer is replaced by an
 /// observer, which restarts it when the loop wakes up for another reason.
@@ -13,7 +12,7 @@ import Synchronization
 final class WorkReporter: Sendable {
     private let loop: RunLoop
     private let interval: Duration
-    private let state: Mutex<State>
+    private let state: LoopLock<State>
 
     private struct State {
         // `weak let` would need a compiler newer than the manifest asks for.
@@ -27,7 +26,7 @@ final class WorkReporter: Sendable {
 
     init(_ loop: RunLoop, every interval: Duration, for metrics: RunLoopMetrics) {
         (self.loop, self.interval) = (loop, interval)
-        state = Mutex(State(metrics: metrics))
+        state = LoopLock(State(metrics: metrics))
     }
 
     func start() {
@@ -46,12 +45,12 @@ final class WorkReporter: Sendable {
     }
 
     func stop() {
-        let (timer, observer) = state.withLock { state in
+        let former = state.withLockIfOwn { state in
             defer { state = State(isStopped: true) }
             return (state.timer, state.observer)
         }
-        timer?.invalidate()
-        observer?.invalidate()
+        former?.0?.invalidate()
+        former?.1?.invalidate()
     }
 
     /// On the loop's thread, when the timer fires.

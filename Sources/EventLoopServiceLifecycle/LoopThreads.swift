@@ -3,14 +3,7 @@
 #if ServiceLifecycle
 
 import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 /// One thread or a group.
 protocol LoopThreads: Sendable {

@@ -3,14 +3,15 @@
 #if ServiceLifecycle
 
 public import EventLoop
+public import EventLoopSupervisor
 public import ServiceLifecycle
 
 /// Threads with run loops as a `Service`: they run until the service group shuts down.
 ///
 /// - *Graceful shutdown* stops the threads; they drain as after `RunLoopThread.stop()`. `run()` returns when all have ended.
 /// - *Cancellation* stops them without draining, also while they drain. `run()` still waits until all have ended, because `teardown` must
-///   have returned; a handler that does not return delays it. Then it throws `CancellationError`, or returns if a graceful shutdown came
-///   first.
+///   have returned; a handler that does not return delays it. Then it returns, as after a graceful shutdown: Control-C is no failure of
+///   the service.
 /// - If other code ends a thread, `run()` ends the others with a graceful shutdown, and returns. A service group treats that as it is
 ///   configured to treat a service that finishes.
 ///
@@ -67,17 +68,24 @@ public struct RunLoopService: Service {
     public func run() async throws {
         let threads = try await onThreadOfItsOwn { [start] in try start() }
         do {
-            try supervisor?.watch(threads.runLoops)
-            try supervisor?.notifyReady()
+            try await notify { supervisor in
+                try supervisor.watch(threads.runLoops)
+                try supervisor.notifyReady()
+            }
         } catch {
             await end(threads, drains: false)
             throw error
         }
         let reason = await reasonToEnd(threads.runLoops)
         // The service ends whether or not the service manager hears of it.
-        try? supervisor?.notifyStopping()
+        try? await notify { try $0.notifyStopping() }
         await end(threads, drains: reason != .cancelled)
-        if reason == .cancelled { throw CancellationError() }
+    }
+
+    /// A notification waits while the service manager has no room, so it is sent from a thread of its own.
+    private func notify(_ body: @escaping @Sendable (RunLoop.Supervisor) throws -> Void) async throws {
+        guard let supervisor, supervisor.isPresent else { return }
+        try await onThreadOfItsOwn { try body(supervisor) }
     }
 
     private enum Reason { case shutDown, cancelled, ended }
@@ -114,7 +122,7 @@ public struct RunLoopService: Service {
 }
 
 /// Suspends until the loop has ended, and returns true; false if the task is cancelled first.
-private func endOf(_ loop: RunLoop) async -> Bool {
+func endOf(_ loop: RunLoop) async -> Bool {
     // Nobody runs this mode. So the closure waits there until the thread ends, which performs or drops it.
     do { try await loop.performAsync(inModes: ["EventLoopServiceLifecycle.end"]) {} } catch is CancellationError { return false } catch {}
     return true

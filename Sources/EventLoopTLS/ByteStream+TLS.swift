@@ -11,7 +11,8 @@ extension ByteStream {
     ///
     /// It may be called in the middle of a stream, after the two sides have agreed on it (STARTTLS). What was written before is sent as it is.
     /// What was received and not read belongs to the handshake: a server that sends more than the handshake there makes it fail, so nobody on
-    /// the way can insert bytes that count as encrypted. For the same reason, no other call may be in progress on the stream. Once.
+    /// the way can insert bytes that count as encrypted. For the same reason no read may be in progress: that throws EBUSY, and ends
+    /// the stream. While a handler is being called, TLS begins when it returns. Once: a second call throws EALREADY.
     ///
     /// Any thread. After an error or a cancellation the stream has ended. An error in the files or names of `client` ends it, too, before a
     /// byte is sent.
@@ -30,7 +31,7 @@ extension ByteStream {
             case .unix, nil: nil
             }
         let host = connectedHost ?? address
-        let engine = try orClose { () throws(TLSError) in try client.makeEngine(host: host) }
+        let engine = try orClose { () throws(TLSError) in try client.makeEngine(host: host, address: peerAddress.map { "\($0)" }) }
         try await install(engine, timeout: timeout, isolation: isolation)
     }
 
@@ -51,6 +52,14 @@ extension ByteStream {
 
     /// `TLSv1.2` or `TLSv1.3`; nil without TLS and before the end of the handshake. Thread-safe.
     public var tlsVersion: String? { engine?.session?.version }
+
+    /// Whether the handshake resumed an earlier session, without certificates on the way. False without TLS and before the end of the
+    /// handshake. Thread-safe.
+    public var tlsSessionWasResumed: Bool { engine?.session?.wasResumed ?? false }
+
+    /// The name that the client asked for (SNI), at the server. Nil at the client, without SNI, and before the end of the handshake.
+    /// Thread-safe.
+    public var tlsServerName: String? { engine?.session?.serverName }
 
     /// The peer's own certificate, in DER; nil if it sent none. On a server, that is the client's. Thread-safe.
     public var peerCertificate: [UInt8]? { engine?.session?.peerCertificate?.bytes }

@@ -25,6 +25,16 @@ public struct TLSClient: Sendable {
     let context: Result<TLSContext, TLSError>
     let serverName: String?
     let verification: Verification
+    private let sessions = TLSSessionStore()
+
+    /// Whether sessions are remembered and resumed, which saves a handshake most of its time. On by default. This value and its copies share
+    /// what they remember: for each server name and address, of the last 256. A resumed session has the certificate that was verified when it
+    /// was made. In TLS 1.3 a server sends its tickets behind the handshake: a connection that reads nothing gets none.
+    public var resumesSessions = true
+
+    /// Whether an end without close_notify is a failure, `.truncated`. On by default. If it is off, that is an end of stream, for peers
+    /// that never send one: then the program's own protocol must say where a message ends, because anybody on the way can cut it.
+    public var requiresCloseNotify = true
 
     /// - Parameters:
     ///   - serverName: the name or the numeric IP address that must be in the server's certificate: in its alternative names, where a
@@ -50,6 +60,7 @@ public struct TLSClient: Sendable {
             let context = try TLSContext(
                 server: false, from: minimumVersion, to: maximumVersion, applicationProtocols: applicationProtocols)
             context.verifyServers(verification != .none)
+            context.rememberSessions()
             if verification != .none { try context.trust(trustedCertificates) }
             try context.offerApplicationProtocols()
             if let certificate {
@@ -61,18 +72,20 @@ public struct TLSClient: Sendable {
         }
     }
 
-    /// - Parameter host: to expect if there is no `serverName`; nil if it is not known.
-    func makeEngine(host: String?) throws(TLSError) -> TLSEngine {
+    /// - Parameters:
+    ///   - host: to expect if there is no `serverName`; nil if it is not known.
+    ///   - address: of the peer, for the session that is resumed.
+    func makeEngine(host: String?, address: String? = nil) throws(TLSError) -> TLSEngine {
         let context = try context.get()
-        guard let host = serverName ?? host else {
-            guard verification != .full else {
-                throw TLSError(.configuration, "there is no name to check: TLSClient needs serverName, because the peer has no host")
-            }
-            return try TLSEngine(context, serverName: nil) { SSL_set_connect_state($0) }
+        let name = serverName ?? host
+        if name == nil && verification == .full {
+            throw TLSError(.configuration, "there is no name to check: TLSClient needs serverName, because the peer has no host")
         }
-        return try TLSEngine(context, serverName: host) { connection throws(TLSError) in
+        let key = TLSSessionStore.Key(serverName: name, address: address ?? "")
+        return try TLSEngine(context, serverName: name, store: resumesSessions ? (sessions, key) : nil) { connection throws(TLSError) in
             SSL_set_connect_state(connection)
-            try expect(ServerName(host), on: connection)
+            if !requiresCloseNotify { copenssl_ignore_missing_close_notify(connection) }
+            if let name { try expect(ServerName(name), on: connection) }
         }
     }
 
@@ -104,6 +117,7 @@ enum ServerName: Equatable {
     case address(String)
 
     init(_ text: String) throws(TLSError) {
+        try TLSError.checkText(text, "the server name")
         let bare = text.hasPrefix("[") && text.hasSuffix("]") ? String(text.dropFirst().dropLast()) : text
         let address = String(bare.prefix { $0 != "%" })
         if let parsed = a2i_IPADDRESS(address) {

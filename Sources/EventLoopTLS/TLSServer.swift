@@ -29,6 +29,28 @@ public struct TLSServer: Sendable {
     ) throws(TLSError) {
         context = try TLSContext(server: true, from: minimumVersion, to: maximumVersion, applicationProtocols: applicationProtocols)
         try context.useCertificate(certificateChain, privateKey: privateKey)
+        try prepare(clientCertificates)
+    }
+
+    /// Several certificates: the one whose names match the client's server name (SNI), in the order of the list; the first if none does, or
+    /// if the client asks for no name. Names are the alternative names of a certificate, where a wildcard stands for one whole label.
+    ///
+    /// - Parameters:
+    ///   - certificates: at least one; a ``TLSError`` whose kind is `.configuration` otherwise.
+    ///   - applicationProtocols: as for the other initializer.
+    ///   - clientCertificates: as for the other initializer, the path of a PEM file with issuers.
+    ///   - minimumVersion: clients that speak only older versions are refused.
+    ///   - maximumVersion: for clients that mishandle a newer one.
+    public init(
+        certificates: [TLSCertificate], applicationProtocols: [String] = [], clientCertificates: String? = nil,
+        minimumVersion: TLSVersion = .tls12, maximumVersion: TLSVersion = .tls13
+    ) throws(TLSError) {
+        context = try TLSContext(server: true, from: minimumVersion, to: maximumVersion, applicationProtocols: applicationProtocols)
+        try context.useCertificates(certificates.map(\.parsed))
+        try prepare(clientCertificates)
+    }
+
+    private func prepare(_ clientCertificates: String?) throws(TLSError) {
         try context.keepSessionsInTickets()
         context.selectApplicationProtocol()
         if let clientCertificates { try context.requireClientCertificates(of: clientCertificates) }

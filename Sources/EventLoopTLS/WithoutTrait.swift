@@ -20,6 +20,15 @@ public struct TLSClient: Sendable {
         privateKey: String? = nil, minimumVersion: TLSVersion = .tls12, maximumVersion: TLSVersion = .tls13,
         verification: Verification = .full
     ) {}
+
+    public var resumesSessions: Bool {
+        get { true }
+        set {}
+    }
+    public var requiresCloseNotify: Bool {
+        get { true }
+        set {}
+    }
 }
 
 @available(*, unavailable, message: "enable the trait: .package(url: …, traits: [\"TLS\"])")
@@ -28,6 +37,16 @@ public struct TLSServer: Sendable {
         certificateChain: String, privateKey: String, applicationProtocols: [String] = [], clientCertificates: String? = nil,
         minimumVersion: TLSVersion = .tls12, maximumVersion: TLSVersion = .tls13
     ) throws {}
+
+    public init(
+        certificates: [TLSCertificate], applicationProtocols: [String] = [], clientCertificates: String? = nil,
+        minimumVersion: TLSVersion = .tls12, maximumVersion: TLSVersion = .tls13
+    ) throws {}
+}
+
+@available(*, unavailable, message: "enable the trait: .package(url: …, traits: [\"TLS\"])")
+public struct TLSCertificate: Sendable {
+    public init(chain: String, privateKey: String, passphrase: String? = nil) throws {}
 }
 
 @available(*, unavailable, message: "enable the trait: .package(url: …, traits: [\"TLS\"])")
@@ -36,6 +55,8 @@ extension ByteStream {
     public func startTLS(_ server: TLSServer, timeout: Duration = .seconds(30)) async throws {}
     public var applicationProtocol: String? { nil }
     public var tlsVersion: String? { nil }
+    public var tlsSessionWasResumed: Bool { false }
+    public var tlsServerName: String? { nil }
     public var peerCertificate: [UInt8]? { nil }
     public var peerCertificateSubject: String? { nil }
     public var tlsError: (any Error)? { nil }

@@ -31,9 +31,20 @@ final class Client {
         try #require(Glibc.send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL)) == bytes.count, "send: errno \(errno)")
     }
 
-    func get(_ path: String) throws { try send("GET \(path) HTTP/1.1\r\nHost: localhost\r\n\r\n") }
+    /// Sends a line and waits for its answer: the server has accepted the connection then.
+    func greet() throws {
+        try send("hello\n")
+        var answer = ""
+        while !answer.hasSuffix("\n") {  // ends: with the line, or with the connection
+            answer += String(decoding: try #require(try readPiece(descriptor, "the server's answer")), as: UTF8.self)
+        }
+        #expect(answer == "you said hello\n")
+    }
 
-    /// Reads until the server closes the connection. Empty if the connection was closed without an answer.
+    /// The end of what this client sends.
+    func finish() { shutdown(descriptor, Int32(SHUT_WR)) }
+
+    /// Reads until the server closes the connection. Empty if it did so without an answer.
     func answer() throws -> String { try readToEnd(descriptor, "the server's answer, and the end of the connection") }
 }
 

@@ -80,13 +80,6 @@ final class DemoProcess: @unchecked Sendable {
         }
     }
 
-    /// Whether it has ended. It is not reaped by this.
-    var hasEnded: Bool {
-        var info = siginfo_t()
-        // POSIX: the fields are zero while the child lives.
-        return waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_signo == SIGCHLD
-    }
-
     /// Waits for its end. Returns the exit code, or 128 plus the signal, and the rest of its output.
     func end() throws -> (code: Int32, output: String) {
         let rest = try unread + readToEnd(output, "the end of eventloop-demo's output")
@@ -126,45 +119,15 @@ final class PortDirectoryOfTest: Sendable {
         let first = try #require(try process.line())
         let port = try #require(first.split(separator: ":").last.flatMap { UInt16($0.prefix { $0.isNumber }) }, "\(first)")
         _ = try process.line()
-        let control = try #require(try process.line())
-        return RunningServer(process: process, port: port, name: String(control.split(separator: " ").last ?? ""))
+        return RunningServer(process: process, port: port)
     }
 }
 
 struct RunningServer {
     let process: DemoProcess
     let port: UInt16
-    /// For ctl.
-    let name: String
 
     func connect() throws -> Client { try Client(port: port) }
-
-    func get(_ path: String) throws -> String {
-        let client = try connect()
-        try client.send("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return try client.answer()
-    }
-
-    /// Waits until the server has read that many requests.
-    func waitUntilRead(_ count: Int) throws { try waitUntil("requests", count) }
-
-    /// Waits until the server has accepted that many connections.
-    func waitUntilAccepted(_ count: Int) throws { try waitUntil("accepted", count) }
-
-    private func waitUntil(_ key: String, _ count: Int) throws {
-        // Each question is a request, and a connection, of its own.
-        var asked = 0
-        try EventLoopTestSupport.waitUntil("the server counts \(count) \(key)") {
-            asked += 1
-            return try sum(key) - asked >= count
-        }
-    }
-
-    /// The sum of a number of all loops.
-    func sum(_ key: String) throws -> Int {
-        try get("/status.json").split(separator: "\"\(key)\":").dropFirst()
-            .reduce(0) { $0 + (Int($1.prefix { $0.isNumber }) ?? 0) }
-    }
 }
 
 #endif

@@ -66,6 +66,21 @@ func watchFolder(_ folder: String, on loop: RunLoop, changed: @escaping @Sendabl
     loop.add(source)
     return source
 }
+
+/// Calls `pressed` when tasks of this machine have waited for memory for 150 ms within 2 s, at most once in that time.
+func watchMemoryPressure(on loop: RunLoop, pressed: @escaping @Sendable () -> Void) throws -> RunLoop.DescriptorSource {
+    let file = open("/proc/pressure/memory", O_RDWR | O_NONBLOCK | O_CLOEXEC)
+    guard file >= 0 else { throw RunLoop.SourceError.system(operation: "open /proc/pressure/memory", errno: errno) }
+    let trigger = "some 150000 2000000"
+    guard write(file, trigger, trigger.utf8.count + 1) > 0 else {
+        defer { close(file) }
+        throw RunLoop.SourceError.system(operation: "write a pressure trigger", errno: errno)
+    }
+    let source = try RunLoop.DescriptorSource(descriptor: file, events: .priority, label: "memory pressure") { _, _ in pressed() }
+    source.onInvalidation { close($0.descriptor) }
+    loop.add(source)
+    return source
+}
 #endif
 
 @Suite struct DocumentedDescriptors {
@@ -137,4 +152,19 @@ func watchFolder(_ folder: String, on loop: RunLoop, changed: @escaping @Sendabl
             _ = try RunLoop.DescriptorSource(descriptor: descriptor, events: .read) { _, _ in }
         }
     }
+
+    #if os(Linux)
+    @Test func `memory pressure is watched where the kernel permits it`() throws {
+        try onFreshThread { loop in
+            do {
+                let source = try watchMemoryPressure(on: loop) {}
+                _ = loop.run(for: .zero)
+                #expect(source.isValid)
+                source.invalidate()
+            } catch RunLoop.SourceError.system(let operation, let code) {
+                #expect([ENOENT, EACCES, EPERM, EINVAL, EOPNOTSUPP].contains(code), "\(operation): errno \(code)")
+            }
+        }
+    }
+    #endif
 }

@@ -1,6 +1,7 @@
 // The code of docs/guide-listings.md, compiled and run.
 
 import EventLoop
+import EventLoopMessagePorts
 import EventLoopTestSupport
 import Testing
 

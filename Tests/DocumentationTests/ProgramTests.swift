@@ -16,6 +16,11 @@ import Testing
         #expect((1...3).contains(lines.count - 1) && lines.dropLast().allSatisfy { $0 == "tick" })
     }
 
+    @Test func `top-level code waits for room in a port, for a thread and for a group`() throws {
+        let (code, lines) = try DocumentedProgram("eventloop-documented-top-level").end()
+        #expect(code == 0 && lines == ["sent", "joined: true", "the group has ended"], "\(lines)")
+    }
+
     @Test func `the server answers, and after SIGTERM it ends with exit code 0`() async throws {
         try await withServer { server, connect in
             let client = try await connect()
@@ -27,6 +32,18 @@ import Testing
             server.send(SIGTERM)
             let (code, lines) = try server.end()
             #expect(code == 0 && lines.last == "stopped", "\(lines)")
+        }
+    }
+
+    @Test func `the server of the readme answers, and after SIGTERM it ends with exit code 0`() async throws {
+        try await withServer("eventloop-documented-echo") { server, connect in
+            let client = try await connect()
+            try await client.write("hello\n")
+            var answers = client.lines().makeAsyncIterator()
+            #expect(try await answers.next() == "you said hello")
+            client.close()
+            server.send(SIGTERM)
+            #expect(try server.end().code == 0)
         }
     }
 
@@ -69,9 +86,10 @@ import Testing
 
     /// Starts the server on a free port.
     private func withServer(
+        _ program: String = "eventloop-documented-server",
         _ body: (DocumentedProgram, _ connect: () async throws -> ByteStream) async throws -> Void
     ) async throws {
-        let server = DocumentedProgram("eventloop-documented-server", "0")
+        let server = DocumentedProgram(program, "0")
         let first = try #require(try server.line())
         let port = try #require(first.split(separator: ":").last.flatMap { UInt16($0) }, "\(first)")
         let thread = try RunLoopThread(name: "clients")

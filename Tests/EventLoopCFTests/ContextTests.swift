@@ -32,7 +32,7 @@ private let release: @convention(c) (UnsafeRawPointer?) -> Void = { info in
 
 private func pointer(_ object: AnyObject) -> UnsafeMutableRawPointer { Unmanaged.passUnretained(object).toOpaque() }
 
-@Suite struct ContextTests {
+@Suite(.tags(.memory)) struct ContextTests {
     @Test func `a source passes what retain returned to its callbacks, and releases it once, when it is released`() throws {
         try onFreshThread { loop in
             let given = Given()

@@ -74,7 +74,7 @@ private func listen(at address: CFData, _ runLoop: CFRunLoop) -> CFSocket? {
     return listener
 }
 
-@Suite struct `Code of the page on Core Foundation's functions` {
+@Suite(.tags(.memory)) struct `Code of the page on Core Foundation's functions` {
     @Test func `another thread announces commands by a signal`() throws {
         try onFreshThread { loop in
             let commands = Commands()

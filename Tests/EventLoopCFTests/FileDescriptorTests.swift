@@ -34,7 +34,7 @@ private func makeDescriptor(_ native: Int32, _ info: Info, closes: Bool = false)
 
 private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWriteCallBack)
 
-@Suite struct FileDescriptorTests {
+@Suite(.tags(.memory)) struct FileDescriptorTests {
     @Test func `a callback is called once each time that it is enabled`() throws {
         try onFreshThread { loop in
             let (pipe, info) = (Pipe(), Info())

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SocketTests {
+@Suite(.tags(.memory)) struct SocketTests {
     @Test func `constants have the values of the C header`() {
         let types: [CFSocketCallBackType] = [[], .readCallBack, .acceptCallBack, .dataCallBack, .connectCallBack, .writeCallBack]
         #expect(types.map(\.rawValue) == [0, 1, 2, 3, 4, 8])

@@ -7,6 +7,7 @@
 import CLibevent
 import Dispatch
 import EventLoop
+import EventLoopObserving
 import EventLoopTestSupport
 import Testing
 import XCTest

@@ -2,6 +2,7 @@
 
 import Dispatch
 import EventLoop
+import EventLoopObserving
 import EventLoopTestSupport
 import Testing
 import XCTest

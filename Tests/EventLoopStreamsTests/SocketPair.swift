@@ -18,7 +18,7 @@ final class SocketPair: Sendable {
 
     init() {
         (ours, peer) = connectedSockets()
-        for end in [ours, peer] { precondition(cstreams_prepare(end, Int32(CSTREAMS_SOCKET.rawValue)) == 0) }
+        precondition(fcntl(peer, F_SETFL, fcntl(peer, F_GETFL) | O_NONBLOCK) == 0)
     }
 
     deinit { closePeer() }

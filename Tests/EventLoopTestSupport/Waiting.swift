@@ -63,6 +63,33 @@ public func suspendUntil(
     }
 }
 
+/// What `listen` returns as soon as its address is free. A process that another test starts has copies of a listener that is closed here, until
+/// it executes its program or ends, and the address is in use for so long.
+public func whenFree<R>(_ location: SourceLocation = #_sourceLocation, _ listen: () throws -> R) throws -> R {
+    var result: R?
+    try waitUntil("the address is free", location) {
+        result = try unlessInUse(listen)
+        return result != nil
+    }
+    return result!  // the wait above ends with one
+}
+
+/// The same for tests that await.
+public func whenFree<R>(
+    isolation: isolated (any Actor)? = #isolation, _ location: SourceLocation = #_sourceLocation, _ listen: () throws -> R
+) async throws -> R {
+    var result: R?
+    try await suspendUntil("the address is free", location) {
+        result = try unlessInUse(listen)
+        return result != nil
+    }
+    return result!  // the wait above ends with one
+}
+
+private func unlessInUse<R>(_ listen: () throws -> R) throws -> R? {
+    do { return try listen() } catch RunLoop.SourceError.system(_, EADDRINUSE) { return nil }
+}
+
 /// Suspends the calling task until it is cancelled.
 public func suspendUntilCancelled() async {
     let (stream, continuation) = AsyncStream<Void>.makeStream()

@@ -2,6 +2,7 @@
 
 import CFaults
 import EventLoop
+import EventLoopStreams
 
 #if canImport(Glibc)
 import Glibc
@@ -65,7 +66,7 @@ struct Case {
             case let error as Wrong:
                 ending = .wrong
                 setText(error.text)
-            case is RunLoop.SourceError, is RunLoop.PortError, is OwnCall, is PerformTimedOut, is RunLoopEnded:
+            case is RunLoop.SourceError, is RunLoop.PortError, is OwnCall, is PerformTimedOut, is RunLoopEnded, is StreamError:
                 // The reader of the error needs the cause.
                 ending = "\(error)".contains("errno: 0") ? .wrong : .threw
                 setText("\(error)")

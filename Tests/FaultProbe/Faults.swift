@@ -19,11 +19,14 @@ private struct Fault {
         return "\(String(cString: faults_function_name(function))) \(calls) \(errorName(code))"
     }
 
-    /// Other threads took the free descriptors while libevent created a base, so libevent's epoll set is lost (`event_bases.c`).
-    var mayLoseDescriptor: Bool { faults_is_group(function) && length > 1 }
+    /// Other threads took the free descriptors while libevent created a base, so libevent's epoll set is lost (`event_bases.c`). Or the kernel
+    /// refuses to watch or to remove a descriptor as if it were closed: a stream does not close a number that may be another file's.
+    var mayLoseDescriptor: Bool { faults_is_group(function) && length > 1 || isOfSet }
+
+    private var isOfSet: Bool { String(cString: faults_function_name(function)) == "epoll_ctl" }
 
     /// If the kernel refused to remove a descriptor that it has, the set would stay ready forever. No kernel does this.
-    var mustNotSpin: Bool { isOrdinary || String(cString: faults_function_name(function)) != "epoll_ctl" }
+    var mustNotSpin: Bool { isOrdinary || !isOfSet }
 
     /// The process or the system lacks a resource, or a signal interrupted the call. None of these is a reason to stop.
     var isOrdinary: Bool { [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN, EINTR, EDQUOT].contains(code) }

@@ -2,6 +2,7 @@
 
 import Dispatch
 import EventLoop
+import EventLoopMessagePorts
 import Synchronization
 
 #if canImport(Glibc)

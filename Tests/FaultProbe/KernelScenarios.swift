@@ -2,6 +2,7 @@
 
 import CFaults
 import EventLoop
+import EventLoopMessagePorts
 import Synchronization
 
 #if canImport(Glibc)
@@ -24,6 +25,50 @@ extension Scenario {
             run(loop) { seen.value >= 1 && ended.value == 1 || process.failure != nil || source.failure != nil }
             try require(seen.value >= 1, [source], "the signal is lost")
             try require(ended.value == 1, [process], "the child's end is lost")
+        }
+    }
+
+    static let civilTime = Scenario(name: "civil time", mayStopWith: [noLoop]) { _ in
+        try onThread { loop in
+            let fired = Counter()
+            let timer = try RunLoop.WallTimer(fireAt: .now + .milliseconds(2)) { _ in fired.increment() }
+            defer { timer.invalidate() }
+            let changes = try RunLoop.ClockChangeSource { _, _ in }
+            defer { changes.invalidate() }
+            loop.add(timer)
+            loop.add(changes)
+            run(loop) { fired.value >= 1 || timer.failure != nil }
+            try require(fired.value == 1, [timer], "the date is lost, or came twice")
+        }
+    }
+
+    /// A pipe without a reader is in error: one source asks for it, and one is muted after some calls.
+    static let exceptional = Scenario(name: "exceptional events", mayStopWith: [noLoop]) { _ in
+        try onThread { loop in
+            var ends: [Int32] = [-1, -1]
+            guard pipe(&ends) == 0 else { throw OwnCall(name: "pipe") }
+            close(ends[0])
+            defer { close(ends[1]) }
+            let (errors, calls, urgent) = (Counter(), Counter(), Counter())
+            let asking = try RunLoop.DescriptorSource(descriptor: ends[1], events: .error) { source, events in
+                if events == .error { errors.increment() }
+                source.invalidate()
+            }
+            defer { asking.invalidate() }
+            let muted = try RunLoop.DescriptorSource(descriptor: ends[1], events: .read) { _, _ in calls.increment() }
+            defer { muted.invalidate() }
+            let silent = try RunLoop.DescriptorSource(descriptor: ends[1], events: [.priority, .error], trigger: .edge) { _, _ in
+                urgent.increment()
+            }
+            defer { silent.invalidate() }
+            for source in [asking, muted, silent] { loop.add(source) }
+            run(loop) {
+                (errors.value >= 1 || asking.failure != nil) && (calls.value >= 1 || muted.failure != nil)
+                    && (urgent.value >= 1 || silent.failure != nil)
+            }
+            try require(errors.value == 1, [asking], "the error is lost")
+            try require(calls.value >= 1, [muted], "the error is lost for a source that does not ask for it")
+            try require(urgent.value >= 1, [silent], "the edge is lost")
         }
     }
 

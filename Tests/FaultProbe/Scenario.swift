@@ -2,6 +2,7 @@
 
 import CFaults
 import EventLoop
+import EventLoopMessagePorts
 import Synchronization
 
 #if canImport(Glibc)
@@ -18,13 +19,15 @@ struct Scenario: Sendable {
     var hasPeer = false
     let body: @Sendable (World) throws -> Void
 
-    static let all = [timers, descriptors, modal, threads, signals, sockets, ports, localPorts, actors, mainLoop]
+    static let all = [
+        timers, civilTime, descriptors, exceptional, modal, threads, signals, sockets, streams, ports, localPorts, actors, mainLoop,
+    ]
 
     static let noLoop = "no descriptor could be made for the run loop of this thread"
     static let noMainLoop = "no descriptor could be made for the main run loop"
 
     /// What cannot throw may stop, as Swift does without memory for an array.
-    static let noMemory = ["a run loop's lists need", "a run loop's statistics need"]
+    static let noMemory = ["a run loop's lists need", "a run loop's statistics need", "a byte stream's room for reading needs"]
 
     func mayStop(_ text: String) -> Bool { (mayStopWith + Self.noMemory).contains { text.contains($0) } }
 

@@ -1,5 +1,5 @@
 /*
- * The queue of changes: the owner carries out the changes that other threads make (ChangeQueue.swift, RunLoop+Changes.swift).
+ * The queue of changes: the owner carries out the changes that other threads make (ChangeQueue.swift, ChangeBatch.swift).
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is a section under the loop's lock, one atomic
  * operation, or the owner's access to its own queues and bases.
@@ -129,7 +129,7 @@ proctype Setter() {
     :: else
     fi;
 #else
-    atomic {                                    /* RunLoop+Changes.swift: submitRedate */
+    atomic {                                    /* ChangeBatch.swift: submitRedate */
         if :: isRedateQueued -> removeChange(timerChanged) :: else fi;    /* ChangeQueue.swift: enqueueRedate */
         append(timerChanged);
         isRedateQueued = true
@@ -141,15 +141,15 @@ proctype Setter() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* PendingWork.swift: takeAttention */
 }
 
 inline carryOut() {
-    pending = pending & ~CHANGES;               /* RunLoop+Changes.swift: applyChanges */
+    pending = pending & ~CHANGES;               /* ChangeBatch.swift: applyChanges */
     left = 255;
     carriedOut = 0;
     do
-    ::  atomic {                                /* RunLoop+Changes.swift: takeChange */
+    ::  atomic {                                /* ChangeBatch.swift: takeChange */
             if :: left == 255 -> left = length; batch = length :: else fi;
             isLast = (length == 0 || left == 0);
 #ifdef FAULT_UNTIL_EMPTY
@@ -176,7 +176,7 @@ inline carryOut() {
             fi
         };
         if :: isLast -> break :: else fi;
-        if                                      /* RunLoop+Changes.swift: apply */
+        if                                      /* ChangeBatch.swift: apply */
         :: taken == sourceEnd -> isRegistered = false
         :: taken == timerJoined ->
             slotIsFiled = true;                 /* TimerQueue.swift: file */
@@ -209,19 +209,19 @@ proctype Owner() {
             pending = pending & ~PERFORMS;
             atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: takePerforms */
 #ifndef FAULT_OVERTAKE
-            takeAttention();                    /* RunLoop+Waking.swift: settleEnds */
+            takeAttention();                    /* PendingWork.swift: settleEnds */
             if :: pending & CHANGES -> carryOut() :: else fi;
 #endif
             if :: hasPerform -> assert(!isRegistered) :: else fi    /* RunLoop+Perform.swift: performQueued */
         :: else
         fi;
-        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
+        sleepState = asleep;                    /* Sleep.swift: sleep */
+        takeAttention();                        /* PendingWork.swift: isReasonPending */
         if
         :: pending -> sleepState = working
         :: else ->
             isWaiting = true;
-end:        atomic { sleepState == woken -> sleepState = working; isWaiting = false }    /* RunLoop+Sleep.swift: wait */
+end:        atomic { sleepState == woken -> sleepState = working; isWaiting = false }    /* Sleep.swift: wait */
         fi
     od
 }

@@ -62,7 +62,7 @@ proctype Waker() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* PendingWork.swift: takeAttention */
 }
 
 proctype Host() {
@@ -73,7 +73,7 @@ proctype Host() {
         assert(queue == 0 && !isSignaled && seen == noted);
         break
     :: edge ->                                  /* the host finds the descriptor readable, and calls step */
-        sleepState = working;                   /* RunLoop+Hosting.swift: wakeInHost */
+        sleepState = working;                   /* Hosting.swift: wakeInHost */
         takeAttention();
         pending = pending & ~WAKE;              /* RunLoop+Running.swift: beginPassWithPendingWork */
         seen = noted;
@@ -83,22 +83,22 @@ proctype Host() {
         :: else
         fi;
         if
-        :: pending & SIGNALS -> atomic { pending = pending & ~SIGNALS; isSignaled = false } /* RunLoop+Serving.swift: performSignaled */
+        :: pending & SIGNALS -> atomic { pending = pending & ~SIGNALS; isSignaled = false } /* Serving.swift: performSignaled */
         :: else
         fi;
 #ifndef FAULT_ASK_LATE
-        edge = false;                           /* RunLoop+Sleep.swift: askKernel */
+        edge = false;                           /* Sleep.swift: askKernel */
 #endif
         writes = 0;
 #ifdef FAULT_LOOK_FIRST
         takeAttention();
         sleepState = asleep;
 #else
-        sleepState = asleep;                    /* RunLoop+Hosting.swift: sleepInHost */
+        sleepState = asleep;                    /* Hosting.swift: sleepInHost */
 #ifdef FAULT_ASK_LATE
         edge = false;
 #endif
-        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
+        takeAttention();                        /* PendingWork.swift: isReasonPending */
 #endif
 #ifndef FAULT_NO_WRITE
         if

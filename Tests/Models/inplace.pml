@@ -1,6 +1,6 @@
 /*
  * A timer that its loop's owner adds, removes and ends in place, while another thread adds, removes and ends the same timer through the queue
- * of changes (RunLoop+Timers.swift, RunLoop+Firing.swift). changes.pml has the changes of other threads alone, timers.pml has two owners.
+ * of changes (RunLoop+Timers.swift, Firing.swift). changes.pml has the changes of other threads alone, timers.pml has two owners.
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is a section under the loop's lock, one atomic
  * operation, or the owner's access to its own queues. The loop has one mode. A second timer, which only the other thread adds, has the same
@@ -121,7 +121,7 @@ inline endUse() {
 
 /* The way of every thread. `isOwner` is a constant. */
 inline addSlowly(isOwner) {
-    atomic {                                    /* RunLoop+Timers.swift: addSlowly */
+    atomic {                                    /* RunLoop+Timers.swift: add */
         slot = 0;
         mustFile = false;
         if
@@ -224,9 +224,9 @@ inline invalidateSlowly(isOwner) {
 }
 
 inline applyChanges() {
-    remaining = length;                         /* RunLoop+Changes.swift: applyChanges */
+    remaining = length;                         /* ChangeBatch.swift: applyChanges */
     do
-    ::  atomic {                                /* RunLoop+Changes.swift: takeChange */
+    ::  atomic {                                /* ChangeBatch.swift: takeChange */
             if
             :: remaining == 0 || length == 0 -> taken = 0
             :: else ->
@@ -245,7 +245,7 @@ inline applyChanges() {
                 fi
             fi
         };
-        if                                      /* RunLoop+Changes.swift: apply */
+        if                                      /* ChangeBatch.swift: apply */
         :: taken == joined -> file(1, number)
         :: taken == secondJoined -> file(SECOND, number)
         :: taken == left ->
@@ -263,8 +263,8 @@ inline fire() {
     popped = (filed[1] == 1 || filed[2] == 1 || filed[3] == 1);    /* TimerQueue.swift: popDue */
     if
     :: popped ->
-        if :: length > 0 -> applyChanges() :: else -> skip fi;     /* RunLoop+Firing.swift: fireDueTimers */
-        atomic {                                /* RunLoop+Firing.swift: takeForFiring */
+        if :: length > 0 -> applyChanges() :: else -> skip fi;     /* Firing.swift: fireDueTimers */
+        atomic {                                /* Firing.swift: takeForFiring */
             popped = (place != 0);
 #ifdef FAULT_FIRE_POPPED
             popped = true;
@@ -287,8 +287,8 @@ inline fire() {
     if
     :: popped ->
         if
-        :: endUse()                             /* RunLoop+Firing.swift: fileNext */
-        :: seen = place;                        /* RunLoop+Firing.swift: endFired */
+        :: endUse()                             /* Firing.swift: fileNext */
+        :: seen = place;                        /* Firing.swift: endFired */
             isDone = false;
             if :: seen != 0 -> takeOut(true, 1) :: else fi;
             if
@@ -308,7 +308,7 @@ proctype Owner() {
     :: rounds < 3 ->
         rounds++;
         if
-        ::  atomic {                            /* RunLoop+Timers.swift: addAtOnce */
+        ::  atomic {                            /* RunLoop+Timers.swift: add */
                 isDone = false;
                 if
 #ifdef FAULT_OVERTAKE
@@ -342,7 +342,7 @@ proctype Owner() {
             isDone = false;
             if :: seen != 0 -> takeOut(true, 0) :: else fi;
             if :: !isDone -> invalidateSlowly(true); applyChanges() :: else fi
-        ::  applyChanges()                      /* RunLoop+Waking.swift: takeAttention */
+        ::  applyChanges()                      /* PendingWork.swift: takeAttention */
         ::  fire()
         fi
     :: else -> break
@@ -377,7 +377,7 @@ proctype Other() {
         :: invalidateSlowly(false)              /* Timer+Scheduling.swift: invalidate */
         :: !hasAddedSecond ->
             hasAddedSecond = true;
-            atomic {                            /* RunLoop+Timers.swift: addSlowly */
+            atomic {                            /* RunLoop+Timers.swift: add */
                 additions++;
                 takeSlot();
                 append(secondJoined, slot)

@@ -89,14 +89,14 @@ proctype Adder() {
 inline carryOut() {
     if
     :: endsQueued > 0 ->
-        endsQueued--;                           /* RunLoop+Changes.swift: takeChange */
-        isRegistered = false;                   /* RunLoop+Changes.swift: applyEnd */
+        endsQueued--;                           /* ChangeBatch.swift: takeChange */
+        isRegistered = false;                   /* ChangeBatch.swift: applyEnd */
 #ifdef FAULT_END_IN_CALL
         exitUse()
 #else
         if
         :: callsInProgress > 0 -> endsAfterCalls = true
-        :: else -> exitUse()                    /* RunLoop+Changes.swift: endUse */
+        :: else -> exitUse()                    /* ChangeBatch.swift: endUse */
         fi
 #endif
     :: else
@@ -109,9 +109,9 @@ proctype Owner() {
     do
     :: rounds < 2 && isRegistered && !isInvalid ->
         rounds++;
-        callsInProgress++;                      /* RunLoop+Serving.swift: call */
+        callsInProgress++;                      /* Serving.swift: call */
         if :: carryOut() :: skip fi;            /* the handler runs the loop */
-        callsInProgress--;                      /* RunLoop+Serving.swift: endUsesAndServing */
+        callsInProgress--;                      /* Serving.swift: endUsesAndServing */
         if :: endsAfterCalls && callsInProgress == 0 -> endsAfterCalls = false; exitUse() :: else fi
     :: endsQueued > 0 -> carryOut()
     :: endsQueued == 0 && (rounds == 2 || !isRegistered || isInvalid) ->

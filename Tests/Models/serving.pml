@@ -1,6 +1,6 @@
 /*
  * A source in two loops: its handler never runs on two threads at once, and neither loop forgets it
- * (RunLoop+Serving.swift, "A source in several loops").
+ * (Serving.swift, "A source in several loops").
  *
  * Each atomic step names the function that makes it, as "File.swift: function".
  *
@@ -26,7 +26,7 @@ byte handlers = 0;
 byte data = 0, seen = 0;
 
 inline wakeWaiters() {
-    atomic {                                    /* RunLoop+Serving.swift: wakeWaiters */
+    atomic {                                    /* Serving.swift: wakeWaiters */
         !isLocked;
         hasWaiters = false;
         all[1] = waits[1]; all[2] = waits[2];
@@ -71,7 +71,7 @@ again:      atomic {                            /* SourceCore.swift: claimServin
                 :: isTaken ->
                     handlers++;
                     assert(handlers == 1);
-                    seen = data;                /* RunLoop+Serving.swift: perform */
+                    seen = data;                /* Serving.swift: perform */
                     handlers--
                 :: else
                 fi;
@@ -79,11 +79,11 @@ again:      atomic {                            /* SourceCore.swift: claimServin
                 if :: hasWaiters -> wakeWaiters() :: else fi;
                 servingLoop = 0
 #else
-                servingLoop = 0;                /* RunLoop+Serving.swift: endServing */
+                servingLoop = 0;                /* Serving.swift: endServing */
                 if :: hasWaiters -> wakeWaiters() :: else fi
 #endif
             :: else ->
-                atomic { !isLocked -> isLocked = true };    /* RunLoop+Serving.swift: waitToServe */
+                atomic { !isLocked -> isLocked = true };    /* Serving.swift: waitToServe */
                 isWaiting = (servingLoop != 0);
                 if :: isWaiting -> waits[id] = true; hasWaiters = true :: else fi;
                 isLocked = false;
@@ -93,7 +93,7 @@ again:      atomic {                            /* SourceCore.swift: claimServin
 #ifdef FAULT_NO_SECOND_LOOK
                     skip
 #else
-                    if                          /* RunLoop+Serving.swift: waitToServe */
+                    if                          /* Serving.swift: waitToServe */
                     :: servingLoop == 0 -> wakeWaiters()
                     :: else
                     fi

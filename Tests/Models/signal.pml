@@ -81,7 +81,7 @@ proctype Waker() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* PendingWork.swift: takeAttention */
 }
 
 proctype Owner() {
@@ -104,21 +104,21 @@ proctype Owner() {
                     isTaken = (word != clear);
                     if :: isTaken -> word = clear; taken++ :: else fi
                 }
-                if :: isTaken -> seen = data :: else fi         /* RunLoop+Serving.swift: perform */
+                if :: isTaken -> seen = data :: else fi         /* Serving.swift: perform */
             :: else
             fi
         :: else
         fi;
-        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
+        sleepState = asleep;                    /* Sleep.swift: sleep */
+        takeAttention();                        /* PendingWork.swift: isReasonPending */
         if
         :: pending & WAKE -> sleepState = working
         :: else ->
             if
-            :: (pending & SIGNALS) && queued && word != clear -> sleepState = working    /* RunLoop+Waking.swift: lookIntoQueues */
+            :: (pending & SIGNALS) && queued && word != clear -> sleepState = working    /* PendingWork.swift: lookIntoQueues */
             :: else ->
                 pending = 0;
-end:            atomic { sleepState == woken -> sleepState = working }    /* RunLoop+Sleep.swift: wait */
+end:            atomic { sleepState == woken -> sleepState = working }    /* Sleep.swift: wait */
             fi
         fi
     od

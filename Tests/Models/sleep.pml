@@ -69,7 +69,7 @@ proctype Stopper() {
 }
 
 inline takeAttention() {
-    atomic { pending = pending | attention; attention = 0 }    /* RunLoop+Waking.swift: takeAttention */
+    atomic { pending = pending | attention; attention = 0 }    /* PendingWork.swift: takeAttention */
 }
 
 proctype Owner() {
@@ -91,17 +91,17 @@ again:  writes = 0;
         takeAttention();
         sleepState = asleep;
 #else
-        sleepState = asleep;                    /* RunLoop+Sleep.swift: sleep */
-        takeAttention();                        /* RunLoop+Waking.swift: isReasonPending */
+        sleepState = asleep;                    /* Sleep.swift: sleep */
+        takeAttention();                        /* PendingWork.swift: isReasonPending */
 #endif
         if
-        :: isStopRequested || (pending & WAKE) -> sleepState = working    /* RunLoop+Waking.swift: isReasonToStayAwake */
+        :: isStopRequested || (pending & WAKE) -> sleepState = working    /* PendingWork.swift: isReasonToStayAwake */
         :: else ->
             if
-            :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* RunLoop+Waking.swift: lookIntoQueues */
+            :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* PendingWork.swift: lookIntoQueues */
             :: else ->
                 pending = 0;
-end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */
+end:            edge -> edge = false;           /* Sleep.swift: wait */
                 assert(writes <= 1);
 #ifdef FAULT_LOOK_LATE
                 sleepState = working;
@@ -112,7 +112,7 @@ end:            edge -> edge = false;           /* RunLoop+Sleep.swift: wait */
                 wasWoken = (sleepState == woken);
                 sleepState = working;
 #endif
-                if :: !wasWoken -> goto again :: else -> takeAttention() fi    /* RunLoop+Sleep.swift: didWakeUp */
+                if :: !wasWoken -> goto again :: else -> takeAttention() fi    /* Sleep.swift: didWakeUp */
             fi
         fi
     od

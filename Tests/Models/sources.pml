@@ -1,6 +1,6 @@
 /*
- * A source of a descriptor that its loop's owner adds and removes in place (RunLoop+SourcesInPlace.swift), while another thread adds, removes
- * and invalidates the same source through the queue of changes (RunLoop+Sources.swift, RunLoop+Changes.swift). inplace.pml does this for
+ * A source of a descriptor that its loop's owner adds and removes in place, while another thread adds, removes
+ * and invalidates the same source through the queue of changes (RunLoop+Sources.swift, ChangeBatch.swift). inplace.pml does this for
  * timers.
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is a section under the loop's lock or the source's
@@ -87,15 +87,15 @@ inline register(member) {                       /* owner */
     isRegistered[member] = true
 }
 
-inline applyEnd(member) {                       /* RunLoop+Changes.swift: applyEnd */
+inline applyEnd(member) {                       /* ChangeBatch.swift: applyEnd */
     isRegistered[member] = false;
     exit()
 }
 
 inline applyChanges() {
-    remaining = length;                         /* RunLoop+Changes.swift: applyChanges */
+    remaining = length;                         /* ChangeBatch.swift: applyChanges */
     do
-    ::  atomic {                                /* RunLoop+Changes.swift: takeChange */
+    ::  atomic {                                /* ChangeBatch.swift: takeChange */
             taken = 0;
             if
             :: remaining > 0 && length > 0 ->
@@ -122,7 +122,7 @@ inline applyChanges() {
         wasIn = isIn[taken];
         wasDead = isDead[taken];
 #endif
-        if                                      /* RunLoop+Changes.swift: apply */
+        if                                      /* ChangeBatch.swift: apply */
         :: wasDead -> applyEnd(taken)
         :: !wasDead && wasIn -> register(taken)
         :: else
@@ -131,7 +131,7 @@ inline applyChanges() {
 }
 
 inline carryOutChanges(isOwner) {
-    if :: isOwner -> applyChanges() :: else -> skip fi    /* RunLoop+Changes.swift: carryOutChanges */
+    if :: isOwner -> applyChanges() :: else -> skip fi    /* ChangeBatch.swift: carryOutChanges */
 }
 
 /* The loop's lock is taken once more: the way of every thread. Sets `outcome`: 0 joined, 1 dead, 2 refused, 3 refused and dead. */
@@ -230,7 +230,7 @@ proctype Owner() {
                 do
                 ::  findOrMake();
                     if :: mine == 0 -> break :: else fi;
-                    atomic {                    /* RunLoop+SourcesInPlace.swift: joinInPlace */
+                    atomic {                    /* RunLoop+Sources.swift: join */
                         isGained = false;
                         isDone = true;
 #ifndef FAULT_OVERTAKE
@@ -249,7 +249,7 @@ proctype Owner() {
                     };
                     if
                     :: isDone ->
-                        if :: isGained -> register(mine) :: else -> skip fi;    /* RunLoop+SourcesInPlace.swift: addInPlace */
+                        if :: isGained -> register(mine) :: else -> skip fi;    /* ChangeBatch.swift: applyAtOnce */
                         break
                     :: else -> join(true); if :: outcome != 1 -> break :: else fi
                     fi
@@ -263,7 +263,7 @@ proctype Owner() {
                 mine = membership;              /* RunLoop+Sources.swift: existingMembership */
                 if
                 :: mine != 0 ->
-                    atomic {                    /* RunLoop+SourcesInPlace.swift: leaveInPlace */
+                    atomic {                    /* RunLoop+Sources.swift: leave */
                         isGained = false;
 #ifdef FAULT_END_OVERTAKES
                         isDone = !isDead[mine];
@@ -274,13 +274,13 @@ proctype Owner() {
                         :: isDone && isIn[mine] ->
                             isIn[mine] = false;
                             isMember = false;
-                            isDead[mine] = true;    /* RunLoop+SourcesInPlace.swift: endLocked */
+                            isDead[mine] = true;    /* RunLoop+Sources.swift: endIfUnused */
                             isGained = true
                         :: else
                         fi
                     };
                     if
-                    :: isDone && isGained ->    /* RunLoop+SourcesInPlace.swift: removeInPlace */
+                    :: isDone && isGained ->    /* RunLoop+Sources.swift: afterLeaving */
                         forget(mine);
 #ifdef FAULT_KEEP_REGISTERED
                         exit()
@@ -297,7 +297,7 @@ proctype Owner() {
             fi
         ::  invalidate(true)
         ::  applyChanges()
-        ::  applyChanges();                     /* RunLoop+Waking.swift: settleEnds */
+        ::  applyChanges();                     /* PendingWork.swift: settleEnds */
             /* What is collected is served if it is registered now. */
             atomic {
                 at = 1;

@@ -53,7 +53,7 @@ inline add(id) {
     };
 #endif
     if
-    :: isIn ->                                  /* RunLoop+Timers.swift: addAtOnce */
+    :: isIn ->                                  /* RunLoop+Timers.swift: add */
         beginWriting();
         assert(listed == 0 && place == 0);
         listed = id;

@@ -2,6 +2,7 @@
 // exits when its standard input is closed.
 
 import EventLoop
+import EventLoopMessagePorts
 
 #if canImport(Glibc)
 import Glibc

@@ -2,6 +2,7 @@
 
 internal import CoreFoundation
 internal import EventLoopTestSupport
+internal import RealCFRunLoop
 
 #if canImport(Glibc)
 internal import Glibc
@@ -45,10 +46,7 @@ final class CFMachine: Machine {
 
     private static let letters: [UInt: String] = [1: "E", 2: "T", 4: "S", 32: "W", 64: "A", 128: "X"]
     private func call(_ word: String) { player!.callout(word) }  // the player lives until the thread has ended
-    private func name(_ mode: Mode) -> CFString {
-        mode == .normal
-            ? kCFRunLoopDefaultMode : "other".withCString { CFStringCreateWithCString(nil, $0, CFStringBuiltInEncodings.UTF8.rawValue) }
-    }
+    private func name(_ mode: Mode) -> CFString { realMode(mode == .normal ? "default" : "other") }
 
     private func keeper(in mode: Mode) -> CFRunLoopSource {
         var context = CFRunLoopSourceContext()
@@ -67,7 +65,7 @@ final class CFMachine: Machine {
         case .source: made[name] = .source(makeSource(name))
         case .level:
             let pipe = EventLoopTestSupport.Pipe()
-            made[name] = .descriptor(makePort(name, pipe), pipe)
+            made[name] = .descriptor(realPortSource(descriptor: pipe.readEnd, owner: pipe) { [self] in call(name) }, pipe)
         case .timer, .ticker:
             let interval = item.kind == .timer ? 0 : 3_600.0
             made[name] = .timer(
@@ -87,57 +85,12 @@ final class CFMachine: Machine {
     /// CF arms a kernel timer with the past date; the kernel may take a moment to report it.
     private func letTimersBeSeen() { usleep(200) }
 
-    private final class Callbacks {
-        let machine: CFMachine
-        let name: String
-        let pipe: EventLoopTestSupport.Pipe?
-        init(_ machine: CFMachine, _ name: String, _ pipe: EventLoopTestSupport.Pipe? = nil) {
-            (self.machine, self.name, self.pipe) = (machine, name, pipe)
-        }
-        static func of(_ info: UnsafeMutableRawPointer?) -> Callbacks { Unmanaged<Callbacks>.fromOpaque(info!).takeUnretainedValue() }
-
-        func word(_ sign: String, _ mode: CFString?) -> String { sign + name + (CFEqual(mode, kCFRunLoopDefaultMode) ? "" : "@o") }
-    }
-
+    /// The machine outlives the callbacks: `forget` invalidates every source.
     private func makeSource(_ name: String) -> CFRunLoopSource {
-        let callbacks = Callbacks(self, name)
-        var context = CFRunLoopSourceContext()
-        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
-        context.retain = { UnsafeRawPointer(Unmanaged<Callbacks>.fromOpaque($0!).retain().toOpaque()) }
-        context.release = { Unmanaged<Callbacks>.fromOpaque($0!).release() }
-        context.schedule = { info, _, mode in
-            let callbacks = Callbacks.of(info)
-            callbacks.machine.call(callbacks.word("+", mode))
-        }
-        context.cancel = { info, _, mode in
-            let callbacks = Callbacks.of(info)
-            callbacks.machine.call(callbacks.word("-", mode))
-        }
-        context.perform = { info in
-            let callbacks = Callbacks.of(info)
-            callbacks.machine.call(callbacks.name)
-        }
-        return withExtendedLifetime(callbacks) { CFRunLoopSourceCreate(nil, 0, &context) }
-    }
-
-    /// CF itself reads eight bytes before it calls back.
-    private func makePort(_ name: String, _ pipe: EventLoopTestSupport.Pipe) -> CFRunLoopSource {
-        let callbacks = Callbacks(self, name, pipe)
-        var context = CFRunLoopSourceContext1()
-        context.version = 1
-        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
-        context.retain = { UnsafeRawPointer(Unmanaged<Callbacks>.fromOpaque($0!).retain().toOpaque()) }
-        context.release = { Unmanaged<Callbacks>.fromOpaque($0!).release() }
-        context.getPort = { info in Callbacks.of(info).pipe!.readEnd }
-        context.perform = { info in
-            let callbacks = Callbacks.of(info)
-            callbacks.machine.call(callbacks.name)
-        }
-        return withUnsafeMutableBytes(of: &context) { bytes in
-            withExtendedLifetime(callbacks) {
-                CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))
-            }
-        }
+        func suffix(_ mode: CFString) -> String { CFEqual(mode, kCFRunLoopDefaultMode) ? "" : "@o" }
+        return realSource(
+            schedule: { [self] in call("+" + name + suffix($0)) }, cancel: { [self] in call("-" + name + suffix($0)) },
+            perform: { [self] in call(name) })
     }
 
     func add(_ name: String, _ mode: Mode, secondLoop: Bool) {

@@ -1,6 +1,7 @@
 // Signals, child processes, and message ports between processes. The server is a second process of this program, killed now and then.
 
 import EventLoop
+import EventLoopMessagePorts
 import Glibc
 import Synchronization
 

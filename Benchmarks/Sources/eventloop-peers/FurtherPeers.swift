@@ -6,7 +6,7 @@ enum FurtherPeers {
         var joining: [String: [Contender]] = [:]
         for (id, contender) in all { joining[id, default: []].append(contender) }
         // The programs of W8.start are products of the library's package.
-        let cases = Catalog.all.filter { $0.id != "W8.start" } + W16HTTP.cases
+        let cases = Catalog.all.filter { $0.id != "W8.start" } + W16HTTP.cases + W19Hosted.cases
         let unknown = Set(joining.keys).subtracting(cases.map(\.id))
         precondition(unknown.isEmpty, "no case is called \(unknown.sorted())")
         return cases.map { measured in

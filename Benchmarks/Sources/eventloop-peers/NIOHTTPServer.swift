@@ -38,7 +38,7 @@ enum NIOHTTPServer {
             })
     }
 
-    private final class Hello: ChannelInboundHandler, Sendable {
+    final class Hello: ChannelInboundHandler, Sendable {
         typealias InboundIn = HTTPServerRequestPart
         typealias OutboundOut = HTTPServerResponsePart
         private static let body = ByteBuffer(repeating: 0, count: Int(PERF_MESSAGE))

@@ -1,6 +1,7 @@
 // The server of this example: listeners and their connections.
 
 import EventLoop
+import EventLoopSupervisor
 
 #if canImport(Glibc)
 import Glibc

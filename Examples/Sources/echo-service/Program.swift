@@ -8,6 +8,7 @@ import EventLoop
 import EventLoopLogging
 import EventLoopMetrics
 import EventLoopServiceLifecycle
+import EventLoopSupervisor
 import Logging
 import ServiceLifecycle
 import UnixSignals

@@ -29,15 +29,7 @@ enum LineClient {
 
         // The stream closes its descriptors. With copies, `print` keeps the program's own.
         let terminal = try ByteStream(reading: dup(0), writing: dup(1), on: .main)
-        // Closed, it makes the terminal blocking again for the next program. A signal's default action would skip that.
         defer { terminal.close() }
-        for signal in [SIGINT, SIGTERM] {
-            let source = try RunLoop.SignalSource(signal: signal) { _, _ in
-                terminal.close()
-                exit(128 + signal)
-            }
-            RunLoop.main.add(source)
-        }
 
         // One task for each direction. The server's end ends the program; the end of the input does not.
         let sending = Task {

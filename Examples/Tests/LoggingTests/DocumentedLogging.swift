@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopLogging
+import EventLoopObserving
 import InMemoryLogging
 import Logging
 import TestSupport

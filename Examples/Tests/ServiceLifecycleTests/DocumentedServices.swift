@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopServiceLifecycle
+import EventLoopSupervisor
 import Logging
 import ServiceLifecycle
 import UnixSignals

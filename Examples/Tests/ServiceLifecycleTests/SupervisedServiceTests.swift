@@ -5,6 +5,7 @@
 
 import EventLoop
 import EventLoopServiceLifecycle
+import EventLoopSupervisor
 import ServiceLifecycleTestKit
 import TestSupport
 import Testing

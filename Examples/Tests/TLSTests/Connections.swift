@@ -139,3 +139,12 @@ struct Setup: Sendable {
             certificateChain: identity.certificate, privateKey: identity.key, applicationProtocols: protocols, maximumVersion: version)
     }
 }
+
+/// A file's text.
+func text(of path: String) throws -> String {
+    let file = try #require(fopen(path, "r"))
+    defer { fclose(file) }
+    var space = [UInt8](repeating: 0, count: 100_000)
+    let count = fread(&space, 1, space.count, file)
+    return String(decoding: space.prefix(count), as: UTF8.self)
+}

@@ -11,8 +11,10 @@ struct EnginePair {
     private(set) var fromServer: [UInt8] = []
 
     init(_ client: TLSClient, _ server: TLSServer, address: String? = nil) throws {
-        (self.client, self.server) = (try client.makeEngine(host: address), try server.makeEngine())
+        self.init(try client.makeEngine(host: address), try server.makeEngine())
     }
+
+    init(_ client: TLSEngine, _ server: TLSEngine) { (self.client, self.server) = (client, server) }
 
     /// Carries bytes until both have nothing to send. `cut` cuts what one side sends into pieces.
     mutating func exchange(
@@ -61,8 +63,8 @@ extension TLSEngine {
 
     func receive(_ bytes: some Collection<UInt8>) { Array(bytes).withUnsafeBytes { receive($0) } }
 
-    func write(_ text: String) { Array(text.utf8).withUnsafeBytes { write($0) } }
-    func write(_ bytes: [UInt8]) { bytes.withUnsafeBytes { write($0) } }
+    func write(_ text: String) { Array(text.utf8).withUnsafeBytes { _ = write($0) } }
+    func write(_ bytes: [UInt8]) { bytes.withUnsafeBytes { _ = write($0) } }
 
     /// Reads until there is nothing more, and returns what came and how it stopped.
     func readAll(_ size: Int = 4_096) -> (bytes: [UInt8], stop: LayerRead) {

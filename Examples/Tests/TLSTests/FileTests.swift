@@ -87,4 +87,21 @@ import Darwin
         for thread in threads { try thread.join() }
         #expect(done.value == 100)
     }
+
+    @Test func `a zero byte in a text for OpenSSL is an error, and cuts nothing`() throws {
+        let setup = Setup()
+        for name in ["localhost\0.example.com", "127.0.0.1\0.example.com", "\0"] {
+            let client = TLSClient(serverName: name, trustedCertificates: setup.root.file)
+            #expect { try client.makeEngine(host: nil) } throws: { ($0 as? TLSError)?.kind == .configuration }
+        }
+        #expect { try setup.server(["h2\0"]) } throws: { ($0 as? TLSError)?.kind == .configuration }
+        let files = [
+            TLSClient(serverName: "a", trustedCertificates: setup.root.file + "\0.pem"),
+            TLSClient(serverName: "a", certificate: setup.identity.certificate + "\0", privateKey: setup.identity.key),
+            TLSClient(serverName: "a", certificate: setup.identity.certificate, privateKey: setup.identity.key + "\0"),
+        ]
+        for client in files {
+            #expect { try client.makeEngine(host: nil) } throws: { ($0 as? TLSError)?.kind == .configuration }
+        }
+    }
 }

@@ -36,6 +36,7 @@ final class Program: Sendable {
     }
 
     func kill() { child.kill() }
+    func kill(_ signal: Int32) { child.kill(signal) }
 
     /// The exit code, when it has ended by itself; 128 and the number of the signal that ended it.
     func end() async throws -> Int32 {

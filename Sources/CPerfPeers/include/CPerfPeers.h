@@ -187,6 +187,12 @@ struct perf_short_client;
 struct perf_short_client *perf_short_client_start(uint16_t port, int at_once, long warmup, long connections);
 void perf_short_client_join(struct perf_short_client *client, struct perf_sample *sample);
 
+// W21. A client that sends `at_once` datagrams of 64 bytes, waits for their answers, and goes on; at the end it sends one of a single byte. As with
+// `perf_client_join`, the sample excludes the client and the warm-up. It ends the process if an answer is lost.
+struct perf_datagram_client;
+struct perf_datagram_client *perf_datagram_client_start(uint16_t port, int at_once, long warmup, long datagrams);
+void perf_datagram_client_join(struct perf_datagram_client *client, struct perf_sample *sample);
+
 // W11. libevent's HTTP server on a base, which answers every request with 64 bytes and calls `ended` when the last connection is closed.
 struct event_base;
 struct perf_http;
@@ -261,6 +267,7 @@ void peer_libevent_stream_echo(
     enum perf_streaming how, int connections, long size, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_stream_pair(enum perf_streaming how, long warmup, long ops, struct perf_sample *sample);
 // W17: an evconnlistener whose connections are plain events, or bufferevents.
+void peer_epoll_datagrams(int at_once, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_short_connections(bool buffers, int at_once, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_hold_streams(long count, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);

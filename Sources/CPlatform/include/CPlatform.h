@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include "CPlatformPorts.h"
-#include "CPlatformStacks.h"
 #include "CPlatformSupervisor.h"
 
 // MARK: Errors
@@ -47,6 +46,10 @@ static inline void cplatform_set_adopted_loop(uint64_t id) { cplatform_thread_st
 // Whether the caller is the process's first thread. After fork that is the child's only thread.
 bool cplatform_is_main_thread(void);
 
+// The kernel's ids of the calling thread and of the process's first thread; 0 if the platform has none.
+int32_t cplatform_thread_id(void);
+int32_t cplatform_main_thread_id(void);
+
 // The name appears in `top -H` and in debuggers, cut to the platform's limit (15 bytes on Linux).
 void cplatform_name_this_thread(const char *name);
 
@@ -63,11 +66,11 @@ extern int cplatform_forks;
 static inline int cplatform_fork_count(void) { return cplatform_forks; }
 
 // The parts of the library that have process-wide state, in the order in which they are held.
-enum { CPLATFORM_FORK_WATCHDOG, CPLATFORM_FORK_PORTS, CPLATFORM_FORK_LOOPS, CPLATFORM_FORK_SOCKETS, CPLATFORM_FORK_PARTS };
+enum { CPLATFORM_GLOBALS_OF_WATCHDOG, CPLATFORM_GLOBALS_OF_PORTS, CPLATFORM_GLOBALS_OF_LOOPS, CPLATFORM_GLOBALS_OF_SOCKETS, CPLATFORM_GLOBALS_PARTS };
 
 // Makes every later fork call `hold` before it, and `release` after it in both processes. Calls both once before it first returns, so that
 // Swift's lazy values are made; `hold` accesses all of them. Thread-safe. A second call for a part is one load.
-void cplatform_hold_over_forks(int part, void (*hold)(void), void (*release)(bool in_child));
+void cplatform_hold_globals(int part, void (*hold)(void), void (*release)(bool in_child));
 
 // The main thread's loop, retained forever; null before it is made. A C variable, because a child of fork would wait forever for a Swift
 // one that another thread was initializing.
@@ -111,7 +114,7 @@ struct cplatform_lock { uint32_t word; };
 // Traps with a message if the lock is inherited.
 void cplatform_lock(struct cplatform_lock *lock);
 // Returns false if the lock is inherited.
-bool cplatform_lock_unless_inherited(struct cplatform_lock *lock);
+bool cplatform_lock_if_own(struct cplatform_lock *lock);
 void cplatform_unlock(struct cplatform_lock *lock);
 
 // Lets the processor know that the caller spins, so that it yields to the other thread of the core.
@@ -151,16 +154,36 @@ int cplatform_make_deadline_timer(void);
 // Arms it for an absolute time in nanoseconds; 0 disarms it. A time in the past makes it readable at once.
 int cplatform_arm_deadline_timer(int timer, int64_t nanoseconds);
 
+// A timer with a descriptor, on the wall clock; -1 with ENOSYS if the platform has none.
+int cplatform_make_wall_timer(void);
+// Arms it for an absolute time in nanoseconds since 1970; 0 disarms it. A time in the past makes it readable at once. With
+// `reports_settings`, it also becomes readable when the wall clock is set.
+int cplatform_arm_wall_timer(int timer, int64_t nanoseconds, bool reports_settings);
+// By how much the wall clock is ahead of the time since the start of the machine, suspension included. Only setting the wall clock changes
+// it, apart from less than a microsecond by which the two readings differ.
+int64_t cplatform_wall_clock_offset(void);
+
 // Asks the kernel whether the descriptor can become ready: 0, or EBADF, EPERM (not pollable) or another errno.
 int cplatform_probe_descriptor(int descriptor);
 
-// Readiness, in bits of our own, so that no poller's constants reach Swift.
-enum { CPLATFORM_READ = 1, CPLATFORM_WRITE = 2, CPLATFORM_CLOSED = 4, CPLATFORM_BROKEN = 8 };
+// Readiness, in bits of our own, so that no poller's constants reach Swift. BROKEN is an error or a hang-up; ERROR is set beside it for an error
+// without a hang-up, on Linux.
+enum {
+    CPLATFORM_READ = 1,
+    CPLATFORM_WRITE = 2,
+    CPLATFORM_CLOSED = 4,
+    CPLATFORM_BROKEN = 8,
+    CPLATFORM_PRIORITY = 16,
+    CPLATFORM_ERROR = 32,
+};
 // The events for which `descriptor` is ready now, without waiting.
 int cplatform_readiness(int descriptor, int wanted);
 
-// A nested poller for one descriptor. Other pollers can watch it as a plain readable descriptor.
+// A nested poller for one descriptor. Other pollers can watch it as a plain readable descriptor. -1 with errno; ENOTSUP for PRIORITY and ERROR
+// where the kernel has neither.
 int cplatform_make_nested_poller(int descriptor, int wanted, bool edge, bool one_shot);
+// Changes between level and edge. What is ready is reported again. 0 or an errno.
+int cplatform_set_nested_trigger(int nested_poller, int descriptor, int wanted, bool edge);
 // The readiness that it has collected since the last call: bits, 0 for none.
 int cplatform_poll_nested_poller(int nested_poller);
 
@@ -181,6 +204,14 @@ int cplatform_make_outer_set(void);
 // 0 or an errno.
 int cplatform_add_inner_set(int outer, int inner);
 void cplatform_remove_inner_set(int outer, int inner);
+
+#if defined(__linux__)
+// A descriptor that does not run out: each read takes eight bytes and succeeds. -1 with errno.
+int cplatform_make_endless(void);
+// Makes `number` refer to the file of `descriptor`, to be closed on exec. 0 or an errno.
+int cplatform_redirect(int number, int descriptor);
+#endif
+
 // The clock of libevent's timeouts, in nanoseconds, and by how much it moves at a time.
 int64_t cplatform_coarse_now(int64_t *tick);
 
@@ -195,9 +226,34 @@ struct cplatform_signal_watch;
 struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends[2]);
 // The number of signals since the last call. Any thread.
 uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch);
+// What siginfo_t says about a signal. `sender_process` and `sender_user` are set if `has_sender`.
+struct cplatform_signal_details {
+    int32_t code;
+    bool has_sender, has_value;
+    int32_t sender_process;
+    uint32_t sender_user;
+    int32_t value;
+};
+// The details of the oldest signal whose details were not taken; false if there is none. At most 64 are kept, those of later signals are dropped.
+// One thread at a time.
+bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct cplatform_signal_details *details);
+// Unblocks the signal on this thread if every thread of the process blocks it, so that the kernel could deliver it to none. Returns true if it
+// has done so.
+bool cplatform_let_signal_through(int signal);
 // Frees the watch. When this returns, no handler uses it or its ends any more. Waits for the part of handlers in progress on other threads
 // that is ours. Must not be called in a signal handler.
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch);
+
+// Has `takes` called in the handlers of watched signals, before anything else: a signal that it takes is not counted, and no other handler is
+// called. For the watchdog, whose signals nobody else must see. It must be async-signal-safe; its arguments are a siginfo_t and a ucontext_t.
+void cplatform_filter_signals(bool (*takes)(const void *info, const void *context));
+
+// MARK: An alarm bell, on which one thread waits
+
+// Wakes the waiting thread, or has the next wait return at once. Any thread; async-signal-safe; preserves errno. One system call at most.
+void cplatform_ring_alarm(void);
+// Waits until the bell rings, at most for `nanoseconds`; negative waits forever. It may return early.
+void cplatform_wait_for_alarm(int64_t nanoseconds);
 
 // MARK: Child processes
 
@@ -255,10 +311,17 @@ int cplatform_connect(int descriptor, const struct cplatform_address *address);
 int cplatform_connect_result(int descriptor);
 int cplatform_duplicate(int descriptor);
 
-// Finds out which file is at the path of a Unix address; -1 for an abstract name, or if there is no file.
-int cplatform_bound_file(const struct cplatform_address *address, uint64_t *device, uint64_t *inode);
+// Finds out which file is at a path; -1 if there is none.
+int cplatform_bound_file(const char *path, uint64_t *device, uint64_t *inode);
 // Removes the file at the path, if it is still that file.
-void cplatform_unlink_bound_file(const struct cplatform_address *address, uint64_t device, uint64_t inode);
+void cplatform_unlink_bound_file(const char *path, uint64_t device, uint64_t inode);
+
+// Lets a listening socket accept those in its queue only, as far as the system can. For all processes that have the socket.
+void cplatform_refuse_connections(int listener);
+bool cplatform_is_readable(int descriptor);
+bool cplatform_is_blocking(int descriptor);
+// Binds a socket that will connect. Returns the operation that failed, with errno set, or null.
+const char *cplatform_bind_local(int descriptor, const struct cplatform_address *address);
 
 // MARK: libevent's bases
 
@@ -273,6 +336,9 @@ void cplatform_libevent_gave_up(int code);
 void cplatform_on_libevent_failure(void (*body)(int code));
 
 // MARK: The dispatch main queue
+
+// Releases a Swift object until one reference is left; nothing for NULL. For a thread that has the only reference that will ever be released.
+void cplatform_release_all_but_one(void *object);
 
 // libdispatch's entry points for run loops, as weak symbols: if Dispatch is not loaded, they are absent.
 // The handle is an eventfd on Linux. The main thread must read it, and then call the callback.

@@ -9,10 +9,11 @@
 
 struct cplatform_address;
 
-// A datagram socket for sending to Unix addresses, close-on-exec. A send that has no room blocks for at most `milliseconds`. -1 with errno.
-int cplatform_make_notifier(int milliseconds);
-// Sends one datagram. Without `waits` it does not block: EAGAIN if the receiver's queue is full. Raises no SIGPIPE.
-int cplatform_send_datagram(int descriptor, const struct cplatform_address *to, const void *bytes, size_t count, bool waits);
+// A datagram socket for sending to Unix addresses, close-on-exec. -1 with errno.
+int cplatform_make_notifier(void);
+// Sends one datagram. If the receiver's queue is full, waits for room for `milliseconds` in all, however many signals arrive; then EAGAIN.
+// Raises no SIGPIPE.
+int cplatform_send_datagram(int descriptor, const struct cplatform_address *to, const void *bytes, size_t count, int milliseconds);
 
 // What an open descriptor is.
 enum {

@@ -1,4 +1,4 @@
-// What Swift cannot say about the lookup of names: overlaid structures of C, a thread without signals, and forks.
+// What Swift cannot say about the lookup of names: overlaid structures of C, a thread without signals, and the pool of threads.
 
 #ifndef CSTREAMS_NAMES_H
 #define CSTREAMS_NAMES_H
@@ -19,6 +19,9 @@ int cstreams_look_up(const char *host, bool only_numeric, int *system_error, voi
 /// The sentence for a code of `cstreams_look_up`, in `text` of `size` bytes.
 void cstreams_lookup_error(int code, int system_error, char *text, int size);
 
+/// Whether the code means that there is no such host, and not that nobody could say so.
+bool cstreams_says_no_such_host(int code);
+
 /// Whether the code means that `host` is not numeric, so that it must be looked up.
 bool cstreams_is_no_numeric_host(int code);
 
@@ -28,14 +31,12 @@ void cstreams_error_text(int code, char *text, int size);
 /// Starts a detached thread that blocks all signals, so that the program's signals go to its other threads. 0, or an errno.
 int cstreams_start_thread(const char *name, void (*body)(void *context), void *context);
 
-/// The pool of threads of this process that look up names; null before `cstreams_install_lookup_pool`, and in a child of fork.
+/// The pool of threads that look up names; null before the first `cstreams_replace_lookup_pool`. A C variable, because Swift would make one
+/// at its first use.
 void *cstreams_lookup_pool(void);
 
-/// Makes `pool` the process's, unless it has one. Returns the one that it has then.
-void *cstreams_install_lookup_pool(void *pool);
-
-/// How many forks lie between the program's start and this process.
-int32_t cstreams_forks(void);
+/// Stores `pool` if the stored one is `old`.
+bool cstreams_replace_lookup_pool(void *old, void *pool);
 
 /// Lets other sockets share the port of a socket that listens (SO_REUSEPORT). 0, or an errno.
 int cstreams_share_port(int descriptor);

@@ -1,7 +1,7 @@
 // Where an item was created. A loop's description says it, to answer what keeps the loop alive.
 
 /// A source location in one word, because every item stores one.
-struct CreationSite: Sendable, Hashable, CustomStringConvertible {
+package struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     /// The upper 48 bits are the address of the file name, the lower 16 bits are the line. `#fileID` is a literal: its bytes live as long
     /// as the program, never change, and end with a zero (StaticString: "guaranteed to be null-terminated"). User addresses have 48 bits.
     let word: UInt64
@@ -12,7 +12,7 @@ struct CreationSite: Sendable, Hashable, CustomStringConvertible {
         self.word = word
     }
 
-    init(_ file: StaticString, _ line: UInt) {
+    package init(_ file: StaticString, _ line: UInt) {
         precondition(file.hasPointerRepresentation, "the file argument is a single character; pass #fileID, or a longer string literal")
         let address = UInt64(UInt(bitPattern: file.utf8Start))
         word = (address >> 48 == 0 ? address << 16 : 0) | UInt64(min(line, 0xFFFF))
@@ -21,12 +21,16 @@ struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     /// Whether the library itself made the item.
     var isInLibrary: Bool {
         guard let file = UnsafePointer<UInt8>(bitPattern: UInt(word >> 16)) else { return false }
+        return Self.begins(file, "EventLoop/") || Self.begins(file, "EventLoopMessagePorts/")
+    }
+
+    private static func begins(_ file: UnsafePointer<UInt8>, _ module: StaticString) -> Bool {
         // Ends: at the first difference, at the latest at the zero byte of `file`.
-        for (index, byte) in "EventLoop/".utf8.enumerated() where file[index] != byte { return false }
+        for index in 0..<module.utf8CodeUnitCount where file[index] != module.utf8Start[index] { return false }
         return true
     }
 
-    var description: String {
+    package var description: String {
         guard let file = UnsafePointer<CChar>(bitPattern: UInt(word >> 16)) else { return "line \(word & 0xFFFF)" }
         return String(cString: file) + ":\(word & 0xFFFF)"
     }

@@ -1,6 +1,4 @@
-// A 4-ary heap of deadlines in contiguous memory.
-//
-// Lifecycle of the storage: allocated here, grown by reallocation, freed in deinit. One owner, one thread.
+// A 4-ary heap of deadlines in contiguous memory. One owner, one thread.
 
 /// Where a heap's slots are in it: a number for each slot, in a table of the caller's, which may keep other things beside each number.
 struct HeapPositions {
@@ -35,18 +33,17 @@ struct DeadlineHeap: ~Copyable {
         }
     }
 
-    private var entries = GrowingMemory<Entry>()
-    private(set) var count = 0
+    private var entries = PlainList<Entry>()
 
     init() {}
 
+    var count: Int { entries.count }
     var isEmpty: Bool { count == 0 }
     var top: Entry? { count == 0 ? nil : entries[0] }
 
     mutating func insert(_ slot: UInt32, deadline: Int64, sequence: UInt32, _ positions: HeapPositions) {
         assert(positions[slot] == HeapPositions.absent, "a slot is in the heap at most once")
-        if count == entries.capacity { entries.grow(to: count + 1) }
-        count += 1
+        entries.appendUninitialized()
         siftUp(count - 1, Entry(deadline: deadline, sequence: sequence, slot: slot), positions)
     }
 
@@ -62,9 +59,8 @@ struct DeadlineHeap: ~Copyable {
         let index = Int(positions[slot])
         assert(index < count && entries[index].slot == slot, "a slot that is in the heap")
         positions[slot] = HeapPositions.absent
-        count -= 1
+        let moved = entries.popLast()!  // `slot` is there
         if index == count { return }
-        let moved = entries[count]
         if moved.precedes(entries[index]) { siftUp(index, moved, positions) } else { siftDown(index, moved, positions) }
     }
 

@@ -1,4 +1,5 @@
-// A queue in contiguous memory, for closures and for messages that wait to be delivered.
+// A queue in contiguous memory, for closures and for messages that wait to be delivered. Not `UniqueDeque`, which needs Swift 6.2 and keeps
+// the memory of a burst (decision 48).
 //
 // Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in
 // deinit. The elements from `head` up to `tail` are initialized.
@@ -16,7 +17,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
 
     init() {
         // An address that is never read. A loop has several queues that stay empty.
-        storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment).unsafelyUnwrapped
+        storage = UnsafeMutablePointer(bitPattern: MemoryLayout<Element>.alignment)!
     }
 
     deinit {

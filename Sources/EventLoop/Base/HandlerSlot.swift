@@ -23,7 +23,7 @@ struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     @inline(__always)
     borrowing func with<R>(_ body: (HandlerBox<Handlers>) -> R) -> R? {
         guard let box = box.load(ordering: .acquiring) else { return nil }
-        return box._withUnsafeGuaranteedRef { body($0) }
+        return Borrowed(box, keptBy: .use).use { body($0) }
     }
 
     /// Releases the closures. Only the caller that ended the last use of the item's rundown may call it. No-op the second time.

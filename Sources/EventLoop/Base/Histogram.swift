@@ -2,15 +2,8 @@
 //
 // Lifecycle of the counts of `LiveHistogram`: allocated with the first duration, freed with the histogram.
 
+import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 extension RunLoop {
     /// Counts of durations in logarithmic classes; never more than 6.25 % off.

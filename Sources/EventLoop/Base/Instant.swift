@@ -1,13 +1,7 @@
 // Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and must not wrap around into
 // the opposite.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 extension RunLoop {
     /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not
@@ -62,12 +56,12 @@ extension RunLoop {
 }
 
 extension Int64 {
-    func addingSaturated(_ other: Int64) -> Int64 {
+    package func addingSaturated(_ other: Int64) -> Int64 {
         let (sum, overflow) = addingReportingOverflow(other)
         return overflow ? (other < 0 ? .min : .max) : sum
     }
 
-    func subtractingSaturated(_ other: Int64) -> Int64 {
+    package func subtractingSaturated(_ other: Int64) -> Int64 {
         let (difference, overflow) = subtractingReportingOverflow(other)
         return overflow ? (other < 0 ? .max : .min) : difference
     }
@@ -75,7 +69,7 @@ extension Int64 {
 
 extension Swift.Duration {
     /// Whole nanoseconds, rounded up so that a wait never ends early. Saturates at ±292 years.
-    var saturatedNanoseconds: Int64 {
+    package var saturatedNanoseconds: Int64 {
         let attoseconds = self.attoseconds
         // Up to eighteen seconds, this divides one word; the general case divides two.
         if let few = UInt64(exactly: attoseconds) { return Int64(few / 1_000_000_000) + (few % 1_000_000_000 == 0 ? 0 : 1) }
@@ -84,11 +78,8 @@ extension Swift.Duration {
 
     @inline(never)
     private var saturatedNanosecondsIfLong: Int64 {
-        let (seconds, attoseconds) = components
-        let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-        if overflow { return seconds < 0 ? .min : .max }
-        let fraction = attoseconds / 1_000_000_000
-        let roundUp: Int64 = attoseconds > 0 && attoseconds % 1_000_000_000 != 0 ? 1 : 0
-        return whole.addingSaturated(fraction + roundUp)
+        // Not by `components`, whose seconds are an Int64: the longest durations have more.
+        let (whole, rest) = attoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
+        return Int64(clamping: rest > 0 ? whole + 1 : whole)
     }
 }

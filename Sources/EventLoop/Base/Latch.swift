@@ -1,29 +1,20 @@
 // A latch, on which threads wait until another thread opens it.
 
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// Opens once, and stays open.
 ///
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
-///
-/// In a child of fork, no thread waits on a latch of the parent and no thread will open it, so the child leaves its mutex alone.
-final class Latch: @unchecked Sendable {
+package final class Latch: @unchecked Sendable {
     // SAFETY: `mutex` guards `isOpen`. Both C objects keep their addresses as long as the instance lives.
     private let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private let condition: UnsafeMutablePointer<pthread_cond_t>
     private var isOpen = false
-    private let forkEpoch = ForkEpoch.current
+    private let mark = ProcessMark()
 
-    init() {
+    package init() {
         mutex = .allocate(capacity: 1)
         mutex.initialize(to: pthread_mutex_t())
         pthread_mutex_init(mutex, nil)
@@ -33,25 +24,31 @@ final class Latch: @unchecked Sendable {
     }
 
     deinit {
-        // pthread_cond_destroy(3p) may wait for the waiters, which in a child of fork are threads of the parent.
-        if forkEpoch == ForkEpoch.current { pthread_cond_destroy(condition) }
+        // pthread_cond_destroy(3p) may wait for the waiters, which a child does not have.
+        if mark.isOurs { pthread_cond_destroy(condition) }
         condition.deallocate()
         pthread_mutex_destroy(mutex)
         mutex.deallocate()
     }
 
     /// Opens the latch and wakes all waiting threads. Thread-safe.
-    func open() {
-        if forkEpoch != ForkEpoch.current { return }
+    package func open() {
+        guard mark.isOurs else { return }
         pthread_mutex_lock(mutex)
         isOpen = true
         pthread_cond_broadcast(condition)
         pthread_mutex_unlock(mutex)
     }
 
-    /// Blocks until the latch is open. Returns false if `deadline` (real time) passes first. Thread-safe.
-    func wait(until deadline: RunLoop.Instant?) -> Bool {
-        if forkEpoch != ForkEpoch.current { return isOpen }
+    /// Blocks until the latch is open. Returns false if `deadline` (real time) passes first. A thread that is cancelled meanwhile waits on.
+    /// Thread-safe.
+    package func wait(until deadline: RunLoop.Instant?) -> Bool {
+        guard mark.isOurs else { return isOpen }
+        // "When a cancellation request is acted upon, or a thread calls pthread_exit", the mutex is locked (pthread_cond_wait(3p)), and nobody
+        // would unlock it. And what the thread waits for may refer to its stack.
+        var cancellation: Int32 = 0
+        pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), &cancellation)
+        defer { pthread_setcancelstate(cancellation, nil) }
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         while !isOpen {  // ends: the latch opens, or the deadline passes

@@ -1,21 +1,21 @@
 // A queue with removal from the middle: for changes that a later change cancels, closures that are withdrawn, and frames and waiters that
-// time out.
+// time out. swift-collections has nothing like it (decision 48).
 
 /// First in, first out, and any element can be removed from the middle. Each operation is O(1) amortized.
 ///
 /// An element has a place, which is valid until the element leaves the queue, and a ticket, which is valid for good: after the element has
 /// left, the ticket removes nothing.
-struct LinkedQueue<Element: Sendable>: Sendable {
+package struct LinkedQueue<Element: Sendable>: Sendable {
     /// The place of an element. Valid until the element leaves the queue.
-    typealias Place = Int32
+    package typealias Place = Int32
     static var noPlace: Place { -1 }
 
     /// Names an element, also after it has left the queue. Tickets increase in the order of insertion.
-    struct Ticket: Hashable, Comparable, Sendable {
+    package struct Ticket: Hashable, Comparable, Sendable {
         fileprivate let sequence: UInt64
-        let place: Place
+        package let place: Place
 
-        static func < (one: Ticket, other: Ticket) -> Bool { one.sequence < other.sequence }
+        package static func < (one: Ticket, other: Ticket) -> Bool { one.sequence < other.sequence }
     }
 
     private struct Node {
@@ -31,23 +31,23 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     private var tail = Self.noPlace
     private var firstFree = Self.noPlace
     private var lastSequence: UInt64 = 0
-    private(set) var count = 0
+    package private(set) var count = 0
     /// The most nodes that were in use since the memory was last freed.
     private var largest = 0
     /// How many times in a row the queue was emptied without most of its memory having been used.
     private var wastefulTurns = 0
     /// How many elements were added or removed.
-    private(set) var testsOnlySteps = 0
+    private(set) var testsOnlySteps = TestsOnlyCount()
 
-    init() {}
+    package init() {}
 
-    var isEmpty: Bool { count == 0 }
-    var first: Element? { head == Self.noPlace ? nil : nodes[Int(head)].element }
+    package var isEmpty: Bool { count == 0 }
+    package var first: Element? { head == Self.noPlace ? nil : nodes[Int(head)].element }
     /// The sequence number of the first element; greater than any other if the queue is empty. Copies no element.
     var firstSequence: UInt64 { head == Self.noPlace ? .max : nodes[Int(head)].sequence }
 
     /// The elements in order, each with its ticket.
-    var entries: [(ticket: Ticket, element: Element)] {
+    package var entries: [(ticket: Ticket, element: Element)] {
         var entries: [(ticket: Ticket, element: Element)] = []
         var place = head
         while place != Self.noPlace {  // ends: the list has an end
@@ -66,13 +66,13 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     @discardableResult
-    mutating func append(_ element: __owned Element) -> Place { append(element, sequence: lastSequence + 1) }
+    package mutating func append(_ element: __owned Element) -> Place { append(element, sequence: lastSequence + 1) }
 
     /// The same with a sequence number of the caller's, which must be greater than that of every element before it.
     mutating func append(_ element: __owned Element, sequence: UInt64) -> Place {
         assert(sequence > lastSequence, "sequence numbers increase")
         lastSequence = sequence
-        testsOnlySteps += 1
+        testsOnlySteps.increment()
         let place = insert(Node(element: element, sequence: lastSequence, previous: tail, next: Self.noPlace))
         if tail == Self.noPlace { head = place } else { nodes[Int(tail)].next = place }
         tail = place
@@ -81,7 +81,7 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     /// The same, for a caller that may remove the element after it has left.
-    mutating func appendForTicket(_ element: __owned Element) -> Ticket {
+    package mutating func appendForTicket(_ element: __owned Element) -> Ticket {
         let place = append(element)
         return ticket(of: place)
     }
@@ -100,13 +100,13 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     /// Removes the first element; there must be one.
-    mutating func popFirst() -> Element { remove(head) }
+    package mutating func popFirst() -> Element { remove(head) }
 
-    mutating func removeFirst() -> Element? { isEmpty ? nil : popFirst() }
+    package mutating func removeFirst() -> Element? { isEmpty ? nil : popFirst() }
 
     /// Removes the element with the ticket. Nil if it has left the queue.
     @discardableResult
-    mutating func remove(_ ticket: Ticket) -> Element? {
+    package mutating func remove(_ ticket: Ticket) -> Element? {
         guard ticket.place < nodes.count, nodes[Int(ticket.place)].sequence == ticket.sequence else { return nil }
         return remove(ticket.place)
     }
@@ -114,7 +114,7 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     /// Removes an element.
     mutating func remove(_ place: Place) -> Element {
         assert(place >= 0 && place < nodes.count && nodes[Int(place)].element != nil, "an element leaves once")
-        testsOnlySteps += 1
+        testsOnlySteps.increment()
         let (previous, next) = (nodes[Int(place)].previous, nodes[Int(place)].next)
         let element = nodes[Int(place)].element.take()!  // asserted above
         nodes[Int(place)].sequence = 0
@@ -128,7 +128,7 @@ struct LinkedQueue<Element: Sendable>: Sendable {
     }
 
     /// Removes all elements, and returns them in order.
-    mutating func removeAll() -> [Element] {
+    package mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)
         while count > 0 { elements.append(popFirst()) }  // ends: each turn removes an element

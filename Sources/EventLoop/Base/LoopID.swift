@@ -6,7 +6,7 @@ import Synchronization
 enum LoopID {
     private static let last = Atomic<UInt64>(0)
 
-    /// Initializes the counter. Otherwise Swift initializes it at its first use, which a fork could interrupt.
+    /// Initializes the counter: see `LoopGlobals`.
     static func prepare() { _ = last.load(ordering: .relaxed) }
 
     /// A new id. Never zero.
@@ -27,11 +27,4 @@ enum LoopID {
         get { cplatform_adopted_loop_id() }
         set { cplatform_set_adopted_loop(newValue) }
     }
-}
-
-/// Counts forks. A loop that was made in an earlier epoch belongs to the parent process.
-enum ForkEpoch {
-    /// The current epoch. If it differs from a stored one, the caller is in a child of fork.
-    @inline(__always)
-    static var current: Int32 { cplatform_fork_count() }
 }

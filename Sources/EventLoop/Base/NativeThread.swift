@@ -2,15 +2,9 @@
 //
 // Lifecycle of the closure: retained by the thread from `pthread_create` until the closure returns.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
-enum NativeThread {
+package enum NativeThread {
     private final class Start: Sendable {
         let body: @Sendable () -> Void
         init(_ body: @escaping @Sendable () -> Void) { self.body = body }
@@ -18,7 +12,7 @@ enum NativeThread {
 
     /// Runs `body` on a new, detached thread. Returns zero, or the errno if the thread cannot be started. `stackSize` is in bytes, rounded
     /// up to whole pages; nil means the system's default.
-    static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
+    package static func start(stackSize: Int? = nil, _ body: @escaping @Sendable () -> Void) -> Int32 {
         var attributes = pthread_attr_t()
         pthread_attr_init(&attributes)
         defer { pthread_attr_destroy(&attributes) }
@@ -63,4 +57,11 @@ enum NativeThread {
     }
 
     #endif
+}
+
+/// Signals are for the threads of the program; the library's must not be where its handlers run.
+package func blockSignals() {
+    var all = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, nil)
 }

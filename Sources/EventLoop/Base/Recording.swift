@@ -11,14 +11,14 @@ extension RunLoop {
             /// A callout of an observer, or of a timer.
             case observer, timer
             /// A callout of a source of this kind.
-            case customSource, descriptorSource, signalSource, processSource, socketSource, port, messagePort
+            case customSource, descriptorSource, signalSource, processSource, socketSource, port, messagePort, wallTimer, clockChange
             /// A closure of `perform`, `performAndWait` or `performAsync`; one of `performBlock`.
             case perform, block
             /// A job of an actor or a task.
             case job
             /// The blocks of the main dispatch queue.
             case mainQueue
-            /// Callbacks of a C library inside the wait.
+            /// Callbacks of a C library inside the wait; a pass of NIO that the module `EventLoopNIO` reports (depth 0, labelled `NIO`).
             case hostedLibrary
             /// `onInvalidation`, and `cancel` of a custom source.
             case invalidation
@@ -43,16 +43,16 @@ extension RunLoop {
             /// `file:line` where the item was made or the closure was queued; nil where there is no item.
             public var createdAt: String?
             /// The key of what the callout delivered; zero if nobody can have posted it.
-            var flow: UInt64 = 0
+            package var flow: UInt64 = 0
         }
 
         /// Code on the loop's thread gave something to a loop.
-        struct Post: Sendable, Hashable {
+        package struct Post: Sendable, Hashable {
             /// The id of the loop that received it.
-            var target: UInt64
+            package var target: UInt64
             /// The `flow` of the callout that delivers it.
-            var flow: UInt64
-            var at: Instant
+            package var flow: UInt64
+            package var at: Instant
         }
 
         /// Ordered by start.
@@ -60,9 +60,32 @@ extension RunLoop {
         /// Events that were overwritten because the ring was full.
         public var overwritten: Int
 
-        var loopID: UInt64 = 0
-        var posts: [Post] = []
+        /// Since when no event is missing; nil if none was overwritten. Events that began earlier and ended later are in the recording.
+        package var completeSince: Instant?
+        package var loopID: UInt64 = 0
+        package var posts: [Post] = []
     }
+}
+
+extension RunLoop.Recording {
+    /// A recording that no loop has made: another module shows what it knows on the same page.
+    package init(loopID: UInt64) {
+        self.init(events: [], overwritten: 0)
+        self.loopID = loopID
+    }
+}
+
+extension RunLoop.Recording.Event {
+    package init(
+        kind: RunLoop.Recording.Kind, start: RunLoop.Instant, duration: Duration, label: String?, flow: UInt64
+    ) {
+        self.init(kind: kind, start: start, duration: duration, mode: .default, depth: 1, label: label)
+        self.flow = flow
+    }
+}
+
+extension RunLoop.Recording.Post {
+    package init(to target: UInt64, flow: UInt64, at instant: RunLoop.Instant) { self.init(target: target, flow: flow, at: instant) }
 }
 
 extension RunLoop.Recording.Kind {

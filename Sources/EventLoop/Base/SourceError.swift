@@ -1,12 +1,6 @@
 // The errors of sources.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 extension RunLoop {
     /// Why a source could not be made, or why it failed later.
@@ -36,7 +30,7 @@ extension RunLoop.SourceError {
     }
 
     /// The kernel's number for it.
-    var errno: Int32 {
+    package var errno: Int32 {
         switch self {
         case .badDescriptor: EBADF
         case .notPollable: EPERM

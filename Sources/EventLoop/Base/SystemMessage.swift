@@ -3,7 +3,7 @@
 internal import CPlatform
 
 /// The system's message and the symbol: "Permission denied (EACCES)". Thread-safe.
-func systemMessage(_ errno: Int32) -> String {
+package func systemMessage(_ errno: Int32) -> String {
     let message = withUnsafeTemporaryAllocation(of: CChar.self, capacity: 256) { buffer in
         // SAFETY: the buffer lives as long as this call, which fills it up to a zero byte.
         cplatform_error_message(errno, buffer.baseAddress!, 256)
@@ -14,4 +14,4 @@ func systemMessage(_ errno: Int32) -> String {
 }
 
 /// A user's text in a message, in quotation marks and on one line.
-func quoted(_ text: String) -> String { String(reflecting: text) }
+package func quoted(_ text: String) -> String { String(reflecting: text) }

@@ -3,17 +3,19 @@
 /// A place where one task waits for an outcome. Any thread may deliver one; the first counts.
 ///
 /// Lifecycle: the task makes it, and whatever may deliver an outcome retains it.
-final class TaskWait<Outcome: Sendable>: Sendable {
+package final class TaskWait<Outcome: Sendable>: Sendable {
     private enum State: Sendable {
         case idle
         case waiting(CheckedContinuation<Outcome, Never>)
         case over(Outcome)
     }
 
-    private let state = ForkAwareMutex(State.idle)
+    private let state = LoopLock(State.idle)
+
+    package init() {}
 
     /// Resumes the task with `outcome`. No-op if there is an outcome already. Thread-safe.
-    func deliver(_ outcome: Outcome) {
+    package func deliver(_ outcome: Outcome) {
         let continuation = state.withLock { state -> CheckedContinuation<Outcome, Never>? in
             if case .over = state { return nil }
             defer { state = .over(outcome) }
@@ -27,7 +29,7 @@ final class TaskWait<Outcome: Sendable>: Sendable {
     ///
     /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each reason. It must
     /// deliver an outcome, unless another thread certainly does.
-    func outcome(
+    package func outcome(
         until deadline: RunLoop.Instant?, giveUp: @escaping @Sendable (InterruptedWait) -> Void
     ) async -> Outcome {
         var timer: Task<Void, Never>?
@@ -65,4 +67,4 @@ final class TaskWait<Outcome: Sendable>: Sendable {
 }
 
 /// Why a task stops waiting without an outcome.
-enum InterruptedWait: Sendable { case deadline, cancellation }
+package enum InterruptedWait: Sendable { case deadline, cancellation }

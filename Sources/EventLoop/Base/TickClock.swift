@@ -5,7 +5,7 @@ internal import CPlatform
 /// Converts readings of the processor's clock, which cost a few nanoseconds, to time. Thread-safe.
 ///
 /// Nobody says how long the processor's unit is. It follows from two readings of both clocks; the longer they are apart, the better.
-enum TickClock {
+package enum TickClock {
     /// Both clocks at one moment.
     struct Reading: Sendable {
         let ticks: UInt64
@@ -29,15 +29,15 @@ enum TickClock {
     static let start = Reading.now
 
     @inline(__always)
-    static var ticks: UInt64 { cplatform_ticks() }
+    package static var ticks: UInt64 { cplatform_ticks() }
 
     /// The unit as it is known now: after a millisecond it is known to a ten thousandth.
     static var nanosecondsPerTick: Double { Reading.now.nanosecondsPerTick(since: start) ?? 1 }
 
     /// How long so many ticks are.
-    static func duration(ofTicks ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * nanosecondsPerTick)) }
+    package static func duration(ofTicks ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * nanosecondsPerTick)) }
 
     /// The ticks from one reading to a later one. Not negative, also on a machine whose processors' clocks disagree.
     @inline(__always)
-    static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
+    package static func passed(_ before: UInt64, _ now: UInt64) -> UInt64 { now > before ? now - before : 0 }
 }

@@ -12,7 +12,8 @@
 /// A timer with a tolerance is in two heaps: one by date, to find what is due when the thread is awake, and one by date plus tolerance, to
 /// find how long the thread may sleep. That wakes the thread as rarely as possible, never early and never later than a tolerance allows.
 struct TimerQueue: ~Copyable {
-    private struct Slot: BitwiseCopyable {
+    // Neither is private because of the bug that PortQueue.swift describes.
+    struct Slot: BitwiseCopyable {
         var date: Int64 = .max
         var owner: UnsafeRawPointer?
         var sequence: UInt32 = 0
@@ -26,14 +27,15 @@ struct TimerQueue: ~Copyable {
     }
 
     /// What a timer with a tolerance has beside its slot.
-    private struct Softness: BitwiseCopyable {
+    struct Softness: BitwiseCopyable {
         var tolerance: Int64 = 0
         var hardPosition = HeapPositions.absent
     }
 
-    private var slots = GrowingMemory<Slot>()
-    /// Has no room until the first timer with a tolerance, and has at least as much as `slots` from then on.
-    private var softness = GrowingMemory<Softness>()
+    /// As many as there is memory for.
+    private var slots = PlainList<Slot>()
+    /// Empty until the first timer with a tolerance, and at least as long as `slots` from then on.
+    private var softness = PlainList<Softness>()
     /// Filed timers that are in no heap yet. Many leave before anybody asks what is due, and then the heaps need not change for them.
     private var new = PlainList<UInt32>()
     private static let newBit: UInt32 = 1 << 31
@@ -57,7 +59,7 @@ struct TimerQueue: ~Copyable {
         slots[index].date = date
         slots[index].owner = owner
         slots[index].sequence = lastSequence
-        if tolerance != 0 || softness.capacity != 0 { setTolerance(slot, tolerance) }
+        if tolerance != 0 || softness.count != 0 { setTolerance(slot, tolerance) }
         if date != .max { insert(slot) }
     }
 
@@ -65,7 +67,7 @@ struct TimerQueue: ~Copyable {
     @discardableResult
     mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
-        guard index < slots.capacity, slots[index].owner != nil else { return false }
+        guard index < slots.count, slots[index].owner != nil else { return false }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
         // An equal date does not count as later: the entry would keep its old place among equal dates.
@@ -81,18 +83,25 @@ struct TimerQueue: ~Copyable {
 
     /// Files a timer that `popDue` has returned, unless it has been filed again.
     mutating func fileIfPopped(_ slot: UInt32, date: Int64) {
-        if Int(slot) < slots.capacity && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
+        if Int(slot) < slots.count && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
+    }
+
+    /// Files a timer that `popDue` has returned under the date that it had, at its place among equal dates, unless it has been filed again.
+    mutating func putBack(_ slot: UInt32) {
+        let index = Int(slot)
+        guard index < slots.count, slots[index].owner != nil, !slots[index].isFiled, slots[index].date != .max else { return }
+        insertAgain(slot)
     }
 
     /// Unfiles a timer until `reschedule`.
     mutating func setAside(_ slot: UInt32) {
-        if Int(slot) < slots.capacity && slots[Int(slot)].isFiled { unfile(slot) }
+        if Int(slot) < slots.count && slots[Int(slot)].isFiled { unfile(slot) }
     }
 
     /// Removes a timer.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)
-        guard index < slots.capacity, slots[index].owner != nil else { return }
+        guard index < slots.count, slots[index].owner != nil else { return }
         if slots[index].isFiled { unfile(slot) }
         slots[index].owner = nil
     }
@@ -164,7 +173,7 @@ struct TimerQueue: ~Copyable {
         }
     }
 
-    private func tolerance(_ slot: UInt32) -> Int64 { softness.capacity == 0 ? 0 : softness[Int(slot)].tolerance }
+    private func tolerance(_ slot: UInt32) -> Int64 { softness.count == 0 ? 0 : softness[Int(slot)].tolerance }
 
     private func hardDeadline(_ slot: UInt32) -> Int64 { slots[Int(slot)].date.addingSaturated(softness[Int(slot)].tolerance) }
 
@@ -180,8 +189,8 @@ struct TimerQueue: ~Copyable {
         HeapPositions(first: UnsafeMutableRawPointer(softness.first) + Self.hardOffset, stride: MemoryLayout<Softness>.stride)
     }
 
-    private static var positionOffset: Int { MemoryLayout<Slot>.offset(of: \.position).unsafelyUnwrapped }
-    private static var hardOffset: Int { MemoryLayout<Softness>.offset(of: \.hardPosition).unsafelyUnwrapped }
+    private static var positionOffset: Int { MemoryLayout<Slot>.offset(of: \.position)! }
+    private static var hardOffset: Int { MemoryLayout<Softness>.offset(of: \.hardPosition)! }
 
     @inline(__always)
     private mutating func insert(_ slot: UInt32) {
@@ -234,7 +243,7 @@ struct TimerQueue: ~Copyable {
     private mutating func forgetNew(_ slot: UInt32) {
         let position = slots[Int(slot)].position
         slots[Int(slot)].position = HeapPositions.absent
-        let last = new.popLast().unsafelyUnwrapped  // `slot` is there
+        let last = new.popLast()!  // `slot` is there
         if last == slot { return }
         new[Int(position & ~Self.newBit)] = last
         slots[Int(last)].position = position
@@ -243,26 +252,20 @@ struct TimerQueue: ~Copyable {
     /// Sets the tolerance of a timer that is not filed.
     @inline(never)
     private mutating func setTolerance(_ slot: UInt32, _ tolerance: Int64) {
-        if softness.capacity < slots.capacity { growSoftness() }
+        if softness.count < slots.count { growSoftness() }
         softness[Int(slot)].tolerance = tolerance
     }
 
-    private mutating func growSoftness() {
-        let used = softness.capacity
-        softness.grow(to: slots.capacity)
-        (softness.first + used).initialize(repeating: Softness(), count: softness.capacity - used)
-    }
+    private mutating func growSoftness() { softness.extend(to: slots.count, repeating: Softness()) }
 
     @inline(__always)
     private mutating func reserve(_ slot: UInt32) {
-        if Int(slot) >= slots.capacity { grow(slot) }
+        if Int(slot) >= slots.count { grow(slot) }
     }
 
     @inline(never)
     private mutating func grow(_ slot: UInt32) {
-        let used = slots.capacity
-        slots.grow(to: Int(slot) + 1)
-        (slots.first + used).initialize(repeating: Slot(), count: slots.capacity - used)
-        if softness.capacity != 0 && softness.capacity < slots.capacity { growSoftness() }
+        slots.extend(to: Int(slot) + 1, repeating: Slot())
+        if softness.count != 0 && softness.count < slots.count { growSoftness() }
     }
 }

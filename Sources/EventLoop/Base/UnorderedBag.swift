@@ -1,4 +1,4 @@
-// A bag of objects, for data that the loop's lock guards.
+// A bag of objects, for data that the loop's lock guards. swift-collections has nothing like it (decision 48).
 //
 // Lifecycle of the storage: see PlainList.swift. The bag retains its objects.
 
@@ -14,7 +14,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
 
     /// Valid until the object is removed.
     @inline(__always)
-    func reference(_ index: Int) -> Unmanaged<Object> { list[index] }
+    func borrowed(_ index: Int) -> Borrowed<Object> { Borrowed(list[index], keptBy: .list) }
 
     /// Adds an object. Its index is the former `count`.
     @inline(__always)
@@ -27,7 +27,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         let last = list.popLast()!  // the object is in the bag
         if index < list.count {
             list[index] = last
-            last._withUnsafeGuaranteedRef(moved)
+            Borrowed(last, keptBy: .list).use(moved)
         }
         return .passUnretained(object)
     }
@@ -43,11 +43,11 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
 
     /// Calls `body` with each object, unretained.
     func forEach(_ body: (Object) -> Void) {
-        for index in 0..<list.count { list[index]._withUnsafeGuaranteedRef(body) }
+        for index in 0..<list.count { borrowed(index).use(body) }
     }
 
     func contains(where isWanted: (Object) -> Bool) -> Bool {
-        for index in 0..<list.count where list[index]._withUnsafeGuaranteedRef(isWanted) { return true }
+        for index in 0..<list.count where borrowed(index).use(isWanted) { return true }
         return false
     }
 

@@ -26,6 +26,10 @@ extension RunLoop {
             /// `CFRunLoopStop` was called for a loop that did not run, while Core Foundation's loop of the same thread did. Only in debug
             /// builds of EventLoopCF.
             case otherLoopRuns
+            /// A loop ended while a `StreamServer` listened on it.
+            case endedUnderServer
+            /// The handler of an `HTTPServer` threw, or answered with something that cannot be sent. Reported each time.
+            case failedRequest
             /// So many different warnings were reported that no others will be.
             case furtherWarningsDropped
         }

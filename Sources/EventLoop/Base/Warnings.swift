@@ -1,14 +1,7 @@
 // Which warnings are reported, and to whom.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Reports each likely mistake once. All calls are on paths that only mistakes take. Thread-safe.
 enum Warnings {
@@ -51,7 +44,7 @@ enum Warnings {
         var refusals: [UInt64: Int] = [:]
     }
 
-    private static let state = ForkAwareMutex(State())
+    private static let state = LoopLock(State())
 
     static func setHandler(_ handler: (@Sendable (RunLoop.Warning) -> Void)?) {
         let old = state.withLock { state in
@@ -85,6 +78,20 @@ enum Warnings {
         report(kind, place: place.finalize()) { RunLoop.Warning(kind: kind, message: message()) }
     }
 
+    /// Reports a failure of the program's code, each time.
+    @inline(never)
+    static func reportEach(
+        _ kind: RunLoop.Warning.Kind, label: String?, site: CreationSite, _ message: @autoclosure () -> String
+    ) { /* DOES CALLOUT */
+        guard cplatform_begin_warning() else { return }
+        defer { cplatform_end_warning() }
+        let receiver = state.withLockIfOwn { state in
+            if case .initial = state.receiver { state.receiver = .asBuilt }
+            return state.receiver
+        }
+        receiver?(RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description))
+    }
+
     private static func report(_ kind: RunLoop.Warning.Kind, place: Int, _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }
         defer { cplatform_end_warning() }
@@ -110,8 +117,7 @@ enum Warnings {
     }
 
     private static func admit(_ key: Int) -> Admission {
-        // In a child of fork the lock may be the parent's.
-        state.withLockUnlessInherited { state -> Admission in
+        state.withLockIfOwn { state -> Admission in
             if case .initial = state.receiver { state.receiver = .asBuilt }
             if case .nobody = state.receiver { return .known }
             if state.isFull || state.reported.contains(key) { return .known }
@@ -126,7 +132,7 @@ enum Warnings {
 
     /// Counts a refusal of work by a loop. Returns how often this loop has refused work so far, as far as it was counted.
     static func countRefusal(by loop: UInt64) -> Int {
-        state.withLockUnlessInherited { state in
+        state.withLockIfOwn { state in
             if case .nobody = state.receiver { return 0 }
             if state.refusals.count == limit && state.refusals[loop] == nil { return 0 }
             state.refusals[loop, default: 0] += 1
@@ -149,7 +155,7 @@ enum Warnings {
         line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
-    static func holdOverFork() { _ = state.lockValue() }
+    static func hold() { _ = state.lockValue() }
 
-    static func releaseAfterFork() { state.unlock() }
+    static func release() { state.unlock() }
 }

@@ -1,14 +1,7 @@
 // Accepts and makes connections for tasks.
 
+import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 extension RunLoop {
     /// Listens, and passes each connection to a task.

@@ -26,7 +26,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         /// Asks the source to report again.
         var demand: (@Sendable () -> Void)?
     }
-    private let state = ForkAwareMutex(State())
+    private let state = LoopLock(State())
 
     // MARK: The source's side
 
@@ -81,7 +81,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     /// Drops the stored element, ends the channel, and removes the source. Thread-safe.
     func cancel() { /* DOES CALLOUT */
-        let released = state.withLockUnlessInherited { state in
+        let released = state.withLockIfOwn { state in
             defer { state = State(isEnded: true) }
             return state
         }

@@ -75,6 +75,8 @@ extension RunLoop {
             handlers.with { $0.handlers.cancel?(loop, mode) }
         }
 
+        override var callsOutWhenLeaving: Bool { handlers.with { $0.handlers.cancel != nil } == true }
+
         override func didInvalidate() { signalWord.take() }
 
         override func releaseHandlers() { handlers.clear() }

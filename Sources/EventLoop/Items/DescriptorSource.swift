@@ -6,7 +6,8 @@ extension RunLoop {
     /// A source that a file descriptor makes ready (CFFileDescriptor, CFRunLoopSource version 1). Does not own the descriptor.
     ///
     /// The loop never reads or writes the descriptor. After an error or a hang-up the source is ready for all of its `events`, so that the
-    /// next read or write reports the error. If `events` is empty, the source stays in its modes, keeps them from being empty, and does not
+    /// next read or write reports the error. If an error is all there is after some calls, the source is called once for each report of the
+    /// kernel, so that a message in a socket's error queue that nobody takes does not keep the loop busy. If `events` is empty, the source stays in its modes, keeps them from being empty, and does not
     /// call its handler. Several sources may watch one descriptor. Close the descriptor in `onInvalidation { close($0.descriptor) }`, not
     /// earlier.
     ///
@@ -25,8 +26,17 @@ extension RunLoop {
             public static let write = Events(rawValue: 1 << 1)
             /// The peer has closed its end.
             public static let closed = Events(rawValue: 1 << 2)
+            /// Something exceptional (EPOLLPRI, on Linux): a TCP socket has urgent data, a pressure stall trigger has fired, the list of mounts
+            /// or a GPIO line has changed. `docs/descriptors.md` says how each is read.
+            public static let priority = Events(rawValue: 1 << 4)
+            /// An error is pending, or a message waits in the error queue of the socket (EPOLLERR, on Linux). The handler takes it, with
+            /// `getsockopt(SO_ERROR)` or `recvmsg(MSG_ERRQUEUE)`. A source with this event is called with it alone if nothing else is ready,
+            /// and not with all its events as a source without it.
+            public static let error = Events(rawValue: 1 << 5)
 
-            init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue & 7)) }
+            private static let all: Events = [.read, .write, .closed, .priority, .error]
+
+            init(_ readiness: Readiness) { self.init(rawValue: UInt8(truncatingIfNeeded: readiness.rawValue) & Self.all.rawValue) }
         }
 
         /// When the source becomes ready.
@@ -45,6 +55,8 @@ extension RunLoop {
         public let priority: Priority
         let trigger: Trigger
         let identity: FileIdentity
+        /// A file of the kernel's own, in /proc or /sys.
+        private let isKernelFile: Bool
 
         /// In the core. A closure in a value that cannot be copied is called without being retained.
         private struct Handler: ~Copyable, Sendable {
@@ -65,7 +77,7 @@ extension RunLoop {
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             handler: @escaping @Sendable (DescriptorSource, Events) -> Void
         ) throws(SourceError) {
-            identity = try FileIdentity.ofPollable(descriptor)
+            (identity, isKernelFile) = try FileIdentity.pollable(descriptor)
             self.descriptor = descriptor
             self.trigger = trigger
             self.priority = priority
@@ -87,10 +99,11 @@ extension RunLoop {
                 case .oneShot: .oneShot
                 }
             let isArmed = trigger != .oneShot || core.pointee.isArmed.load(ordering: .acquiring)
+            let wanted = isArmed ? Readiness(rawValue: Int32(core.pointee.wanted.load(ordering: .acquiring))) : []
+            // The first who asks takes the report, so that there is no level.
+            let isTakenByAsking = isKernelFile && trigger == .level && wanted.contains(.priority)
             return Watch(
-                descriptor: descriptor,
-                wanted: isArmed ? Readiness(rawValue: Int32(core.pointee.wanted.load(ordering: .acquiring))) : [],
-                trigger: trigger, priority: priority, identity: identity)
+                descriptor: descriptor, wanted: wanted, trigger: isTakenByAsking ? .edge : trigger, priority: priority, identity: identity)
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
@@ -103,8 +116,8 @@ extension RunLoop {
             let asked = Events(rawValue: core.pointee.wanted.load(ordering: .acquiring))
             var events = asked
             if asked.contains(.closed) {
-                events = object(of: core)._withUnsafeGuaranteedRef { $0.eventsWithClosed(asked, ready) }
-            } else if !ready.contains(.broken) {
+                events = object(of: core).use { $0.eventsWithClosed(asked, ready) }
+            } else if !ready.makesReadyForAll(of: asked) {
                 events = asked.intersection(Events(ready))
             }
             if events.isEmpty { return false }
@@ -113,18 +126,20 @@ extension RunLoop {
             }
             // A membership holds a use, so the handler is not released before the call has returned.
             let handler = core.handlerMemory.assumingMemoryBound(to: Handler.self)
-            object(of: core)._withUnsafeGuaranteedRef { handler.pointee.call($0, events) }
+            object(of: core).use { handler.pointee.call($0, events) }
             return true
         }
 
         @inline(__always)
-        private static func object(of core: SourceCorePointer) -> Unmanaged<DescriptorSource> { .fromOpaque(core.pointee.object) }
+        private static func object(of core: SourceCorePointer) -> Borrowed<DescriptorSource> {
+            Borrowed(at: core.pointee.object, keptBy: .use)
+        }
 
         /// libevent reports a reset as readable, and a hang-up as readable and writable. So this asks the kernel, without waiting.
         @inline(never)
         private func eventsWithClosed(_ asked: Events, _ ready: Readiness) -> Events {
             let seen = Readiness.now(of: descriptor, wanted: Readiness(rawValue: Int32(asked.rawValue)))
-            return seen.contains(.broken) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
+            return seen.makesReadyForAll(of: asked) ? asked : asked.intersection(Events(trigger == .edge ? seen.union(ready) : seen))
         }
 
         override func releaseHandlers() { /* DOES CALLOUT */
@@ -136,5 +151,13 @@ extension RunLoop {
         }
 
         override var typeDescription: String { "descriptor \(descriptor)" }
+    }
+}
+
+extension Readiness {
+    /// Whether an error or a hang-up makes a source ready for all its events.
+    @inline(__always)
+    fileprivate func makesReadyForAll(of asked: RunLoop.DescriptorSource.Events) -> Bool {
+        contains(.broken) && !(contains(.error) && asked.contains(.error))
     }
 }

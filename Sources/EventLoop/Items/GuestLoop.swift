@@ -1,4 +1,4 @@
-// A loop of somebody else's, which this loop drives. Loop/Sources/RunLoop+GuestLoops.swift asks it before each poll of the kernel.
+// A loop of somebody else's, which this loop drives. Loop/Sources/AskingGuestLoops.swift asks it before each poll of the kernel.
 
 import Synchronization
 

@@ -5,15 +5,15 @@ import Synchronization
 extension RunLoop {
     /// Keeps a mode from being empty until it is cancelled or released. Then a sleeping loop checks the mode at once. Thread-safe.
     public final class KeepAlive: Sendable {
-        private let ending: ForkAwareMutex<(@Sendable () -> Void)?>
+        private let ending: LoopLock<(@Sendable () -> Void)?>
 
-        init(_ ending: @escaping @Sendable () -> Void) { self.ending = ForkAwareMutex(ending) }
+        init(_ ending: @escaping @Sendable () -> Void) { self.ending = LoopLock(ending) }
 
         deinit { cancel() }
 
         /// Ends it. No-op if already cancelled.
         public func cancel() {
-            let ending = ending.withLockUnlessInherited { ending in
+            let ending = ending.withLockIfOwn { ending in
                 defer { ending = nil }
                 return ending
             }

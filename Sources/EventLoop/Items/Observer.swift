@@ -26,8 +26,9 @@ extension RunLoop {
         @exclusivity(unchecked) nonisolated(unsafe) var modes = ModeSet()
         // SAFETY: as `modes`.
         nonisolated(unsafe) var isCommon = false
-        /// The handler is running. Nested runs skip the observer, and so does another loop if the handler has moved the observer there.
-        let isFiring = Atomic<Bool>(false)
+        /// The id of the loop in whose call the handler is, or zero. Nested runs skip the observer, and so does another loop if the handler has
+        /// moved the observer there.
+        let callingLoop = Atomic<UInt64>(0)
         private let handler: HandlerSlot<Handler>
         // SAFETY: set before another thread has the observer; afterwards only read.
         /// What another library of the package stores with the observer, which does not retain it. Set it before another thread has the
@@ -53,6 +54,9 @@ extension RunLoop {
 
         /// False after the observer was invalidated, or after a non-repeating observer was notified. Thread-safe.
         public var isValid: Bool { rundown.isValid }
+
+        @inline(__always)
+        var isFiring: Bool { callingLoop.load(ordering: .relaxed) != 0 }
 
         /// The caller must hold a use of `rundown`.
         @inline(__always)

@@ -31,7 +31,7 @@ struct SignalWord: ~Copyable, Sendable {
         var seen = word.load(ordering: .relaxed)
         while true {  // ends: each turn means that another thread has changed the word
             let next = seen & Self.stateMask == Self.clear ? seen | Self.signaled : seen
-            // A write also if it changes nothing: the thread that takes the signal must see what this one has written before.
+            // Writes even without a change, so that the thread that takes the signal sees what this thread has written.
             let (exchanged, original) = word.compareExchange(expected: seen, desired: next, ordering: .sequentiallyConsistent)
             if exchanged { return next & Self.stateMask == Self.enqueued ? nil : Claim(word: next) }
             seen = original

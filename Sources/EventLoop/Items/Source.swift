@@ -3,17 +3,17 @@
 import Synchronization
 
 extension RunLoop {
-    /// The base class of all input sources: validity, label, invalidation. Not for subclassing outside the module.
+    /// The base class of all input sources: validity, label, invalidation. It has no initializer that a program could call: subclasses are the library's.
     ///
     /// Thread-safe. A source may be in many modes of many loops.
-    public class Source: @unchecked Sendable {
+    open class Source: @unchecked Sendable {
         // SAFETY: stored properties are constants, atomics, or guarded by the mutex of `state`. Subclasses say what guards theirs.
 
         /// For warnings, recordings and `debugDescription`.
         public let label: String?
         let site: CreationSite
         let kind: SourceKind
-        let state = ForkAwareMutex(SourceState())
+        package let state = LoopLock(SourceState())
         /// What serving needs. It lives as long as the source.
         let core: SourceCorePointer
 
@@ -69,6 +69,9 @@ extension RunLoop {
         /// What the kernel watches for this source; nil if it watches nothing.
         var watch: Watch? { nil }
 
+        /// Called on the loop's thread before the kernel watches the source in one of the loop's modes.
+        func willBeWatched() {}
+
         /// Calls the handler for what `ready` says. Returns false if there was nothing to call it for. On the owning thread, while the
         /// source is in the mode that runs.
         func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
@@ -95,6 +98,9 @@ extension RunLoop {
 
         /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
+
+        /// Whether `didLeave` calls out.
+        var callsOutWhenLeaving: Bool { false }
 
         /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
         /// the source.
@@ -125,29 +131,45 @@ extension RunLoop {
 
         /// Releases the handlers and calls the `onInvalidation` closures. Only the caller that ended the last use of `rundown` may call it.
         final func finish() { /* DOES CALLOUT */
-            releaseHandlers()
+            releaseHandlersOnce()
             callInvalidationBodies()
+        }
+
+        /// False if they have been released.
+        @discardableResult
+        final func releaseHandlersOnce() -> Bool { /* DOES CALLOUT */
+            guard state.withLockIfOwn({ $0.beginReleasingHandlers() }) ?? true else { return false }
+            releaseHandlers()
+            return true
         }
 
         /// The last release of a valid source invalidates it. The deinit of each subclass calls this, because the closures receive the
         /// source while the subclass's stored properties still exist.
-        final func endByLastRelease(isWhole: Bool = true) { /* DOES CALLOUT */
-            // A source that was invalidated earlier is finished too, because whatever uses a source retains it.
+        package final func endByLastRelease(isWhole: Bool = true) { /* DOES CALLOUT */
+            // A source that was invalidated before is finished, because every use retains it.
             guard rundown.invalidate().first else { return }
-            if isWhole && isOfUseInMode && state.withLockUnlessInherited({ !$0.wasAdded }) ?? false { warnOfRelease() }
+            if isWhole && isOfUseInMode && state.withLockIfOwn({ !$0.wasAdded }) ?? false { warnOfRelease() }
             releaseHandlers()
             callInvalidationBodies()
         }
 
         private func callInvalidationBodies() { /* DOES CALLOUT */
+            while callNextInvalidationBody() {}  // ends: a closure that is added from now on is called at once
+        }
+
+        /// False if there is none.
+        @discardableResult
+        final func callNextInvalidationBody() -> Bool { /* DOES CALLOUT */
             var failure: SourceError?
-            let bodies = state.withLockUnlessInherited { state in
+            let body = state.withLockIfOwn { state in
+                if !state.isFinished { failure = state.failure }
                 state.isFinished = true
-                failure = state.failure
-                return state.takeInvalidations()
+                return state.takeInvalidation()
             }
             if case .badDescriptor(let descriptor) = failure { warnOfClosing(descriptor) }
-            for body in bodies ?? [] { body(self) }
+            guard let body = body ?? nil else { return false }
+            body(self)
+            return true
         }
     }
 }
@@ -194,19 +216,22 @@ extension _SourceOfAKind {
 }
 
 /// The state that the lock of a source guards.
-struct SourceState: Sendable {
+package struct SourceState: Sendable {
     /// One membership for each loop that the source is in, or is being added to. Most sources have one.
     private(set) var first: SourceMembership?
     private(set) var others: [SourceMembership]?
     private var rare: Rare?
     var isFinished = false
+    private var areHandlersReleased = false
     /// Whether the source is or ever was in a loop.
     private(set) var wasAdded = false
 
     /// State that few sources need.
     private final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, like the state that refers to it.
-        var onInvalidation: [@Sendable (RunLoop.Source) -> Void] = []
+        /// The first of the bodies, which is usually the only one, is stored without an array.
+        var firstBody: (@Sendable (RunLoop.Source) -> Void)?
+        var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
         var failure: RunLoop.SourceError?
         var waitingToServe: [SourceMembership] = []
         var attachment: (any AnyObject & Sendable)?
@@ -219,7 +244,7 @@ struct SourceState: Sendable {
         return made
     }
 
-    var failure: RunLoop.SourceError? {
+    package var failure: RunLoop.SourceError? {
         get { rare?.failure }
         set { makeRare().failure = newValue }
     }
@@ -229,13 +254,26 @@ struct SourceState: Sendable {
         set { makeRare().attachment = newValue }
     }
 
-    mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) { makeRare().onInvalidation.append(body) }
+    mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) {
+        let rare = makeRare()
+        if rare.firstBody == nil && rare.otherBodies.isEmpty { rare.firstBody = body } else { rare.otherBodies.append(body) }
+    }
 
-    var hasInvalidationBodies: Bool { rare?.onInvalidation.isEmpty == false }
+    var hasInvalidationBodies: Bool { rare.map { $0.firstBody != nil || !$0.otherBodies.isEmpty } ?? false }
 
-    mutating func takeInvalidations() -> [@Sendable (RunLoop.Source) -> Void] {
-        defer { rare?.onInvalidation = [] }
-        return rare?.onInvalidation ?? []
+    mutating func takeInvalidation() -> (@Sendable (RunLoop.Source) -> Void)? {
+        guard let rare else { return nil }
+        if let first = rare.firstBody {
+            rare.firstBody = nil
+            return first
+        }
+        return rare.otherBodies.isEmpty ? nil : rare.otherBodies.removeFirst()
+    }
+
+    /// True for the first caller.
+    mutating func beginReleasingHandlers() -> Bool {
+        defer { areHandlersReleased = true }
+        return !areHandlersReleased
     }
 
     /// Adds a loop to those that wait for the handler to return on another thread.
@@ -274,7 +312,7 @@ struct SourceState: Sendable {
     /// Calls `body` with each membership, unretained.
     @inline(__always)
     func forEachMembership(_ body: (SourceMembership) -> Void) {
-        if first != nil { Unmanaged.passUnretained(first.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body) }
+        if first != nil { Borrowed(first.unsafelyUnwrapped, keptBy: .list).use(body) }
         if others != nil { others!.forEachUnretained(body) }
     }
 }

@@ -6,37 +6,45 @@
 /// Lifecycle: the source and the loop retain it. Each membership is one use of the source's rundown. The use ends on the loop's thread,
 /// after the poller has stopped watching the descriptor.
 final class SourceMembership: @unchecked Sendable {
-    // SAFETY: constants, then properties that the loop's lock guards, then properties that the loop's thread owns.
+    // SAFETY: constants, then what the loop's lock guards (`locked`), then what its thread owns (`owned`).
 
     let source: RunLoop.Source
     let loop: RunLoop
 
-    // SAFETY: guarded by the loop's lock.
-    @exclusivity(unchecked) var modes = ModeSet()
-    /// The modes that have the source in their list of signaled sources, or of ports with messages.
-    @exclusivity(unchecked) var queuedModes = ModeSet()
-    /// The place of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
-    @exclusivity(unchecked) var changePlace = LinkedQueue<Never>.noPlace
-    /// Its index in the loop's bag of sources.
-    @exclusivity(unchecked) var index: Int32 = 0
-    @exclusivity(unchecked) var isCommon = false
-    @exclusivity(unchecked) var isDead = false
-
+    // SAFETY: read and written under the loop's lock only.
+    @exclusivity(unchecked) var locked = Locked()
     // SAFETY: accessed only on the loop's thread.
+    @exclusivity(unchecked) var owned = Owned()
 
-    /// How many times it was served in the epoch `countedInEpoch`.
-    @exclusivity(unchecked) var servings: UInt32 = 0
-    @exclusivity(unchecked) var countedInEpoch: UInt32 = 0
-    /// The step in which it last had its turn to deliver messages. Shares storage with `servings`, because a port is never registered on a
-    /// base.
-    var messageStep: UInt64 {
-        get { UInt64(countedInEpoch) << 32 | UInt64(servings) }
-        set { (countedInEpoch, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
+    /// What the loop's lock guards.
+    struct Locked: ~Copyable {
+        var modes = ModeSet()
+        /// The modes that have the source in their list of signaled sources, or of ports with messages.
+        var queuedModes = ModeSet()
+        /// The place of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
+        var changePlace = LinkedQueue<Never>.noPlace
+        /// Its index in the loop's bag of sources.
+        var index: Int32 = 0
+        var isCommon = false
+        var isDead = false
     }
-    /// The first of its registrations, which form a linked list. The tag of a registration is the index of its mode.
-    @exclusivity(unchecked) private var firstRegistration: RegistrationPointer?
-    /// The modes from whose bases the source is removed until they run.
-    @exclusivity(unchecked) var parkedModes = ModeSet()
+
+    /// What the loop's thread owns.
+    struct Owned: ~Copyable {
+        /// How many times it was served in the phase `countedInPhase` of `ModeHistory`.
+        var servings: UInt32 = 0
+        var countedInPhase: UInt32 = 0
+        /// The step in which it last had its turn to deliver messages. Shares storage with `servings`, because a port is never registered on a
+        /// base.
+        var messageStep: UInt64 {
+            get { UInt64(countedInPhase) << 32 | UInt64(servings) }
+            set { (countedInPhase, servings) = (UInt32(truncatingIfNeeded: newValue >> 32), UInt32(truncatingIfNeeded: newValue)) }
+        }
+        /// The first of its registrations, which form a linked list. The tag of a registration is the index of its mode.
+        fileprivate var firstRegistration: RegistrationPointer?
+        /// The modes from whose bases the source is removed until they run.
+        var parkedModes = ModeSet()
+    }
 
     init(source: RunLoop.Source, loop: RunLoop) {
         self.source = source
@@ -45,31 +53,31 @@ final class SourceMembership: @unchecked Sendable {
 
     // MARK: Registrations
 
-    var anyRegistration: RegistrationPointer? { firstRegistration }
+    var anyRegistration: RegistrationPointer? { owned.firstRegistration }
 
-    /// See RunLoop+Parking.swift. Each registration says so too.
-    var isInSeveralBases: Bool { firstRegistration?.pointee.nextOfOwner != nil }
+    /// See Parking.swift. Each registration says so too.
+    var isInSeveralBases: Bool { owned.firstRegistration?.pointee.nextOfOwner != nil }
 
     func registration(inMode index: Int) -> RegistrationPointer? {
-        var next = firstRegistration
+        var next = owned.firstRegistration
         // Ends: the list is finite.
         while let registration = next, Int(registration.pointee.tag) != index { next = registration.pointee.nextOfOwner }
         return next
     }
 
     func insert(_ registration: RegistrationPointer) {
-        registration.pointee.nextOfOwner = firstRegistration
-        firstRegistration = registration
+        registration.pointee.nextOfOwner = owned.firstRegistration
+        owned.firstRegistration = registration
         markThoseInSeveralBases()
     }
 
     func takeRegistration(inMode index: Int) -> RegistrationPointer? {
         var previous: RegistrationPointer?
-        var next = firstRegistration
+        var next = owned.firstRegistration
         while let registration = next {  // ends: the list is finite
             next = registration.pointee.nextOfOwner
             if Int(registration.pointee.tag) == index {
-                if let previous { previous.pointee.nextOfOwner = next } else { firstRegistration = next }
+                if let previous { previous.pointee.nextOfOwner = next } else { owned.firstRegistration = next }
                 markThoseInSeveralBases()
                 return registration
             }
@@ -80,7 +88,7 @@ final class SourceMembership: @unchecked Sendable {
 
     /// Servings of a source that has more than one registration are counted.
     private func markThoseInSeveralBases() {
-        var next = firstRegistration
+        var next = owned.firstRegistration
         while let registration = next {  // ends: the list is finite
             registration.pointee.isInSeveralBases = isInSeveralBases
             next = registration.pointee.nextOfOwner
@@ -89,7 +97,7 @@ final class SourceMembership: @unchecked Sendable {
 
     var registrations: [RegistrationPointer] {
         var all: [RegistrationPointer] = []
-        var next = firstRegistration
+        var next = owned.firstRegistration
         while let registration = next {  // ends: the list is finite
             all.append(registration)
             next = registration.pointee.nextOfOwner

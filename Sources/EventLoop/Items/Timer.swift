@@ -1,4 +1,4 @@
-// A timer, independent of any loop. RunLoop+Timers.swift adds it to modes, RunLoop+Firing.swift fires it.
+// A timer, independent of any loop. RunLoop+Timers.swift adds it to modes, Firing.swift fires it.
 
 import Synchronization
 
@@ -182,7 +182,7 @@ extension RunLoop {
             get {
                 if !repeats { return intervalOrTolerance.load(ordering: .sequentiallyConsistent) }
                 guard let details = detailsWord.load(ordering: .acquiring) else { return 0 }
-                return details._withUnsafeGuaranteedRef { $0.tolerance.load(ordering: .sequentiallyConsistent) }
+                return Borrowed(details, keptBy: .caller).use { $0.tolerance.load(ordering: .sequentiallyConsistent) }
             }
             set {
                 if !repeats { return intervalOrTolerance.store(newValue, ordering: .sequentiallyConsistent) }
@@ -266,7 +266,8 @@ extension RunLoop {
 
         /// Releases the handler. Only the caller that ended the last use of `state` may call it.
         func finish() {
-            handler = nil
+            // Released after the access to the property: the deinit of what the handler holds is a callout, and may end the thread.
+            _ = handler.take()
         }
 
         /// The next date of the grid after `fired`, for a callout that ended at `now`: the first date of the grid that is later than `now`.

@@ -68,10 +68,11 @@ struct TimerState: ~Copyable, Sendable {
         return Value(word: new).isOver
     }
 
-    /// Begins the use of a loop that fires the timer. Returns false, without beginning one, if the timer is invalid.
+    /// Begins the use of a loop that fires the timer. Returns false, without beginning one, if the timer is invalid, not in that loop, or in a call
+    /// of its handler on another thread, which has moved it there.
     @inline(__always)
-    borrowing func beginFiring() -> Bool {
-        change { $0.isValid ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
+    borrowing func beginFiring(in loopID: UInt64) -> Bool {
+        change { $0.isValid && !$0.isFiring && $0.loopID == loopID ? ($0.word & ~Self.dateSet | Self.firing) + 1 : nil } != nil
     }
 
     /// Ends that use. `isLast` is as in `exit`.
@@ -99,14 +100,14 @@ struct TimerState: ~Copyable, Sendable {
         change { $0.isValid && $0.loopID == 0 ? ($0.word | loopID << 32) + 1 : nil } != nil
     }
 
-    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. The last that is done under the lock, as below.
+    /// Leaves the loop; a change of the date that is queued there is void. The loop's use goes on until `exit`. Call it last under the lock: see below.
     borrowing func leave() { word.bitwiseAnd(~(Self.loop | Self.redateQueued), ordering: .sequentiallyConsistent) }
 
     /// What ends together with the membership of a loop.
     enum End { case membership, validity, firingAndValidity }
 
-    /// As `leave()`, and ends the loop's use and what `end` says. `isLast` is as in `exit`. The last that is done under the lock of that
-    /// loop: another loop may take the timer from here on.
+    /// As `leave()`, and ends the loop's use and what `end` says. `isLast` is as in `exit`. Call it last under the lock of that
+    /// loop: another loop may take the timer from then on.
     @inline(__always)
     borrowing func leave(ending end: End) -> (was: Value, isLast: Bool) {
         let changed = change { value -> UInt64? in

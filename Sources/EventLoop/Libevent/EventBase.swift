@@ -3,14 +3,7 @@
 
 internal import CLibevent
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// One libevent base. Owner's thread only.
 struct EventBase: ~Copyable {

@@ -3,14 +3,7 @@
 // frees the memory; all on the base's thread. libevent points at the memory from `event_add` to `event_del`.
 
 internal import CLibevent
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// A Swift value with a `struct event` behind it.
 enum EventRecord<Header: ~Copyable> {

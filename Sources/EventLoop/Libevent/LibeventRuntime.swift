@@ -2,21 +2,14 @@
 
 internal import CLibevent
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
-
-enum LibeventRuntime {
-    private static let logHandler = ForkAwareMutex<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
+package enum LibeventRuntime {
+    private static let logHandler = LoopLock<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
 
     /// The last warning or error.
-    private static let lastLine = ForkAwareMutex("it logged nothing")
+    private static let lastLine = LoopLock("it logged nothing")
 
     private static let prepared: Bool = {
         // event.h: event_set_log_callback "Override libevent's log messages". Its default writes to standard error, where a
@@ -42,22 +35,21 @@ enum LibeventRuntime {
     /// Before the first base is made. Thread-safe.
     static func prepare() { _ = prepared }
 
-    /// Before a fork: nobody is in the middle of a change.
-    static func holdOverFork() {
+    static func hold() {
         prepare()
         _ = logHandler.lockValue()
         _ = lastLine.lockValue()
         cplatform_hold_room_checks()
     }
 
-    static func releaseAfterFork() {
+    static func release() {
         cplatform_release_room_checks()
         lastLine.unlock()
         logHandler.unlock()
     }
 
     /// Reports a warning of ours where libevent's own go.
-    static func warn(_ message: String) {
+    package static func warn(_ message: String) {
         if let handler = logHandler.withLock({ $0 }) { handler(Int32(EVENT_LOG_WARN), message) }
     }
 

@@ -1,4 +1,4 @@
-// The two parts of a loop's state that are not for every thread: under the lock, and the owner's own.
+// The state of a loop that its lock guards, and the state that its thread owns.
 
 import Synchronization
 
@@ -12,6 +12,8 @@ struct LoopShared: ~Copyable, Sendable {
     }
 
     var phase = Phase.open
+    /// The name that the loop's thread was given.
+    var threadName: String?
     var drain = Drain()
     let modes: ModeTable
     /// The loop holds its sources and timers here; observers are in their modes.
@@ -37,29 +39,34 @@ struct LoopShared: ~Copyable, Sendable {
     }
 }
 
-/// The state of a loop that only its own thread touches.
-///
-/// No access spans a callout, so the run-time check for overlapping accesses would only cost: it was a quarter of a pass's instructions.
-final class LoopOwned {
-    @exclusivity(unchecked) var pending = PendingWork()
-    @exclusivity(unchecked) var modeHistory = ModeHistory()
-    @exclusivity(unchecked) var changeBatch = ChangeBatch()
-    @exclusivity(unchecked) var ended = EndedItems()
+/// The state of a loop that only its own thread touches. A struct that cannot be copied, so every access is in place.
+struct LoopOwned: ~Copyable {
+    var pending = PendingWork()
+    var modeHistory = ModeHistory()
+    var changeBatch = ChangeBatch()
+    var ended = EndedItems()
     /// Sources that this thread is serving, once for each use of them that ends after the call.
-    @exclusivity(unchecked) var endingUses: [RunLoop.Source] = []
-    @exclusivity(unchecked) var jobs = JobRunner()
-    @exclusivity(unchecked) var mainQueue = MainQueue()
-    @exclusivity(unchecked) var hosting = Hosting()
-    @exclusivity(unchecked) var messageSteps = MessageSteps()
-    @exclusivity(unchecked) var finishedRuns = FinishedRuns()
+    var endingUses: [RunLoop.Source] = []
+    /// The ticket of the innermost closure that is being performed.
+    var performing: Unmanaged<WorkTicket>?
+    var jobs = JobRunner()
+    var passEnds = PassEnds()
+    var mainQueue = MainQueue()
+    var hosting = Hosting()
+    var messageSteps = MessageSteps()
+    var finishedRuns = FinishedRuns()
+    /// What the loop has not released yet, at its end.
+    var remains = LoopRemains()
+    /// Called when the loop has ended, as the last thing.
+    var atEnd: (() -> Void)?
     /// A timer was filed while it was firing, perhaps on another loop's thread.
-    @exclusivity(unchecked) var timersFireOutside = false
+    var timersFireOutside = false
     /// Nil while nobody observes the callouts. Borrowed: the loop holds it to its end.
-    @exclusivity(unchecked) var observation: Unmanaged<Observation>?
+    var observation: Borrowed<Observation>?
     /// How often an observation has begun or ended.
-    @exclusivity(unchecked) var observationCount: UInt32 = 0
+    var observationCount: UInt32 = 0
     /// Emptied by the step that performs blocks, and kept for its memory.
-    @exclusivity(unchecked) var spareBlocks = WorkQueue()
+    var spareBlocks = WorkQueue()
     /// The sources that were found ready in a mode without a base.
-    @exclusivity(unchecked) var polled = PolledSources()
+    var polled = PolledSources()
 }

@@ -1,4 +1,4 @@
-// The run loop: one per thread. Its ten steps are in RunLoop+Run.swift; each facet is a type in a file of its own, in the rooms beside it.
+// The run loop: one per thread. Steps.swift has the ten steps; each part of the state is a type in a file of its own.
 
 internal import CPlatform
 import Synchronization
@@ -11,9 +11,9 @@ import Synchronization
 public final class RunLoop: Sendable {
     // MARK: Fixed
 
-    let id: UInt64
+    package let id: UInt64
     let isMainLoop: Bool
-    private let forkEpoch = ForkEpoch.current
+    private let mark = ProcessMark()
 
     // MARK: Touched by any thread without the lock, signal handlers included
 
@@ -26,8 +26,8 @@ public final class RunLoop: Sendable {
     let removals = RemovalCount()
     let time = LoopTime()
     let hasEnded = Atomic<Bool>(false)
-    /// The loop has ended, or it is hosted: see `beginRunWithCare`.
-    let runsNeedCare = Atomic<Bool>(false)
+    /// The loop has ended, is hosted, or is observed: see `prepareUnusualRun`.
+    let runsAreUnusual = Atomic<Bool>(false)
     let counters = Counters()
     /// Made when somebody first wants to observe the loop's callouts.
     let observation = AtomicLazyReference<Observation>()
@@ -36,34 +36,33 @@ public final class RunLoop: Sendable {
 
     // MARK: Guarded by the lock
 
-    let shared: ForkAwareMutex<LoopShared>
+    let shared: LoopLock<LoopShared>
 
     // MARK: Owned by the loop's thread
 
     // SAFETY: touched on the owning thread only; `preconditionOnLoop` guards every entry from outside.
-    nonisolated(unsafe) private let ownedState = LoopOwned()
-
-    /// The state that only the owning thread touches. Asserts the thread in debug builds.
-    var owned: LoopOwned {
-        @inline(__always)
-        _read {
-            assert(LoopID.current == id, "only the loop's own thread touches what it owns")
-            yield ownedState
-        }
-    }
+    // No access spans a callout. The run-time check for overlapping accesses was a quarter of a pass's instructions. Stored, not behind an accessor
+    // that asserts the thread: where the compiler does not inline an accessor, it copies the whole struct to memory that it allocates.
+    /// The state that only the owning thread touches.
+    @exclusivity(unchecked) nonisolated(unsafe) var owned = LoopOwned()
 
     /// Nil with errno set when there are no descriptors left; with `mayUseReserve`, when there are none in reserve either.
-    init?(isMainLoop: Bool = false, mayUseReserve: Bool = false) {
-        LoopForks.prepare()
+    convenience init?(isMainLoop: Bool = false, mayUseReserve: Bool = false) {
+        LoopGlobals.prepare()
         guard let channel = WakeChannel() ?? WakeChannel.madeBetweenChecks() ?? (mayUseReserve ? Reserve.takeChannel() : nil) else {
             return nil
         }
+        self.init(waking: channel, isMainLoop: isMainLoop)
+    }
+
+    /// After `LoopGlobals.prepare()`.
+    init(waking channel: consuming WakeChannel, isMainLoop: Bool = false) {
         waker = Waker(channel)
         self.isMainLoop = isMainLoop
         id = LoopID.make()
         modeTable = ModeTable()
         common = modeTable.common
-        shared = ForkAwareMutex(LoopShared(modeTable))
+        shared = LoopLock(LoopShared(modeTable))
     }
 
     deinit {
@@ -71,17 +70,20 @@ public final class RunLoop: Sendable {
     }
 
     /// The kernel's id of the owning thread; zero where threads have no such id. Any thread.
-    var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }
+    package var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }
 
     /// On the owning thread, once.
     func noteThread() { adoptedBy.store(cplatform_thread_id(), ordering: .relaxed) }
+
+    /// The name for people: of the `RunLoopThread` that the loop was made by, or `main`; nil for other threads. Thread-safe.
+    package var givenName: String? { isMainLoop ? "main" : shared.withLock { $0.threadName } }
 
     // MARK: Which loop
 
     /// The calling thread's loop, made on first use and ended when the thread exits.
     ///
-    /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a forked child when the loop was made before the fork.
-    /// See `CFRunLoopGetCurrent`.
+    /// Traps when the process has no descriptors left for a new loop, nor the one that it keeps in reserve, and in a child
+    /// process on the thread of an inherited loop. See `CFRunLoopGetCurrent`.
     @available(*, noasync, message: "an async function has no thread of its own; keep the RunLoop you mean")
     public static var current: RunLoop { threadsLoop() }
 
@@ -102,7 +104,7 @@ public final class RunLoop: Sendable {
 
     @inline(__always)
     func preconditionOnLoop(_ call: StaticString) {
-        preconditionNotForked()
+        preconditionOurs()
         if LoopID.current != id { preconditionCurrent(call) }
     }
 
@@ -119,24 +121,23 @@ public final class RunLoop: Sendable {
     var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
 
     @inline(__always)
-    func preconditionNotForked() {
+    func preconditionOurs() {
         precondition(
-            forkEpoch == ForkEpoch.current,
+            mark.isOurs,
             "this run loop was made before fork, and belongs to the parent process; fork before the first use of run loops, or use a new thread's loop in the child"
         )
     }
 
-    /// In a child of fork the loop's descriptors are the parent's.
     @inline(__always)
-    var belongsToParentProcess: Bool { forkEpoch != ForkEpoch.current }
+    package var isOurs: Bool { mark.isOurs }
 }
 
 extension RunLoop {
     /// `current`, for synchronous code that the compiler cannot tell from async.
-    static func threadsLoop() -> RunLoop {
+    package static func threadsLoop() -> RunLoop {
         guard let pointer = cplatform_current_loop() else { return LoopLifetime.makeLoopOfThisThread() }
         let loop = Unmanaged<RunLoop>.fromOpaque(pointer).takeUnretainedValue()
-        loop.preconditionNotForked()
+        loop.preconditionOurs()
         return loop
     }
 

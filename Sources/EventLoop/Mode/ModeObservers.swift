@@ -34,22 +34,22 @@ extension ModeState {
     /// Sorted by order, then insertion.
     func insertObserverLocked(_ observer: RunLoop.Observer) {
         guard observer.modes.insert(index) else { return }
-        let place = observers.firstIndex { $0.order > observer.order } ?? observers.endIndex
-        observers.insert(observer, at: place)
-        observed.didChangeLocked(observers)
+        let place = locked.observers.firstIndex { $0.order > observer.order } ?? locked.observers.endIndex
+        locked.observers.insert(observer, at: place)
+        observed.didChangeLocked(locked.observers)
     }
 
     func removeObserverLocked(_ observer: RunLoop.Observer) {
         guard observer.modes.remove(index) else { return }
-        observers.removeAll { $0 === observer }
-        observed.didChangeLocked(observers)
+        locked.observers.removeAll { $0 === observer }
+        observed.didChangeLocked(locked.observers)
     }
 
     func removeAllObserversLocked() {
-        observers = []
-        observed.didChangeLocked(observers)
+        locked.observers = []
+        observed.didChangeLocked(locked.observers)
     }
 
     /// The list for the owner's snapshot. The caller releases the old one outside the lock.
-    func observersLocked() -> ObserverSnapshot { ObserverSnapshot(list: observers, version: observed.version) }
+    func observersLocked() -> ObserverSnapshot { ObserverSnapshot(list: locked.observers, version: observed.version) }
 }

@@ -11,7 +11,7 @@ struct SignaledSources: ~Copyable {
     /// Adds a source that has a signal.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
-        guard membership.queuedModes.insert(index) else { return }
+        guard membership.locked.queuedModes.insert(index) else { return }
         if single == nil { single = .passRetained(membership) } else { addFurther(membership) }
     }
 
@@ -20,7 +20,7 @@ struct SignaledSources: ~Copyable {
 
     /// Takes out a source that has left the mode. The caller retains it.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
-        guard membership.queuedModes.remove(index) else { return }
+        guard membership.locked.queuedModes.remove(index) else { return }
         if single?.toOpaque() == Unmanaged.passUnretained(membership).toOpaque() {
             single?.release()
             single = nil
@@ -34,7 +34,7 @@ struct SignaledSources: ~Copyable {
     mutating func takeSingle(inMode index: Int) -> Unmanaged<SourceMembership>? {
         guard let taken = single, others.isEmpty else { return nil }
         single = nil
-        taken._withUnsafeGuaranteedRef { _ = $0.queuedModes.remove(index) }
+        Borrowed(taken, keptBy: .list).use { _ = $0.locked.queuedModes.remove(index) }
         return taken
     }
 
@@ -45,17 +45,17 @@ struct SignaledSources: ~Copyable {
         single = nil
         var isStale = false
         for place in batch.indices {
-            batch[place].queuedModes.remove(index)
+            batch[place].locked.queuedModes.remove(index)
             if !batch[place].custom.isSignaled { isStale = true }
         }
-        // Performed in another mode or loop: a signal that comes now is for the next pass.
+        // Those were performed in another mode or loop. A later signal is for the next pass.
         if isStale { batch.removeAll { !$0.custom.isSignaled } }
         if batch.count > 1 { batch.sort { $0.custom.goesBefore($1.custom) } }
     }
 
     /// Whether a source has a signal. One that was performed in another mode or loop stays in the list without.
     var hasSignal: Bool {
-        single?._withUnsafeGuaranteedRef { $0.custom.isSignaled } ?? false || others.contains { $0.custom.isSignaled }
+        single.map { Borrowed($0, keptBy: .list).use { $0.custom.isSignaled } } ?? false || others.contains { $0.custom.isSignaled }
     }
 
     mutating func removeAll() {
@@ -74,12 +74,12 @@ struct MessagedPorts: Sendable {
     /// Adds a port that may have messages.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
-        if membership.queuedModes.insert(index) { list.append(membership) }
+        if membership.locked.queuedModes.insert(index) { list.append(membership) }
     }
 
     /// Takes out a port that has left the mode, or is served by another loop's thread.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
-        guard membership.queuedModes.remove(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
+        guard membership.locked.queuedModes.remove(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
         list.remove(at: place)
         if place < next { next -= 1 }
     }
@@ -95,11 +95,11 @@ struct MessagedPorts: Sendable {
             let place = next
             next += 1
             // A port that has been emptied since stays until the next delivery.
-            guard Unmanaged.passUnretained(list[place])._withUnsafeGuaranteedRef({ $0.source.hasMessage }) else { continue }
+            guard Borrowed(list[place], keptBy: .list).use({ $0.source.hasMessage }) else { continue }
             let membership = list[place]
             // A handler may have changed the order of the list. A step later than `step` means a turn in a nested run.
-            if membership.messageStep >= step { continue }
-            membership.messageStep = step
+            if membership.owned.messageStep >= step { continue }
+            membership.owned.messageStep = step
             turns = left - 1
             return membership
         }
@@ -113,7 +113,7 @@ struct MessagedPorts: Sendable {
         list.removeAll { membership in
             defer { place += 1 }
             if membership.source.hasMessage { return false }
-            membership.queuedModes.remove(index)
+            membership.locked.queuedModes.remove(index)
             if place < next { passed += 1 }
             return true
         }

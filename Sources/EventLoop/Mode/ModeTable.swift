@@ -5,12 +5,26 @@
 
 import Synchronization
 
+/// The words of a string. Two strings with the same words, both of which exist, have the same text: short ones are in the words, others
+/// share their memory. Strings with the same text may have different words.
+struct NameBits: Equatable, Sendable {
+    private let first: UInt64, second: UInt64
+
+    @inline(__always)
+    init(_ name: RunLoop.Mode) {
+        // SAFETY: a string is two words, which are only compared.
+        (first, second) = unsafeBitCast(name.rawValue, to: (UInt64, UInt64).self)
+    }
+
+    @inline(__always)
+    static func == (one: NameBits, other: NameBits) -> Bool { one.first == other.first && one.second == other.second }
+}
+
 /// Every mode that a loop ever had, by index. The default mode is the first.
 ///
 /// Any thread reads it without a lock; modes are only added, under the loop's lock.
 final class ModeTable: @unchecked Sendable {
-    // SAFETY: `array`, `countWord` and those of `index` are atomics, and an entry below the count never changes; the rest is guarded by the
-    // loop's lock.
+    // SAFETY: `array` and `countWord` are atomics, and an entry below the count never changes; the rest is guarded by the loop's lock.
 
     private typealias Entries = UnsafeMutablePointer<Unmanaged<ModeState>>
 
@@ -23,18 +37,17 @@ final class ModeTable: @unchecked Sendable {
     private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
     private let countWord = Atomic<Int>(0)
 
-    /// Finds the modes from `ModeIndex.leastCount` on.
-    private let index = ModeIndex()
-
     // MARK: Guarded by the loop's lock
     // SAFETY: read and written under that lock only.
 
+    /// The modes after the first `searchedWithoutLock`.
+    private var others: [RunLoop.Mode: Int] = [:]
     private var capacity = 4
     private var outgrown: [Entries] = []
     /// In the order in which they became common, which is the order of callouts for each of them.
     private(set) var commonNames: [RunLoop.Mode] = [.default]
     /// How many places in queues closures with a ticket were put into or taken out of.
-    private(set) var testsOnlySteps = 0
+    private(set) var testsOnlySteps = TestsOnlyCount()
 
     init() {
         array = Atomic(.allocate(capacity: 4))
@@ -55,17 +68,17 @@ final class ModeTable: @unchecked Sendable {
 
     /// A mode, borrowed: modes live as long as the table.
     @inline(__always)
-    func reference(_ index: Int) -> Unmanaged<ModeState> {
+    func reference(_ index: Int) -> Borrowed<ModeState> {
         assert(index >= 0 && index < count, "an index comes from a mode of this loop")
-        return array.load(ordering: .acquiring)[index]
+        return Borrowed(array.load(ordering: .acquiring)[index], keptBy: .loop)
     }
 
     @inline(__always)
-    subscript(index: Int) -> ModeState { reference(index).takeUnretainedValue() }
+    subscript(index: Int) -> ModeState { reference(index).object }
 
     /// Calls `body` with a mode, borrowed.
     @inline(__always)
-    func withMode<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index)._withUnsafeGuaranteedRef(body) }
+    func withMode<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index).use(body) }
 
     /// Calls `body` with each mode, borrowed, by index.
     @inline(__always)
@@ -76,37 +89,45 @@ final class ModeTable: @unchecked Sendable {
     /// Holds on all modes, by index.
     var all: [ModeState] { (0..<count).map { self[$0] } }
 
-    /// Nil if there is no such mode.
+    /// So many modes are found by their names without the lock. Few programs have more.
+    private static let searchedWithoutLock = 8
+
+    /// One of the first modes; nil if none of them has the name.
     @inline(__always)
-    func reference(_ name: RunLoop.Mode) -> Unmanaged<ModeState>? {
+    func referenceAmongFirst(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
         let bits = NameBits(name)
-        let count = min(count, ModeIndex.leastCount)
+        let count = min(count, Self.searchedWithoutLock)
         let entries = array.load(ordering: .acquiring)
-        // A handful of modes, and names that are short or literals: comparing words beats comparing strings, and that beats hashing one.
-        for index in 0..<count where entries[index]._withUnsafeGuaranteedRef({ $0.nameBits == bits }) { return entries[index] }
+        // Few modes with short or literal names: comparing words is faster than comparing strings, which is faster than hashing.
+        for index in 0..<count {
+            let mode = Borrowed(entries[index], keptBy: .loop)
+            if mode.use({ $0.nameBits == bits }) { return mode }
+        }
         return referenceByText(name)
     }
 
     @inline(never)
-    private func referenceByText(_ name: RunLoop.Mode) -> Unmanaged<ModeState>? {
-        // Before the array: a thread that finds an index finds an array that has it.
-        for index in 0..<min(count, ModeIndex.leastCount) where withMode(index, { $0.name == name }) { return reference(index) }
-        return index.find(name) { withMode($0) { $0.name == name } }.map { reference($0) }
+    private func referenceByText(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
+        for index in 0..<min(count, Self.searchedWithoutLock) where withMode(index, { $0.name == name }) { return reference(index) }
+        return nil
     }
-
-    func find(_ name: RunLoop.Mode) -> ModeState? { reference(name)?.takeUnretainedValue() }
 
     // MARK: Under the lock
 
+    /// Nil if there is no such mode.
+    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? others[name].map { reference($0) } }
+
+    func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
+
     @discardableResult
     func makeLocked(_ name: RunLoop.Mode) -> ModeState {
-        if count > 0, let mode = find(name) { return mode }
+        if count > 0, let mode = findLocked(name) { return mode }
         let index = count
         let mode = ModeState(name: name, index: index, isCommon: commonNames.contains(name))
         if index == capacity { growLocked() }
         (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
         countWord.store(index + 1, ordering: .releasing)
-        if index >= ModeIndex.leastCount { self.index.addLocked(name, index) }
+        if index >= Self.searchedWithoutLock { others[name] = index }
         return mode
     }
 
@@ -124,7 +145,7 @@ final class ModeTable: @unchecked Sendable {
         if commonNames.contains(name) { return false }
         commonNames.append(name)
         common.countQueueingLocked()
-        find(name)?.isCommon.store(true, ordering: .releasing)
+        findLocked(name)?.isCommon.store(true, ordering: .releasing)
         return true
     }
 }
@@ -150,7 +171,7 @@ extension ModeTable {
     }
 
     private func enqueueLocked(_ item: WorkItem, _ ticket: WorkTicket, _ name: RunLoop.Mode) {
-        testsOnlySteps += 1
+        testsOnlySteps.increment()
         let index = name == .common ? Self.common : makeLocked(name).index
         if ticket.isIn(index) { return }
         ticket.add(WorkPlace(modeIndex: index, place: queues(index).enqueueTicketedLocked(item, ticket.kind)))
@@ -166,7 +187,7 @@ extension ModeTable {
     }
 
     private func removeLocked(_ ticket: WorkTicket, _ place: WorkPlace) -> WorkItem {
-        testsOnlySteps += 1
+        testsOnlySteps.increment()
         return queues(place.modeIndex).removeLocked(place.place, ticket.kind)
     }
 
@@ -190,7 +211,7 @@ extension ModeTable {
     /// Takes the first closure with a ticket of a queue, out of every queue that has it. Nil if there is none.
     private func removeFirstTicketedLocked(_ queues: ClosureQueues, _ index: Int, _ kind: ClosureKind) -> WorkItem? {
         guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
-        testsOnlySteps += 1
+        testsOnlySteps.increment()
         if let first = ticket.first, first.modeIndex != index { _ = removeLocked(ticket, first) }
         for place in ticket.others where place.modeIndex != index { _ = removeLocked(ticket, place) }
         ticket.removePlaces()

@@ -12,19 +12,35 @@ struct WorkItem: Sendable {
     let ticket: WorkTicket?
 }
 
-/// Where a queued closure is that is queued for several modes and performed in one, or that somebody waits for and may withdraw.
+/// The places of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one, or a
+/// waiter may withdraw it.
 ///
 /// Such a closure is in the queue of each of its modes. Taking it out of one takes it out of all, each in O(1). Made with the
 /// closure, held by its queues.
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    @exclusivity(unchecked) final var kind = ClosureKind.perform
-    /// One for each queue that has the closure.
-    @exclusivity(unchecked) final private(set) var first: WorkPlace?
-    @exclusivity(unchecked) final private(set) var others: [WorkPlace] = []
+    @exclusivity(unchecked) final private var places = Places()
+    // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
+    // thread ends inside.
+    /// The ticket of the closure in which this one is performed.
+    @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
+
+    private struct Places {
+        var kind = ClosureKind.perform
+        /// One for each queue that has the closure.
+        var first: WorkPlace?
+        var others: [WorkPlace] = []
+    }
 
     @usableFromInline init() {}
+
+    final var kind: ClosureKind {
+        get { places.kind }
+        set { places.kind = newValue }
+    }
+    final var first: WorkPlace? { places.first }
+    final var others: [WorkPlace] { places.others }
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }
@@ -32,13 +48,16 @@ struct WorkItem: Sendable {
     /// The loop has ended; the closure will not be performed.
     func workWasDropped() {}
 
+    /// The thread has ended inside the closure, which will not return.
+    func workWasAbandoned() {}
+
     final func add(_ place: WorkPlace) {
-        if first == nil { first = place } else { others.append(place) }
+        if first == nil { places.first = place } else { places.others.append(place) }
     }
 
     final func removePlaces() {
-        first = nil
-        if !others.isEmpty { others = [] }
+        places.first = nil
+        if !others.isEmpty { places.others = [] }
     }
 
     final func isIn(_ modeIndex: Int) -> Bool {

@@ -7,7 +7,7 @@ struct Collector: ~Copyable {
     var ready = ReadyList()
     /// Every event needs no more than a note in the ready list: no guests, nothing stale.
     var isPlainWait = true
-    let poller: Unmanaged<Poller>
+    let poller: Borrowed<Poller>
 
-    init(_ poller: Unmanaged<Poller>) { self.poller = poller }
+    init(_ poller: Borrowed<Poller>) { self.poller = poller }
 }

@@ -4,14 +4,7 @@
 // still lives; the descriptor is closed by deinit. All on the loop's thread.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// A timerfd in the base, armed only when the deadline of a wait changes; where there is none, a libevent timeout.
 ///
@@ -20,7 +13,7 @@ struct DeadlineTimer: ~Copyable {
     struct Record {
         var hasFired = false
         /// The poller whose wait this timer ends by hand, because the base has events of C libraries.
-        var host: Unmanaged<Poller>?
+        var host: Borrowed<Poller>?
     }
 
     /// The timer's descriptor, or -1 where there is none.
@@ -74,13 +67,13 @@ struct DeadlineTimer: ~Copyable {
     private static let deadlineFired: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: Record.self)
         record.pointee.hasFired = true
-        record.pointee.host?._withUnsafeGuaranteedRef { $0.countCollected() }
+        record.pointee.host?.use { $0.countCollected() }
     }
 
     /// The base gets events of C libraries.
     func makeInternal(host: Poller) {
         EventRecord.event(record).makeInternal()
-        record.pointee.host = .passUnretained(host)
+        record.pointee.host = Borrowed(host, keptBy: .event)
     }
 
     /// An edge needs no read: each arming that comes due is a new one.

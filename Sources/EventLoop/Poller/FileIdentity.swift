@@ -1,36 +1,32 @@
-// What file a descriptor's number stands for. A number is used again as soon as it is closed; a file is not.
+// The file behind a descriptor's number: the kernel reuses a closed number at once.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+package import EventLoopLibC
 
 /// Distinguishes open files. Files of the kernel's anonymous inode (eventfd, timerfd, epoll) all look alike.
-struct FileIdentity: Sendable, Equatable {
-    let inode: UInt64
+package struct FileIdentity: Sendable, Equatable {
+    package let inode: UInt64
     /// The kernel's numbers of devices have 32 bits.
-    let device: UInt32
+    package let device: UInt32
 
     /// Nil when the descriptor is not open.
-    init?(of descriptor: Int32) {
+    package init?(of descriptor: Int32) {
         var status = stat()
         if fstat(descriptor, &status) != 0 { return nil }
         self.init(status)
     }
 
-    init(_ status: stat) {
+    package init(_ status: stat) {
         device = UInt32(truncatingIfNeeded: status.st_dev)
         inode = UInt64(truncatingIfNeeded: status.st_ino)
     }
 
     /// The identity of a descriptor that the kernel can watch. Sockets and pipes can be; what else can is found out by asking the kernel,
     /// which costs three system calls more.
-    static func ofPollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> FileIdentity {
+    package static func ofPollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> FileIdentity { try pollable(descriptor).identity }
+
+    /// `ofPollable`, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks like a regular one, which cannot be watched.
+    static func pollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> (identity: FileIdentity, isKernelFile: Bool) {
         var status = stat()
         if fstat(descriptor, &status) != 0 { throw .badDescriptor(descriptor) }
         let kind = status.st_mode & mode_t(S_IFMT)
@@ -42,13 +38,13 @@ struct FileIdentity: Sendable, Equatable {
             case let code: throw .system(operation: "watching descriptor \(descriptor)", errno: code)
             }
         }
-        return FileIdentity(status)
+        return (FileIdentity(status), kind == mode_t(S_IFREG))
     }
 }
 
 extension Readiness {
     /// What a descriptor is ready for now. One system call, without waiting.
-    static func now(of descriptor: Int32, wanted: Readiness) -> Readiness {
+    package static func now(of descriptor: Int32, wanted: Readiness) -> Readiness {
         Readiness(rawValue: cplatform_readiness(descriptor, wanted.rawValue))
     }
 }

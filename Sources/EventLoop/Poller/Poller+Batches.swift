@@ -28,8 +28,8 @@ extension Poller {
     /// The others stay ready.
     @inline(__always)
     func beginBatch(onlyOne: Bool) -> ReadyBatch {
-        batchesInProgress += 1
-        return unusualPriorities == 0 ? ReadyBatch(level: nil, isSingle: onlyOne) : beginBatchOfLevel(onlyOne: onlyOne)
+        state.batchesInProgress += 1
+        return state.unusualPriorities == 0 ? ReadyBatch(level: nil, isSingle: onlyOne) : beginBatchOfLevel(onlyOne: onlyOne)
     }
 
     @inline(never)
@@ -47,8 +47,8 @@ extension Poller {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each turn takes one out
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
-            lastServing &+= 1
-            registration.pointee.servedAt = lastServing
+            state.lastServing &+= 1
+            registration.pointee.servedAt = state.lastServing
             if !registration.pointee.comparison.countDown() || checkFile(registration) { return entry }
         }
         return nil
@@ -57,13 +57,13 @@ extension Poller {
     /// Ends a batch. With the outermost one, the registrations that were unregistered in a batch are freed.
     @inline(__always)
     func endBatch() {
-        batchesInProgress -= 1
-        if batchesInProgress == 0 && !retired.isEmpty { freeRetired() }
+        state.batchesInProgress -= 1
+        if state.batchesInProgress == 0 && !state.retired.isEmpty { freeRetired() }
     }
 
     func freeRetired() {
-        let dead = retired
-        retired = []
+        let dead = state.retired
+        state.retired = []
         for (registration, _) in dead { registration.giveBack() }
     }
 
@@ -83,12 +83,16 @@ extension Poller {
         ready.first?.pointee.watch.priority.level == level ? ready.takeFirst() : nil
     }
 
-    /// Looks to which file the number belongs: a system call, so with exponentially decreasing frequency, but never zero.
+    /// Looks to which file the number belongs, and whether an error alone makes it ready: two system calls, so with exponentially decreasing
+    /// frequency, but never zero.
     @inline(never)
     private func checkFile(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.comparison.restart()
-        if isStillItself(registration) { return true }
-        letGoOfStranger(registration)
+        if isStillItself(registration) {
+            if registration.pointee.comparison.isPastFirstServings { muteErrorAlone(registration) }
+            return true
+        }
+        dropReusedDescriptor(registration)
         return false
     }
 
@@ -96,10 +100,10 @@ extension Poller {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
     }
 
-    private func letGoOfStranger(_ registration: RegistrationPointer) {
-        stale.append(registration.pointee.owner)
+    private func dropReusedDescriptor(_ registration: RegistrationPointer) {
+        state.stale.append(registration.pointee.owner)
         disconnect(registration)
-        needsCare = true
+        state.isWaitSpecial = true
         rebuildAfterReuse(of: registration.pointee.watch.descriptor)
     }
 

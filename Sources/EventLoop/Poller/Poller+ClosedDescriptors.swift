@@ -1,22 +1,13 @@
-// What the poller does about descriptors that were closed under it.
+// Descriptors that were closed while the poller watched them.
 //
-// The kernel's epoll set holds a *file* under the number that it was added with. If that descriptor is closed while a duplicate of it is
-// open, the file stays in the set, and no `epoll_ctl` can take it out: the number is free, or another file's. When the file becomes ready,
-// the kernel reports a number that libevent has no event for, and libevent asks again at once, for ever, inside one wait. The kernel's
-// refusal to delete the event says that this may happen (`OpaqueEvent.delete`). From then on the poller waits on the epoll descriptor
-// itself, where it sees that the set is ready although libevent finds nothing; then it makes a new base (`rebuild`). If that is impossible,
-// it asks every 10 ms instead of sleeping. A sweep through the set's own list ends that state when nothing was left behind, which is
-// usual: most descriptors that are closed too early have no duplicate.
+// An epoll set holds a *file* under a number. If the descriptor is closed while a duplicate is open, the file stays in the set, and no `epoll_ctl`
+// can remove it. When the file becomes ready, the kernel reports a number without an event, and libevent asks again without end, inside one wait.
+// If the kernel refuses to delete an event (`OpaqueEvent.delete`), this may happen. From then on the poller waits on the epoll descriptor itself. If
+// the set is ready although libevent finds nothing, it makes a new base (`rebuild`), or, if it cannot, polls every 10 ms instead of sleeping. A
+// sweep through the set's list ends that state when no file was left behind, which is usual.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Descriptors that were closed before their events left the base. The kernel's set may hold their files for ever.
 struct ClosedDescriptors {
@@ -43,14 +34,14 @@ struct ClosedDescriptors {
 extension Poller {
     /// Records which source the descriptor belonged to. The poller cannot replace a base that has guests, so the library warns at once.
     func recordClosedEarly(_ descriptor: Int32, _ owner: String) {
-        closedEarly.owners[descriptor] = owner
-        if guests != nil { warnOfPauses(descriptor, owner) }
+        state.closedEarly.owners[descriptor] = owner
+        if state.guests != nil { warnOfPauses(descriptor, owner) }
     }
 
     /// Replaces the base if files were left behind. The first guest is about to use it, and from then on it cannot be replaced.
     func settleClosedBeforeGuests() {
         if sweep(epollSet()) { return }
-        for (descriptor, owner) in closedEarly.owners { warnOfPauses(descriptor, owner) }
+        for (descriptor, owner) in state.closedEarly.owners { warnOfPauses(descriptor, owner) }
     }
 
     private func warnOfPauses(_ descriptor: Int32, _ owner: String) {
@@ -64,16 +55,16 @@ extension Poller {
 
     /// Replaces the base: a duplicate may keep the old file in the kernel's set, under a number that is another file's now.
     func rebuildAfterReuse(of descriptor: Int32) {
-        if rebuild() || !base.reportsEdges { return }
-        closedEarly.insert(descriptor, among: registrations.count)
-        closedEarly.isStuck = true
-        needsCare = true
+        if rebuild() || !state.base.reportsEdges { return }
+        state.closedEarly.insert(descriptor, among: state.registrations.count)
+        state.closedEarly.isStuck = true
+        state.isWaitSpecial = true
     }
 
     /// Whether libevent has reported, for this registration, a file that was left behind under the same number.
     func isReportOfClosedFile(_ registration: RegistrationPointer) -> Bool {
         let watch = registration.pointee.watch
-        if registration.pointee.nestedPoller >= 0 || closedEarly.owners[watch.descriptor] == nil { return false }
+        if registration.pointee.nestedPoller >= 0 || state.closedEarly.owners[watch.descriptor] == nil { return false }
         return Readiness.now(of: watch.descriptor, wanted: watch.wanted).isEmpty
     }
 
@@ -88,18 +79,20 @@ extension Poller {
         var isReady = set == nil
         var misses = set == nil ? 2 : 0
         while true {  // ends: with an event, or when the base has nothing left behind
-            closedEarly.turnsBeforeSweep -= 1
-            if closedEarly.turnsBeforeSweep < 0 && sweep(set) { return enterWithoutClosed(waiting: waiting) }
-            if guests != nil { askBesideGuests(waiting: false) } else { enterLibevent(waiting: false) }
-            if !waiting || collected > ignored || deadline.hasFired || !outcome.isEmpty || !stale.isEmpty { return }
+            state.closedEarly.turnsBeforeSweep -= 1
+            if state.closedEarly.turnsBeforeSweep < 0 && sweep(set) { return enterWithoutClosed(waiting: waiting) }
+            if state.guests != nil { askBesideGuests(waiting: false) } else { enterLibevent(waiting: false) }
+            if !waiting || state.collected > state.ignored || state.deadline.hasFired || !state.outcome.isEmpty || !state.stale.isEmpty {
+                return
+            }
             misses = isReady ? misses + 1 : 0
             if misses == 3 {
-                if !closedEarly.isStuck && sweep(set, isSpinning: true) { return enterWithoutClosed(waiting: waiting) }
+                if !state.closedEarly.isStuck && sweep(set, isSpinning: true) { return enterWithoutClosed(waiting: waiting) }
                 _ = cplatform_wait_for_readable(-1, Self.pause)
                 misses = 2
                 if let set { isReady = cplatform_wait_for_readable(set, 0) }
             } else if let set {
-                isReady = cplatform_wait_for_readable(set, guests == nil ? -1 : Self.pause)
+                isReady = cplatform_wait_for_readable(set, state.guests == nil ? -1 : Self.pause)
             }
         }
     }
@@ -107,9 +100,9 @@ extension Poller {
     private static var pause: Int32 { 10 }
 
     private func enterWithoutClosed(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        collected = 0
-        ignored = 0
-        if guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
+        state.collected = 0
+        state.ignored = 0
+        if state.guests != nil { enterBesideGuests(waiting: waiting) } else { enterLibevent(waiting: waiting) }
     }
 
     /// Looks for files that were left behind. Replaces the base if it finds some, or cannot look. Returns false if the base cannot be
@@ -119,16 +112,16 @@ extension Poller {
     private func sweep(_ set: Int32?, isSpinning: Bool = false) -> Bool {
         let left = set.flatMap { leftBehind(in: $0) }
         if left?.isEmpty == true && !isSpinning {
-            closedEarly = ClosedDescriptors()
+            state.closedEarly = ClosedDescriptors()
             return true
         }
-        let suspects = isSpinning ? closedEarly.owners : [:]
+        let suspects = isSpinning ? state.closedEarly.owners : [:]
         if rebuild() {
             report(left ?? suspects)
             return true
         }
-        closedEarly.isStuck = true
-        closedEarly.putOffSweep(among: registrations.count)
+        state.closedEarly.isStuck = true
+        state.closedEarly.putOffSweep(among: state.registrations.count)
         return false
     }
 
@@ -147,20 +140,20 @@ extension Poller {
     /// a free descriptor.
     private func leftBehind(in set: Int32) -> [Int32: String]? {
         // Guests have descriptors in the set, too.
-        let most = registrations.count + closedEarly.owners.count + internals.count + 16 + base.addedEvents
+        let most = state.registrations.count + state.closedEarly.owners.count + state.internals.count + 16 + state.base.addedEvents
         var members = [Int32](repeating: -1, count: most)
         let count = members.withUnsafeMutableBufferPointer { cplatform_epoll_members(set, $0.baseAddress, Int32($0.count)) }
         guard count >= 0 else { return nil }
         var found: [Int32: Int] = [:]
-        for member in members.prefix(Int(count)) where closedEarly.owners[member] != nil { found[member, default: 0] += 1 }
-        return closedEarly.owners.filter { found[$0.key, default: 0] > (base.watches($0.key) ? 1 : 0) }
+        for member in members.prefix(Int(count)) where state.closedEarly.owners[member] != nil { found[member, default: 0] += 1 }
+        return state.closedEarly.owners.filter { found[$0.key, default: 0] > (state.base.watches($0.key) ? 1 : 0) }
     }
 
     /// The base's epoll descriptor. libevent has no function for it; it is the set that holds this base's timer descriptor.
     func epollSet() -> Int32? {
-        if deadline.descriptor < 0 { return nil }
-        deadline.forgetExpiry()
-        let set = cplatform_find_epoll_set(deadline.descriptor)
+        if state.deadline.descriptor < 0 { return nil }
+        state.deadline.forgetExpiry()
+        let set = cplatform_find_epoll_set(state.deadline.descriptor)
         return set >= 0 ? set : nil
     }
 
@@ -171,21 +164,21 @@ extension Poller {
     func settleFailedWait() {
         let code = errno
         // select(2): "EBADF An invalid file descriptor was given in one of the sets".
-        if code == EBADF && !base.reportsEdges {
-            let before = stale.count
+        if code == EBADF && !state.base.reportsEdges {
+            let before = state.stale.count
             forEachAdded { registration in
                 if FileIdentity(of: registration.pointee.watch.descriptor) != nil { return }
-                stale.append(registration.pointee.owner)
+                state.stale.append(registration.pointee.owner)
                 disconnect(registration)
             }
-            if stale.count > before {
-                outcome.insert(.stale)
-                return updateCare()
+            if state.stale.count > before {
+                state.outcome.insert(.stale)
+                return updateIsWaitSpecial()
             }
         }
         preconditionFailure(
             """
-            the run loop cannot wait any more: \(base.method): \(String(cString: strerror(code))) (errno \(code)). Code that does not own \
+            the run loop cannot wait any more: \(state.base.method): \(String(cString: strerror(code))) (errno \(code)). Code that does not own \
             it has closed the descriptor that the loop waits with, or has put another file in its place
             """)
     }

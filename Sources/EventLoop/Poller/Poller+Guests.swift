@@ -1,12 +1,11 @@
-// Waiting on a base that C libraries have events on: the poller's guests.
+// Waiting on a base that has events of C libraries: the poller's guests.
 //
 // Lifecycle of the two records: made by `hostForeignEvents`, freed by `Poller.deinit`. libevent holds them only during a wait.
 //
-// libevent runs the callbacks of the most urgent level that is active, asks the kernel again, and returns from `EVLOOP_ONCE` only when no
-// callback of any level is left. A guest that is ready whenever the kernel is asked therefore keeps less urgent callbacks from running, and
-// the wait from ending. So our own events are *internal* ones on the most urgent level: libevent runs their callbacks first in every round,
-// does not count them, and goes on to the guests in the same round. Neither side starves the other. The first of our callbacks asks for the
-// end of the wait: behind the guests of this round, or at the latest at the beginning of the next round.
+// libevent runs the callbacks of the most urgent active level, polls again, and returns from `EVLOOP_ONCE` only when no callback of any level is
+// left. So a guest that is always ready starves less urgent callbacks, and keeps the wait from ending. Our own events are therefore *internal*
+// ones on the most urgent level: libevent runs their callbacks first in every round, does not count them, and continues with the guests. Neither
+// starves the other. Our first callback has the wait end after the guests of this round, or at the beginning of the next.
 
 internal import CPlatform
 
@@ -42,15 +41,16 @@ struct Guests {
 extension Poller {
     /// C libraries may have events on the base from now on.
     func hostForeignEvents() {
-        if guests != nil { return }
-        precondition(!isInside, "the first C library comes to a base outside its wait")
+        if state.guests != nil { return }
+        precondition(!state.isInside, "the first C library comes to a base outside its wait")
         // Nobody else knows the base yet.
-        if !closedEarly.isEmpty { settleClosedBeforeGuests() }
-        let ownEvents = base.addedEvents
+        if !state.closedEarly.isEmpty { settleClosedBeforeGuests() }
+        let ownEvents = state.base.addedEvents
         beginHosting(ownEvents: ownEvents)
-        Internal.event(guests!.roundStart).add(afterMicroseconds: 1_000_000)
-        precondition(base.addedEvents == ownEvents, "this libevent does not keep internal events apart (EVLIST_INTERNAL in event_struct.h)")
-        Internal.event(guests!.roundStart).delete()
+        Internal.event(state.guests!.roundStart).add(afterMicroseconds: 1_000_000)
+        precondition(
+            state.base.addedEvents == ownEvents, "this libevent does not keep internal events apart (EVLIST_INTERNAL in event_struct.h)")
+        Internal.event(state.guests!.roundStart).delete()
     }
 
     /// A poller on a base that a C program made, has events on, and frees after the poller. None of our events on it is ever counted. Only
@@ -62,35 +62,35 @@ extension Poller {
     }
 
     private func beginHosting(ownEvents: Int) {
-        for record in internals { Internal.event(record).makeInternal() }
+        for record in state.internals { Internal.event(record).makeInternal() }
         forEachAdded { EventRecord.event($0).makeInternal() }
-        let roundEnd = makeGuestRecord(level: base.leastUrgentLevel, Self.roundDidEnd)
+        let roundEnd = makeGuestRecord(level: state.base.leastUrgentLevel, Self.roundDidEnd)
         let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
-        guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
+        state.guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
         makeDeadlineInternal()
-        needsCare = true
+        state.isWaitSpecial = true
     }
 
     /// Whether a C library has events that keep the mode from being empty.
     var hasForeignEvents: Bool {
-        guard let guests else { return false }
-        return base.addedEvents > guests.ownEvents
+        guard let guests = state.guests else { return false }
+        return state.base.addedEvents > guests.ownEvents
     }
 
     /// Whether the last wait, or code outside it, left a guest's callback to be called.
-    var hasActiveGuest: Bool { guests != nil && base.activeEvents > 0 }
+    var hasActiveGuest: Bool { state.guests != nil && state.base.activeEvents > 0 }
 
     /// When a guest's earliest timeout is due, in nanoseconds of the monotonic clock; `Int64.max` if there is none. Linear in the number of
     /// events, because libevent has no function for the time until which it would wait.
     var nextGuestTimeout: Int64 {
-        guard let guests else { return .max }
-        if hasActiveGuest || isInside { return .min }
+        guard let guests = state.guests else { return .max }
+        if hasActiveGuest || state.isInside { return .min }
         let second: Int64 = 1_000_000
-        // libevent reports when an event is due as a time of day. The report for an event that is due in a second says what that means.
+        // libevent reports due times as times of day. An event that is due in a second gives the reference.
         let probe = Internal.event(guests.roundStart)
         probe.add(afterMicroseconds: second)
         defer { probe.delete() }
-        guard let reference = probe.timeout, let earliest = base.earliestTimeout(except: probe) else { return .max }
+        guard let reference = probe.timeout, let earliest = state.base.earliestTimeout(except: probe) else { return .max }
         let left = earliest - reference + second
         if left <= 0 { return .min }
         // A tick later the coarse clock is certain to have reached the timeout. Before that, libevent would find nothing due.
@@ -99,18 +99,18 @@ extension Poller {
     }
 
     private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {
-        let record = Internal.allocate(InternalRecord(poller: .passUnretained(self), callback: callback))
-        Internal.event(record).assign(base, -1, [.timeout], level: level, isInternal: true, callback, record)
+        let record = Internal.allocate(InternalRecord(poller: Borrowed(self, keptBy: .event), callback: callback))
+        Internal.event(record).assign(state.base, -1, [.timeout], level: level, isInternal: true, callback, record)
         return record
     }
 
     func freeGuestRecords() {
-        guard let guests else { return }
+        guard let guests = state.guests else { return }
         for record in [guests.roundEnd, guests.roundStart] {
             Internal.event(record).delete()
             Internal.free(record)
         }
-        self.guests = nil
+        state.guests = nil
     }
 
     // MARK: Waiting
@@ -121,62 +121,62 @@ extension Poller {
     /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
     /// and the more urgent one stayed so.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if guestObserver != nil { return enterBesideObservedGuests(waiting: waiting) }
+        if state.guestObserver != nil { return enterBesideObservedGuests(waiting: waiting) }
         askBesideGuests(waiting: false)
-        if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
+        if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
     }
 
     /// One call of libevent. Without waiting it ends after two rounds at the latest.
     func askBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if let guestObserver { return askBesideGuests(waiting: waiting, guestObserver) }
+        if let guestObserver = state.guestObserver { return askBesideGuests(waiting: waiting, guestObserver) }
         askUnobserved(waiting: waiting)
     }
 
     func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        _ = base.takeMostActiveEvents()
-        let ownCallbacks = collected
-        guests!.end = .libevent
-        // A loop that does not sleep is not written to, and the deadline is not armed for a poll: nothing else would end it.
-        guests!.isOpening = !waiting
-        if !waiting { Internal.event(guests!.roundStart).activate() }
+        _ = state.base.takeMostActiveEvents()
+        let ownCallbacks = state.collected
+        state.guests!.end = .libevent
+        // Nothing else ends a poll: the deadline is not armed, and nobody writes to a working loop.
+        state.guests!.isOpening = !waiting
+        if !waiting { Internal.event(state.guests!.roundStart).activate() }
         enterLibevent(waiting: waiting)
-        if guests!.isEnding {
-            Internal.event(guests!.roundEnd).delete()
-            Internal.event(guests!.roundStart).delete()
-            guests!.isEnding = false
+        if state.guests!.isEnding {
+            Internal.event(state.guests!.roundEnd).delete()
+            Internal.event(state.guests!.roundStart).delete()
+            state.guests!.isEnding = false
         }
-        let left = base.activeEvents
-        guests!.mayHoldStaleEvents = left > 0
+        let left = state.base.activeEvents
+        state.guests!.mayHoldStaleEvents = left > 0
         // `roundStart` of a poll was one of the active events.
-        let own = collected - ownCallbacks + (waiting ? 0 : 1)
-        if guests!.end != .roundEnd || base.takeMostActiveEvents() > own + left { outcome.insert(.foreign) }
+        let own = state.collected - ownCallbacks + (waiting ? 0 : 1)
+        if state.guests!.end != .roundEnd || state.base.takeMostActiveEvents() > own + left { state.outcome.insert(.foreign) }
     }
 
     /// Has the call of libevent in progress end when the guests of this round have had their turn.
     func endWaitBesideGuests() {
-        if guests!.isEnding { return }
-        guests!.isEnding = true
-        Internal.event(guests!.roundEnd).activate()
+        if state.guests!.isEnding { return }
+        state.guests!.isEnding = true
+        Internal.event(state.guests!.roundEnd).activate()
         // Comes due in the next round, should libevent begin one.
-        Internal.event(guests!.roundStart).add(afterMicroseconds: 0)
+        Internal.event(state.guests!.roundStart).add(afterMicroseconds: 0)
     }
 
     private static let roundDidEnd: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller._withUnsafeGuaranteedRef { $0.endLibevent(.roundEnd) }
+        record.pointee.poller.use { $0.endLibevent(.roundEnd) }
     }
 
     private static let roundDidStart: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller._withUnsafeGuaranteedRef { poller in
-            if !poller.guests!.isOpening { return poller.endLibevent(.roundStart) }
-            poller.guests!.isOpening = false
+        record.pointee.poller.use { poller in
+            if !poller.state.guests!.isOpening { return poller.endLibevent(.roundStart) }
+            poller.state.guests!.isOpening = false
             poller.endWaitBesideGuests()
         }
     }
 
     private func endLibevent(_ end: Guests.WaitEnd) {
-        guests!.end = end
-        base.breakLoop()
+        state.guests!.end = end
+        state.base.breakLoop()
     }
 }

@@ -5,14 +5,7 @@
 // base (`rebuild`).
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// A kernel's set that is readable as long as the base's set in it has something to report.
 struct OuterSet {
@@ -31,24 +24,24 @@ struct OuterSet {
 extension Poller {
     /// From now on `set` is readable while the base has something to report.
     func join(_ set: OuterSet) throws(RunLoop.SourceError) {
-        guard base.reportsEdges, let inner = epollSet() else {
-            throw .system(operation: "finding the kernel's set of an event base that waits with \(base.method)", errno: ENOTSUP)
+        guard state.base.reportsEdges, let inner = epollSet() else {
+            throw .system(operation: "finding the kernel's set of an event base that waits with \(state.base.method)", errno: ENOTSUP)
         }
         let code = cplatform_add_inner_set(set.descriptor, inner)
         if code != 0 { throw .system(operation: "watching the kernel's set of an event base", errno: code) }
-        outerSet = set
-        outerSet!.inner = inner  // just set
-        asksAlways = true
+        state.outerSet = set
+        state.outerSet!.inner = inner  // just set
+        state.asksAlways = true
     }
 
-    /// Returns the set that the base's set was in. Before the base's set is closed: a child of fork may have a duplicate, which would keep it
-    /// in the outer set.
+    /// Returns the set that the base's set was in. Called before the base's set is closed: a child may have a duplicate, which would keep it in
+    /// the outer set.
     @discardableResult
     func leaveOuterSet() -> OuterSet? {
-        guard let set = outerSet else { return nil }
+        guard let set = state.outerSet else { return nil }
         cplatform_remove_inner_set(set.descriptor, set.inner)
-        outerSet = nil
-        asksAlways = watchesMainQueue
+        state.outerSet = nil
+        state.asksAlways = state.watchesMainQueue
         return set
     }
 

@@ -1,4 +1,4 @@
-// What a run that returns after a source leaves for the next one: docs/decisions/0045-leftovers-of-a-run-that-returns.md.
+// Ready sources that a run which returns after one source leaves for the next: decision 45, gated as W18.single256.
 
 internal import CPlatform
 
@@ -25,16 +25,16 @@ extension Poller {
     /// waits until those that were reported with the leftovers are served.
     @inline(never)
     func hasVerifiedLeftover() -> Bool {
-        leftovers.verified = nil
+        state.leftovers.verified = nil
         // Another level may be more urgent by now; the main queue, hosts and C libraries are ready without an entry in the list.
-        guard leftovers.isInServingOrder, unusualPriorities == 0, !needsCare, !asksAlways else { return false }
+        guard state.leftovers.isInServingOrder, state.unusualPriorities == 0, !state.isWaitSpecial, !state.asksAlways else { return false }
         for _ in 0..<Self.mostChecks {
             guard let first = ready.first else { return false }
             let seen = readinessNow(of: first)
             if isDoubtful(first, seen) { return false }
             if !seen.isEmpty {
                 first.pointee.pending = seen
-                leftovers.verified = first
+                state.leftovers.verified = first
                 return true
             }
             forgetReadiness(of: first)
@@ -47,13 +47,13 @@ extension Poller {
     @inline(never)
     func nextSingle(_ level: Int32?) -> RegistrationPointer? {
         if level != nil { return leastRecentlyServed(level) }
-        if !leftovers.isInServingOrder {
+        if !state.leftovers.isInServingOrder {
             putInServingOrder()
             return ready.first
         }
         // What was found ready in this pass may have left the list since.
         while let first = ready.first {  // ends: each turn takes one out of the list
-            if first == leftovers.verified { return first }
+            if first == state.leftovers.verified { return first }
             let seen = readinessNow(of: first)
             if !seen.isEmpty && !isDoubtful(first, seen) {
                 first.pointee.pending = seen
@@ -67,13 +67,13 @@ extension Poller {
     /// Whether poll(2) may have reported a closed descriptor: its answer is the same as for a hang-up. Then the kernel is asked about all, and
     /// reports a level-triggered source again.
     private func isDoubtful(_ registration: RegistrationPointer, _ seen: Readiness) -> Bool {
-        seen.contains(.broken) && registration.pointee.watch.trigger == .level
+        seen.contains(.broken) && registration.pointee.isReportedAgain
     }
 
     /// Edge-triggered and one-shot sources are leftovers until they are served, because the kernel reports them once.
     private func readinessNow(of registration: RegistrationPointer) -> Readiness {
         let watch = registration.pointee.watch
-        if watch.trigger != .level { return registration.pointee.pending }
+        if !registration.pointee.isReportedAgain { return registration.pointee.pending }
         let nested = registration.pointee.nestedPoller
         if nested >= 0 { return Readiness(rawValue: cplatform_poll_nested_poller(nested)) }
         return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
@@ -81,18 +81,18 @@ extension Poller {
 
     /// Least recently served first; those served never, in the order of the kernel's list. The kernel's list is usually in this order.
     private func putInServingOrder() {
-        leftovers.isInServingOrder = true
+        state.leftovers.isInServingOrder = true
         var entries: [(age: UInt32, place: Int, registration: RegistrationPointer)] = []
         var isInOrder = true
         var last = UInt32.max
         ready.forEach { registration in
             // By difference, so that the count may wrap around.
-            let age = lastServing &- registration.pointee.servedAt
+            let age = state.lastServing &- registration.pointee.servedAt
             if age > last { isInOrder = false }
             last = age
         }
         if isInOrder { return }
-        ready.forEach { entries.append((lastServing &- $0.pointee.servedAt, entries.count, $0)) }
+        ready.forEach { entries.append((state.lastServing &- $0.pointee.servedAt, entries.count, $0)) }
         entries.sort { ($1.age, $0.place) < ($0.age, $1.place) }
         var sorted = ReadyList()
         for entry in entries { sorted.append(entry.registration) }

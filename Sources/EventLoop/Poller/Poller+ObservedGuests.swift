@@ -1,7 +1,7 @@
-// Waiting beside C libraries while somebody observes the loop's callouts: the time in the libraries' callbacks is measured separately from the wait.
+// Waiting beside C libraries while somebody observes the loop's callouts, so that the time of the libraries' callbacks is separate from the wait.
 //
-// libevent calls them inside its wait, and before 2.2 it does not report when the wait is over. So the thread waits on the base's epoll
-// descriptor, and enters libevent without waiting when there is something to do. That call is the callbacks' time.
+// libevent calls them inside its wait, and reports the end of the wait only since 2.2. So the thread waits on the base's epoll descriptor, then
+// enters libevent without waiting. That call is the callbacks' time.
 
 internal import CPlatform
 
@@ -26,13 +26,13 @@ extension Poller {
         let set = setForObservedWait()
         if set < 0 {
             askBesideGuests(waiting: false)
-            if waiting && collected == 0 && outcome.isEmpty { askBesideGuests(waiting: true) }
+            if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
             return
         }
         while true {  // ends: with an event of ours, the deadline, or a callback of a C library
             askBesideGuests(waiting: false)
             // A callback may have ended the observation.
-            if !waiting || collected > 0 || deadline.hasFired || !outcome.isEmpty { return }
+            if !waiting || state.collected > 0 || state.deadline.hasFired || !state.outcome.isEmpty { return }
             waitOutside(set)
         }
     }
@@ -52,20 +52,20 @@ extension Poller {
     }
 
     private func setForObservedWait() -> Int32 {
-        if let set = guests?.observedSet { return set }
-        let set = base.reportsEdges ? epollSet() ?? -1 : -1
-        guests?.observedSet = set
+        if let set = state.guests?.observedSet { return set }
+        let set = state.base.reportsEdges ? epollSet() ?? -1 : -1
+        state.guests?.observedSet = set
         return set
     }
 
     /// One call of libevent, which the observer hears of.
     @inline(never)
     func askBesideGuests(waiting: Bool, _ observer: any GuestObserver) { /* DOES CALLOUT, of C libraries only */
-        let hadForeign = outcome.contains(.foreign)
-        outcome.remove(.foreign)
+        let hadForeign = state.outcome.contains(.foreign)
+        state.outcome.remove(.foreign)
         let calls = observer.willCallGuests(isWaiting: waiting)
         askUnobserved(waiting: waiting)
-        if let calls { observer.didCallGuests(calls, wereCalled: outcome.contains(.foreign)) }
-        if hadForeign { outcome.insert(.foreign) }
+        if let calls { observer.didCallGuests(calls, wereCalled: state.outcome.contains(.foreign)) }
+        if hadForeign { state.outcome.insert(.foreign) }
     }
 }

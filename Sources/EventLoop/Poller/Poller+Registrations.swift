@@ -1,14 +1,7 @@
-// Putting descriptors into a base and taking them out.
+// Adding descriptors to a base, and removing them.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 extension Poller {
     /// Watches a descriptor of a source for `owner`, who stays alive until `unregister`, and keeps the source alive. `tag` is for the owner.
@@ -24,8 +17,8 @@ extension Poller {
             registration.giveBack()
             return .failure(error)
         }
-        registrations.insert(registration)
-        if watch.priority != .default { unusualPriorities += 1 }
+        state.registrations.insert(registration)
+        if watch.priority != .default { state.unusualPriorities += 1 }
         return .success(registration)
     }
 
@@ -35,6 +28,7 @@ extension Poller {
         let isInPlace = (registration.pointee.isAdded && !registration.pointee.isSpent) || watch.wanted.isEmpty
         if isUnchanged && isInPlace { return nil }
         if let error = checkNumber(watch, stale: &stale) { return error }
+        if isUnchanged && registration.pointee.isMuted && rearmMuted(registration) { return nil }
         disconnect(registration)
         registration.pointee.watch = watch
         return connect(registration)
@@ -48,16 +42,16 @@ extension Poller {
     func unregister(_ registration: RegistrationPointer, owner: AnyObject, description: @autoclosure () -> String = "") -> Bool {
         let number = registration.pointee.watch.descriptor
         var wasOpen = disconnect(registration)
-        // The kernel may have said so before, when nobody knew whose descriptor it was.
-        if needsCare && closedEarly.lacksOwner(of: number) && !isStillItself(registration) { wasOpen = false }
+        // The kernel may have reported it earlier, without its owner.
+        if state.isWaitSpecial && state.closedEarly.lacksOwner(of: number) && !isStillItself(registration) { wasOpen = false }
         if !wasOpen { recordClosedEarly(number, description()) }
-        registrations.remove(registration)
-        if registration.pointee.watch.priority != .default { unusualPriorities -= 1 }
-        if batchesInProgress > 0 {
-            retired.append((registration, owner))
+        state.registrations.remove(registration)
+        if registration.pointee.watch.priority != .default { state.unusualPriorities -= 1 }
+        if state.batchesInProgress > 0 {
+            state.retired.append((registration, owner))
         } else {
             // No batch keeps alive a source that was to fail after the wait.
-            if !stale.isEmpty { stale.removeAll { $0 == registration.pointee.owner } }
+            if !state.stale.isEmpty { state.stale.removeAll { $0 == registration.pointee.owner } }
             registration.giveBack()
         }
         return wasOpen
@@ -70,14 +64,14 @@ extension Poller {
         guard let identity = FileIdentity(of: watch.descriptor), identity == watch.identity else {
             return .badDescriptor(watch.descriptor)
         }
-        var next = registrations.first(of: watch.descriptor)
-        // A registration is first from a comparison of this kind on: all behind it with another file were found then. So many sources on one
-        // number are not compared again and again.
+        var next = state.registrations.first(of: watch.descriptor)
+        // If the first registration has this file, all behind it were compared when it was inserted. So many sources of one number do not make each
+        // registration linear.
         if let next, next.pointee.watch.identity == identity { return nil }
         var found = false
         while let registration = next {  // ends: the chain has an end
             next = registration.pointee.nextOnDescriptor
-            testsOnlyComparisons += 1
+            state.testsOnlyComparisons.increment()
             if registration.pointee.watch.identity == identity { continue }
             found = true
             stale.append(registration.pointee.owner)
@@ -93,20 +87,22 @@ extension Poller {
         let nestedPoller = registration.pointee.nestedPoller
         let event = EventRecord.event(registration)
         let flags: EventFlags = nestedPoller >= 0 ? [.read, .persist] : watch.eventFlags
-        event.assign(base, nestedPoller >= 0 ? nestedPoller : watch.descriptor, flags, Poller.collect, registration)
+        event.assign(state.base, nestedPoller >= 0 ? nestedPoller : watch.descriptor, flags, Poller.collect, registration)
         if event.add() != 0 {
-            // Its number has become another file's too, and nobody has noticed yet. The next registration of the number will.
+            // Its number was reused too. The next registration of the number finds that.
             registration.pointee.isAdded = false
-            if nestedPoller < 0 { registrations.discountEvent(of: watch) }
+            if nestedPoller < 0 { state.registrations.discountEvent(of: watch) }
         }
     }
 
     /// Adds the event, unless nothing is asked for.
-    private func connect(_ registration: RegistrationPointer) -> RunLoop.SourceError? {
+    func connect(_ registration: RegistrationPointer) -> RunLoop.SourceError? {
         let watch = registration.pointee.watch
         if watch.wanted.isEmpty { return nil }
         var flags = watch.eventFlags
         var watched = watch.descriptor
+        // Adding the descriptor to a set takes such a report.
+        let vanishing = watch.isOfReportsThatVanish ? Readiness.now(of: watch.descriptor, wanted: watch.wanted) : []
         if needsNestedPoller(watch) {
             let nestedPoller = cplatform_make_nested_poller(
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
@@ -116,16 +112,17 @@ extension Poller {
             watched = nestedPoller
         }
         let event = EventRecord.event(registration)
-        event.assign(base, watched, flags, isInternal: guests != nil, Poller.collect, registration)
+        event.assign(state.base, watched, flags, isInternal: state.guests != nil, Poller.collect, registration)
         let code = event.add()
         if code != 0 {
-            closeGate(registration)
+            closeNestedPoller(registration)
             return refusal(watch, code)
         }
         registration.pointee.isAdded = true
         let isDirect = registration.pointee.nestedPoller < 0
-        if isDirect { registrations.countEvent(of: watch) }
+        if isDirect { state.registrations.countEvent(of: watch) }
         registration.pointee.isPlain = isDirect && watch.trigger != .oneShot
+        if vanishing.contains(.priority) { addReady(registration, for: vanishing) }
         return nil
     }
 
@@ -133,8 +130,12 @@ extension Poller {
     @discardableResult
     func disconnect(_ registration: RegistrationPointer) -> Bool {
         registration.pointee.isSpent = false
+        if registration.pointee.isMuted {
+            registration.pointee.isMuted = false
+            registration.pointee.comparison.checkNext()
+        }
         let wasOpen = registration.pointee.isAdded ? takeOff(registration) : true
-        closeGate(registration)
+        closeNestedPoller(registration)
         forgetReadiness(of: registration)
         return wasOpen
     }
@@ -144,14 +145,14 @@ extension Poller {
     func takeOff(_ registration: RegistrationPointer) -> Bool {
         let code = EventRecord.event(registration).delete()
         registration.pointee.isAdded = false
-        if registration.pointee.nestedPoller < 0 { registrations.discountEvent(of: registration.pointee.watch) }
-        if code == 0 || registration.pointee.nestedPoller >= 0 || !base.reportsEdges { return true }
-        closedEarly.insert(registration.pointee.watch.descriptor, among: registrations.count)
-        needsCare = true
+        if registration.pointee.nestedPoller < 0 { state.registrations.discountEvent(of: registration.pointee.watch) }
+        if code == 0 || registration.pointee.nestedPoller >= 0 || !state.base.reportsEdges { return true }
+        state.closedEarly.insert(registration.pointee.watch.descriptor, among: state.registrations.count)
+        state.isWaitSpecial = true
         return false
     }
 
-    private func closeGate(_ registration: RegistrationPointer) {
+    func closeNestedPoller(_ registration: RegistrationPointer) {
         if registration.pointee.nestedPoller < 0 { return }
         close(registration.pointee.nestedPoller)
         registration.pointee.nestedPoller = -1
@@ -159,13 +160,17 @@ extension Poller {
 
     /// Whether a source needs a small poller of its own, which the base watches as a plain readable descriptor.
     ///
-    /// libevent 2.1 cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
+    /// libevent 2.1 knows neither `.priority` nor `.error`, cannot watch for `.closed` alone (a hang-up matches nothing, and the wait spins), has one entry of the kernel's set for
     /// all events of a descriptor, and reports edges only if the backend does. An entry has one trigger, and reports an edge once: an event
     /// that joins it later, or is set again, is not reported for data that is already readable. So an edge-triggered source shares its entry
     /// with no other.
     private func needsNestedPoller(_ watch: Watch) -> Bool {
-        if watch.wanted == .closed || (watch.trigger == .edge && !base.reportsEdges) { return true }
-        return !registrations.hasRoom(forEventOf: watch)
+        if watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
+            || (watch.trigger == .edge && !state.base.reportsEdges)
+        {
+            return true
+        }
+        return !state.registrations.hasRoom(forEventOf: watch)
     }
 
     private func refusal(_ watch: Watch, _ code: Int32) -> RunLoop.SourceError {

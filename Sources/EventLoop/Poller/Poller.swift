@@ -1,71 +1,74 @@
-// What waits: one libevent base for one mode.
+// The libevent base of one mode, which waits.
 //
 // Lifecycle of the base and of all its events: made when the mode first asks the kernel, freed with the loop, on the loop's thread.
-// libevent's callbacks only collect here; nobody's handler runs inside the wait, so nested runs may wait on the same base.
+// libevent's callbacks only collect: no handler runs inside the wait, so nested runs may wait on the same base.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Registers descriptors, waits, collects what is ready. Owning thread only, without a lock.
 final class Poller {
     // SAFETY: the whole class belongs to the loop's thread; libevent calls back on that thread.
 
-    @exclusivity(unchecked) private(set) var base: EventBase
-    @exclusivity(unchecked) private(set) var deadline: DeadlineTimer
-    @exclusivity(unchecked) private(set) var internals: [UnsafeMutablePointer<InternalRecord>] = []
-
-    /// Every live registration by descriptor number, chained.
-    @exclusivity(unchecked) var registrations = DescriptorTable()
-    /// How many registrations were compared with the file of their number because the number was watched again.
-    @exclusivity(unchecked) var testsOnlyComparisons = 0
+    @exclusivity(unchecked) var state: State
     // SAFETY: the poller's own, from init to deinit.
     /// Where libevent's callbacks put what is ready.
     let collector: UnsafeMutablePointer<Collector>
-    /// See Poller+Leftovers.swift.
-    @exclusivity(unchecked) var leftovers = Leftovers()
-    /// How many registrations have another priority than the default one.
-    @exclusivity(unchecked) var unusualPriorities = 0
-    /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
-    @exclusivity(unchecked) var guests: Guests?
-    // SAFETY: the loop that owns the poller.
-    /// Who observes the loop's callouts: nil if nobody does (Poller+ObservedGuests.swift).
-    @exclusivity(unchecked) unowned(unsafe) var guestObserver: (any GuestObserver)?
-    /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
-    @exclusivity(unchecked) var closedEarly = ClosedDescriptors()
-    /// The set of a host, with this base's set in it (Poller+Hosting.swift).
-    @exclusivity(unchecked) var outerSet: OuterSet?
-    /// The next wait is not a plain one: there are guests, closed descriptors, or owners to be failed.
-    @exclusivity(unchecked) var needsCare = false
-    /// The thread is inside libevent.
-    @exclusivity(unchecked) private(set) var isInside = false
-    /// What the wait in progress has brought.
-    @exclusivity(unchecked) var outcome = WaitResult()
-    @exclusivity(unchecked) private(set) var watchesMainQueue = false
-    /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.
-    @exclusivity(unchecked) var asksAlways = false
-    @exclusivity(unchecked) var lastServing: UInt32 = 0
 
-    @exclusivity(unchecked) var batchesInProgress = 0
-    /// The owners of registrations whose number turned out to be another file's. The loop fails them when it serves the batch.
-    @exclusivity(unchecked) var stale: [UnsafeRawPointer] = []
-    /// Unregistered while a batch is being served; freed after it.
-    @exclusivity(unchecked) var retired: [(registration: RegistrationPointer, owner: AnyObject)] = []
+    /// What the loop's thread owns. The fields that belong to one extension are changed by its file only.
+    struct State: ~Copyable {
+        fileprivate(set) var base: EventBase
+        fileprivate(set) var deadline: DeadlineTimer
+        fileprivate(set) var internals: [UnsafeMutablePointer<InternalRecord>] = []
 
-    /// How many of our own callbacks ran in the wait in progress, if it needs care.
-    @exclusivity(unchecked) var collected = 0
-    /// How many of them were reports of files that were left behind.
-    @exclusivity(unchecked) var ignored = 0
+        /// Every live registration by descriptor number, chained.
+        var registrations = DescriptorTable()
+        /// How many registrations were compared with the file of their number because the number was watched again.
+        var testsOnlyComparisons = TestsOnlyCount()
+        /// See Poller+Leftovers.swift.
+        var leftovers = Leftovers()
+        /// How many registrations have another priority than the default one.
+        var unusualPriorities = 0
+        /// What there is beside the poller's own events: C libraries may have events on the base (Poller+Guests.swift).
+        var guests: Guests?
+        // SAFETY: the loop that owns the poller.
+        /// Who observes the loop's callouts: nil if nobody does (Poller+ObservedGuests.swift).
+        unowned(unsafe) var guestObserver: (any GuestObserver)?
+        /// Descriptors that were closed before their events were taken off the base (Poller+ClosedDescriptors.swift).
+        var closedEarly = ClosedDescriptors()
+        /// The set of a host, with this base's set in it (Poller+Hosting.swift).
+        var outerSet: OuterSet?
+        /// The next wait is not a plain one: there are guests, closed descriptors, or owners to be failed.
+        var isWaitSpecial = false
+        /// The thread is inside libevent.
+        fileprivate(set) var isInside = false
+        /// What the wait in progress has brought.
+        var outcome = WaitResult()
+        fileprivate(set) var watchesMainQueue = false
+        /// A pass that does not sleep asks the kernel also without registrations: the base watches the main queue, or it is hosted.
+        var asksAlways = false
+        var lastServing: UInt32 = 0
+
+        var batchesInProgress = 0
+        /// The owners of registrations whose number turned out to be another file's. The loop fails them when it serves the batch.
+        var stale: [UnsafeRawPointer] = []
+        /// Unregistered while a batch is being served; freed after it.
+        var retired: [(registration: RegistrationPointer, owner: AnyObject)] = []
+
+        /// How many of our own callbacks ran in the wait in progress, if it needs care.
+        var collected = 0
+        /// How many of them were reports of files that were left behind.
+        var ignored = 0
+
+        fileprivate init(_ base: consuming EventBase, _ deadline: consuming DeadlineTimer) {
+            self.base = base
+            self.deadline = deadline
+        }
+    }
 
     /// The events that are the poller's own business.
     struct InternalRecord {
-        let poller: Unmanaged<Poller>
+        let poller: Borrowed<Poller>
         var descriptor: Int32 = -1
         var flags: EventFlags = []
         var callback: EventCallback
@@ -91,10 +94,10 @@ final class Poller {
     }
 
     init(_ base: consuming EventBase, isHost: Bool) throws(RunLoop.SourceError) {
-        deadline = try DeadlineTimer(base, isInternal: isHost)
-        self.base = base
+        let deadline = try DeadlineTimer(base, isInternal: isHost)
+        state = State(base, deadline)
         collector = .allocate(capacity: 1)
-        collector.initialize(to: Collector(.passUnretained(self)))
+        collector.initialize(to: Collector(Borrowed(self, keptBy: .event)))
     }
 
     convenience init(waking channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
@@ -105,21 +108,21 @@ final class Poller {
     /// From now on the channel wakes the wait. Once, before the first wait.
     func watch(_ channel: borrowing WakeChannel) throws(RunLoop.SourceError) {
         // A pipe that is never read fills up, and a full one has no edges.
-        let drains = !self.base.reportsEdges || channel.readEnd != channel.writeEnd
-        // Edge-triggered and never read: every write is a new edge, and the read is saved.
+        let drains = !state.base.reportsEdges || channel.readEnd != channel.writeEnd
+        // Edge-triggered and never read, because every write is a new edge.
         let code = watchInternally(channel.readEnd, drains ? [.read, .persist] : [.read, .persist, .edge], drains: drains)
         if code != 0 { throw .system(operation: "watching the wake-up descriptor", errno: code) }
     }
 
     deinit {
-        assert(!isInside && batchesInProgress == 0, "a poller ends outside its wait")
-        deadline.disconnect()
-        for record in internals {
+        assert(!state.isInside && state.batchesInProgress == 0, "a poller ends outside its wait")
+        state.deadline.disconnect()
+        for record in state.internals {
             EventRecord.event(record).delete()
             Internal.free(record)
         }
         freeGuestRecords()
-        registrations.forEach { registration in
+        state.registrations.forEach { registration in
             disconnect(registration)
             registration.giveBack()
         }
@@ -149,7 +152,7 @@ final class Poller {
     /// none) comes. It may return without any of these.
     @inline(__always)
     func wait(until deadline: Int64) -> WaitResult {
-        self.deadline.arm(deadline)
+        state.deadline.arm(deadline)
         dropLevelTriggered()
         return inside(waiting: true)
     }
@@ -158,49 +161,55 @@ final class Poller {
     /// has forgotten where it leads.
     @inline(__always)
     private func inside(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
-        precondition(!isInside, Self.nestedUnderForeign)
-        if needsCare { return insideWithCare(waiting: waiting) }
-        outcome = []
-        leftovers.forget()
+        precondition(!state.isInside, Self.nestedUnderForeign)
+        if state.isWaitSpecial { return waitSpecially(waiting: waiting) }
+        state.outcome = []
+        state.leftovers.forget()
         enterLibevent(waiting: waiting)
-        if deadline.hasFired { deadline.settleFired() }
-        return outcome
+        if state.deadline.hasFired { state.deadline.settleFired() }
+        return state.outcome
     }
 
     /// One call of libevent. Without guests it is one round: all events stand on one level, so that every callback of the round runs, and
     /// libevent returns when none is left.
     @inline(__always)
     func enterLibevent(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        isInside = true
-        let code = waiting ? base.wait() : base.poll()
-        isInside = false
+        state.isInside = true
+        let code = waiting ? state.base.wait() : state.base.poll()
+        state.isInside = false
         if code < 0 { settleFailedWait() }
     }
 
     @inline(never)
-    private func insideWithCare(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
-        outcome = []
-        leftovers.forget()
-        collected = 0
-        ignored = 0
+    private func waitSpecially(waiting: Bool) -> WaitResult { /* DOES CALLOUT, of C libraries only */
+        state.outcome = []
+        state.leftovers.forget()
+        state.collected = 0
+        state.ignored = 0
         collector.pointee.isPlainWait = false
-        // A nested run may come here before the owners that the batch around it has found are failed.
-        let waiting = waiting && stale.isEmpty
-        if !closedEarly.isEmpty {
+        // A nested run may wait before the outer batch has failed its stale owners.
+        let waiting = waiting && state.stale.isEmpty
+        if !state.closedEarly.isEmpty {
             enterAmongClosed(waiting: waiting)
-        } else if guests != nil {
+        } else if state.guests != nil {
             enterBesideGuests(waiting: waiting)
         } else {
             enterLibevent(waiting: waiting)
         }
         collector.pointee.isPlainWait = true
-        if deadline.hasFired { deadline.settleFired() }
-        if !stale.isEmpty { outcome.insert(.stale) }
-        updateCare()
-        return outcome
+        if state.deadline.hasFired { state.deadline.settleFired() }
+        if !state.stale.isEmpty { state.outcome.insert(.stale) }
+        updateIsWaitSpecial()
+        return state.outcome
     }
 
-    func updateCare() { needsCare = guests != nil || !closedEarly.isEmpty || !stale.isEmpty }
+    /// The thread ends inside the wait, or while it serves a batch. Neither goes on, and the poller is used no more.
+    func abandon() {
+        state.isInside = false
+        state.batchesInProgress = 0
+    }
+
+    func updateIsWaitSpecial() { state.isWaitSpecial = state.guests != nil || !state.closedEarly.isEmpty || !state.stale.isEmpty }
 
     static let nestedUnderForeign = """
         a run in this mode cannot nest inside a libevent callback of the same mode, because libevent's wait is not re-entrant; \
@@ -208,7 +217,7 @@ final class Poller {
         """
 
     /// Whether the kernel could report anything beside the wake-up and the deadline.
-    var watchesAnything: Bool { !registrations.isEmpty || guests != nil || asksAlways || !stale.isEmpty }
+    var watchesAnything: Bool { !state.registrations.isEmpty || state.guests != nil || state.asksAlways || !state.stale.isEmpty }
 
     // MARK: Our own events
 
@@ -216,25 +225,27 @@ final class Poller {
         _ descriptor: Int32, _ flags: EventFlags, drains: Bool = false, _ callback: @escaping EventCallback = Poller.internalEventFired
     ) -> Int32 {
         let record = Internal.allocate(
-            InternalRecord(poller: .passUnretained(self), descriptor: descriptor, flags: flags, callback: callback, drains: drains))
+            InternalRecord(poller: Borrowed(self, keptBy: .event), descriptor: descriptor, flags: flags, callback: callback, drains: drains)
+        )
         let code = addInternal(record)
         if code != 0 {
             Internal.free(record)
             return code
         }
-        internals.append(record)
+        state.internals.append(record)
         return 0
     }
 
     private func addInternal(_ record: UnsafeMutablePointer<InternalRecord>) -> Int32 {
         let event = Internal.event(record)
-        event.assign(base, record.pointee.descriptor, record.pointee.flags, isInternal: guests != nil, record.pointee.callback, record)
+        event.assign(
+            state.base, record.pointee.descriptor, record.pointee.flags, isInternal: state.guests != nil, record.pointee.callback, record)
         return event.add()
     }
 
     private static let internalEventFired: EventCallback = { descriptor, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller._withUnsafeGuaranteedRef { $0.countCollected() }
+        record.pointee.poller.use { $0.countCollected() }
         guard record.pointee.drains else { return }
         var count: UInt64 = 0
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
@@ -244,13 +255,13 @@ final class Poller {
     func watchMainQueue(_ descriptor: Int32) -> Int32 {
         let code = watchInternally(descriptor, [.read, .persist]) { _, _, context in
             let record = context!.assumingMemoryBound(to: InternalRecord.self)
-            record.pointee.poller._withUnsafeGuaranteedRef {
+            record.pointee.poller.use {
                 $0.countCollected()
-                $0.outcome.insert(.mainQueue)
+                $0.state.outcome.insert(.mainQueue)
             }
         }
-        watchesMainQueue = code == 0
-        if watchesMainQueue { asksAlways = true }
+        state.watchesMainQueue = code == 0
+        if state.watchesMainQueue { state.asksAlways = true }
         return code
     }
 
@@ -265,25 +276,25 @@ final class Poller {
     /// Returns false if the base stays: C libraries have events on it, which cannot be moved, or the process has no descriptors for
     /// another one.
     func rebuild() -> Bool {
-        guard guests == nil, !isInside, let fresh = EventBase() else { return false }
-        for record in internals { Internal.event(record).delete() }
+        guard state.guests == nil, !state.isInside, let fresh = EventBase() else { return false }
+        for record in state.internals { Internal.event(record).delete() }
         forEachAdded { EventRecord.event($0).delete() }
-        deadline.move(to: fresh)
+        state.deadline.move(to: fresh)
         let outer = leaveOuterSet()
-        base = fresh
+        state.base = fresh
         rejoin(outer)
-        for record in internals {
+        for record in state.internals {
             let code = addInternal(record)
             precondition(code == 0, "what one base watches another one watches too; errno \(code)")
         }
         forEachAdded { reconnect($0) }
-        closedEarly = ClosedDescriptors()
-        updateCare()
+        state.closedEarly = ClosedDescriptors()
+        updateIsWaitSpecial()
         return true
     }
 
     func forEachAdded(_ body: (RegistrationPointer) -> Void) {
-        registrations.forEach { if $0.pointee.isAdded { body($0) } }
+        state.registrations.forEach { if $0.pointee.isAdded { body($0) } }
     }
 
     // MARK: Collecting
@@ -303,7 +314,7 @@ final class Poller {
 
     @inline(never)
     private static func take(_ registration: RegistrationPointer, _ seen: EventFlags) {
-        registration.poller._withUnsafeGuaranteedRef { poller in
+        registration.poller.use { poller in
             if registration.pointee.isPlain && registration.pointee.collector.pointee.isPlainWait {
                 poller.note(registration, seen.readiness)
             } else {
@@ -319,14 +330,19 @@ final class Poller {
 
     @inline(never)
     private func collect(_ registration: RegistrationPointer, _ what: EventFlags) {
-        if !closedEarly.isEmpty && isReportOfClosedFile(registration) {
-            collected += 1
-            ignored += 1
+        if !state.closedEarly.isEmpty && isReportOfClosedFile(registration) {
+            state.collected += 1
+            state.ignored += 1
             return
         }
         countCollected()
         if registration.pointee.watch.trigger == .oneShot {
-            if registration.pointee.nestedPoller >= 0 { registration.pointee.isSpent = true } else { takeOff(registration) }
+            if registration.pointee.nestedPoller >= 0 && !registration.pointee.isMuted && !registration.pointee.watch.isOfReportsThatVanish
+            {
+                registration.pointee.isSpent = true
+            } else {
+                takeOff(registration)
+            }
         }
         let seen = readiness(of: registration, what)
         if !seen.isEmpty { note(registration, seen) }
@@ -334,24 +350,22 @@ final class Poller {
 
     private func readiness(of registration: RegistrationPointer, _ what: EventFlags) -> Readiness {
         let watch = registration.pointee.watch
-        if registration.pointee.nestedPoller >= 0 {
-            return Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
-        }
-        if guests?.mayHoldStaleEvents == true && watch.trigger == .level {
+        if registration.pointee.nestedPoller >= 0 { return takeNestedReadiness(of: registration) }
+        if state.guests?.mayHoldStaleEvents == true && watch.trigger == .level {
             return Readiness.now(of: watch.descriptor, wanted: watch.wanted)
         }
         return what.readiness
     }
 
-    func makeDeadlineInternal() { deadline.makeInternal(host: self) }
+    func makeDeadlineInternal() { state.deadline.makeInternal(host: self) }
 
     /// Arms the deadline while nobody waits: `Int64.max` for none.
-    func armDeadline(_ nanoseconds: Int64) { deadline.armExactly(nanoseconds) }
+    func armDeadline(_ nanoseconds: Int64) { state.deadline.armExactly(nanoseconds) }
 
     /// A callback of the poller's own ran. Beside guests libevent would go on, so the wait must be ended.
     func countCollected() {
-        collected += 1
-        if guests != nil { endWaitBesideGuests() }
+        state.collected += 1
+        if state.guests != nil { endWaitBesideGuests() }
     }
 
     /// Level-triggered leftovers are asked of the kernel again: what made them ready may be gone.
@@ -363,16 +377,16 @@ final class Poller {
     @inline(never)
     private func dropPresentLevelTriggered() {
         ready.removeAll { registration in
-            if registration.pointee.watch.trigger != .level { return false }
+            if !registration.pointee.isReportedAgain { return false }
             registration.pointee.pending = []
             return true
         }
     }
 
     /// Has the next batch serve a registration, although the kernel has not reported it.
-    func addReady(_ registration: RegistrationPointer) {
-        leftovers.forget()
-        if registration.pointee.isAdded { note(registration, .read) }
+    func addReady(_ registration: RegistrationPointer, for readiness: Readiness = .read) {
+        state.leftovers.forget()
+        if registration.pointee.isAdded { note(registration, readiness) }
     }
 
     /// Takes a registration off the ready list, if it stands there.

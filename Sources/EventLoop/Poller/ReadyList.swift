@@ -1,4 +1,4 @@
-// What a wait has collected and nobody has served yet.
+// The registrations that a wait has found ready, until they are served.
 //
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit.
 

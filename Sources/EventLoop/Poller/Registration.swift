@@ -2,18 +2,10 @@
 //
 // Lifecycle: a watched source allocates one registration together with its core, and frees both. The first base that the source is added to
 // uses this registration (`SourceCorePointer.takeRegistration`). Each further base allocates one (`Poller.register`) and frees it
-// (`Poller.unregister`). While a batch of ready sources is being served, a registration that was removed stays as it is, because its source may
-// be the one that is being served (`Poller.retired`).
+// (`Poller.unregister`), after the batch in progress, which may be serving its source (`Poller.State.retired`).
 
+import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// Two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The second has what serving needs,
 /// beside the event, so that an event of the kernel touches three lines of this memory (docs/decisions/0043-what-serving-touches.md).
@@ -74,6 +66,7 @@ struct Registration: ~Copyable {
         static let isPlain = Flags(rawValue: 1 << 2)
         static let isInSeveralBases = Flags(rawValue: 1 << 3)
         static let isSeparate = Flags(rawValue: 1 << 4)
+        static let isMuted = Flags(rawValue: 1 << 5)
     }
 
     /// libevent holds the event.
@@ -92,6 +85,13 @@ struct Registration: ~Copyable {
         get { flags.contains(.isPlain) }
         set { flags.set(.isPlain, to: newValue) }
     }
+    /// The nested poller reports the next change only, because an error alone makes the descriptor ready. See Poller+Errors.swift.
+    var isMuted: Bool {
+        get { flags.contains(.isMuted) }
+        set { flags.set(.isMuted, to: newValue) }
+    }
+    /// The kernel reports the readiness again as long as it lasts.
+    var isReportedAgain: Bool { watch.trigger == .level && !isMuted }
     /// The owner has registrations in other bases too.
     var isInSeveralBases: Bool {
         @inline(__always)
@@ -121,6 +121,12 @@ struct ComparisonCountdown: BitwiseCopyable {
         word &-= 1
         return word & 0xFFF == 0
     }
+
+    /// Whether the source has been served four times: one that lives shorter is worth no second system call.
+    var isPastFirstServings: Bool { word >> 12 >= 3 }
+
+    /// Has the next serving be the last before a check.
+    mutating func checkNext() { word = word & 0xF000 | 1 }
 
     /// Begins the next, longer countdown.
     mutating func restart() {
@@ -174,7 +180,7 @@ extension RegistrationPointer {
     var isOwnAndOnly: Bool { pointee.flags.isDisjoint(with: [.isSeparate, .isInSeveralBases]) }
 
     /// The poller that the registration is in.
-    var poller: Unmanaged<Poller> { pointee.collector.pointee.poller }
+    var poller: Borrowed<Poller> { pointee.collector.pointee.poller }
 
     /// The core of the registered source.
     @inline(__always)

@@ -1,7 +1,7 @@
 // One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors.
 //
-// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange, so that no fork can leave the
-// reserve locked. A child of fork leaves the parent's reserve alone, as it leaves the parent's loops alone: they share the kernel's set.
+// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A
+// child leaves the parent's reserve alone (decision 24).
 
 import Synchronization
 
@@ -17,7 +17,7 @@ enum Reserve {
     private static var shortestPause: Int64 { 100_000_000 }
     private static var longestPause: Int64 { 1_000_000_000 }
 
-    /// Makes the places, which Swift would otherwise make at their first use.
+    /// Makes the places: see `LoopGlobals`.
     static func prepare() {
         _ = (nextTry.load(ordering: .relaxed), pause.load(ordering: .relaxed))
         _ = (poller.isEmpty, channel.isEmpty)
@@ -70,7 +70,7 @@ enum Reserve {
 
     private static func makeMissing() {
         let hasPoller = poller.fill { try? Poller() }
-        // Last: it costs least, and what there is room for after a poller was made is not the last descriptor.
+        // After the poller, which needs more descriptors.
         let hasChannel = channel.fill { ChannelBox() }
         if hasPoller && hasChannel { return pause.store(shortestPause, ordering: .relaxed) }
         let pause = pause.load(ordering: .relaxed)
@@ -82,13 +82,13 @@ enum Reserve {
     private struct Place<Object: AnyObject>: ~Copyable, Sendable {
         /// A retained `Kept`, or zero.
         private let word = Atomic<UInt>(0)
-        /// The fork epoch of the object in `word`. `fill` reads it here: if it took the object to look at it, it would hide the object from
-        /// a thread that needs one.
-        private let epoch = Atomic<Int32>(0)
+        /// The process that made the object in `word`. `fill` reads it here: if it took the object to look at it, it would hide the object
+        /// from a thread that needs one.
+        private let maker = Atomic<Int32>(0)
 
         private final class Kept {
             let object: Object
-            let forkEpoch = ForkEpoch.current
+            let mark = ProcessMark()
             init(_ object: Object) { self.object = object }
         }
 
@@ -99,18 +99,18 @@ enum Reserve {
             guard let pointer = UnsafeRawPointer(bitPattern: address) else { return nil }
             let kept = Unmanaged<Kept>.fromOpaque(pointer)
             // The parent's is left alone, and with it the reference.
-            if kept._withUnsafeGuaranteedRef({ $0.forkEpoch != ForkEpoch.current }) { return nil }
+            if Borrowed(kept, keptBy: .caller).use({ !$0.mark.isOurs }) { return nil }
             return kept.takeRetainedValue().object
         }
 
         /// True when there is one now. Replaces the parent's only.
         borrowing func fill(_ make: () -> Object?) -> Bool {
             let found = word.load(ordering: .acquiring)
-            if found != 0 && epoch.load(ordering: .relaxed) == ForkEpoch.current { return true }
+            if found != 0 && maker.load(ordering: .relaxed) == ProcessMark().number { return true }
             guard let object = make() else { return false }
             let reference = Unmanaged.passRetained(Kept(object))
-            // Before the word: who reads the word reads at least this epoch. All threads of a process write the same one.
-            epoch.store(ForkEpoch.current, ordering: .relaxed)
+            // Before the word: who reads the word reads at least this mark. All threads of a process write the same one.
+            maker.store(ProcessMark().number, ordering: .relaxed)
             // The parent's is never freed, so no other object has its address.
             let (isKept, _) = word.compareExchange(
                 expected: found, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)

@@ -1,29 +1,26 @@
 // What wakes a sleeping loop.
 //
-// Lifecycle: made with the loop and closed with the `RunLoop` object, not with its thread, so that a late `stop` or `wakeUp` never
-// writes into a descriptor that has become a stranger's.
+// Lifecycle: made with the loop, and closed with the `RunLoop` object, not with its thread: a late `stop` or `wakeUp` must not write into another
+// file that has got the number.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// An eventfd (a pipe where there is none) that stands in every base of a loop. Thread-safe; `wake` also in signal handlers.
 struct WakeChannel: ~Copyable, Sendable {
     let readEnd: Int32
     let writeEnd: Int32
+    private let isOwner: Bool
 
     /// Nil with errno set when there are no descriptors left.
     init?() {
         var ends: [Int32] = [-1, -1]
         if cplatform_make_wake_channel(&ends) != 0 { return nil }
-        (readEnd, writeEnd) = (ends[0], ends[1])
+        (readEnd, writeEnd, isOwner) = (ends[0], ends[1], true)
     }
+
+    /// The same descriptors, for a loop that never sleeps. `other` lives longer.
+    init(sharing other: borrowing WakeChannel) { (readEnd, writeEnd, isOwner) = (other.readEnd, other.writeEnd, false) }
 
     /// As `init`, at a moment at which no other thread takes what is free in order to count it.
     static func madeBetweenChecks() -> WakeChannel? {
@@ -33,6 +30,7 @@ struct WakeChannel: ~Copyable, Sendable {
     }
 
     deinit {
+        if !isOwner { return }
         close(readEnd)
         if writeEnd != readEnd { close(writeEnd) }
     }

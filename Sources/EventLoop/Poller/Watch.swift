@@ -1,29 +1,35 @@
 // What the kernel is asked to watch for a source.
 
-/// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for.
-struct Readiness: OptionSet, Sendable {
+/// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for. `error` is set beside
+/// it for an error without a hang-up.
+package struct Readiness: OptionSet, Sendable {
     /// A byte, because every registration has two; the poller's constants are of C's int.
     private let bits: UInt8
-    var rawValue: Int32 { Int32(bits) }
-    init(rawValue: Int32) { bits = UInt8(truncatingIfNeeded: rawValue) }
+    package var rawValue: Int32 { Int32(bits) }
+    package init(rawValue: Int32) { bits = UInt8(truncatingIfNeeded: rawValue) }
 
-    static let read = Readiness(rawValue: 1)
-    static let write = Readiness(rawValue: 2)
-    static let closed = Readiness(rawValue: 4)
-    static let broken = Readiness(rawValue: 8)
+    package static let read = Readiness(rawValue: 1)
+    package static let write = Readiness(rawValue: 2)
+    package static let closed = Readiness(rawValue: 4)
+    package static let broken = Readiness(rawValue: 8)
+    static let priority = Readiness(rawValue: 16)
+    static let error = Readiness(rawValue: 32)
+
+    /// An error is all there is: nothing that was asked for, and no hang-up.
+    var isErrorAlone: Bool { self == [.broken, .error] }
 }
 
-enum WatchTrigger: Sendable { case level, edge, oneShot }
+package enum WatchTrigger: Sendable { case level, edge, oneShot }
 
-struct Watch: Sendable {
-    // In this order no room is lost: every registration has one.
+package struct Watch: Sendable {
+    // In this order, without padding: every registration has one.
     var identity: FileIdentity
     var descriptor: Int32
     var wanted: Readiness
     var trigger: WatchTrigger
     var priority: RunLoop.Priority
 
-    init(descriptor: Int32, wanted: Readiness, trigger: WatchTrigger, priority: RunLoop.Priority, identity: FileIdentity) {
+    package init(descriptor: Int32, wanted: Readiness, trigger: WatchTrigger, priority: RunLoop.Priority, identity: FileIdentity) {
         self.identity = identity
         self.descriptor = descriptor
         self.wanted = wanted

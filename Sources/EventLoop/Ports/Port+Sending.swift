@@ -1,35 +1,30 @@
-// Sending messages to a port. RunLoop+Serving.swift delivers them.
+// Sending messages to a port. Serving.swift delivers them.
 
 extension RunLoop.Port {
     /// Sends a message: appends it to the port's queue, and wakes the loops that the port is in.
     ///
     /// If the port is full and `deadline` is later than now, blocks the calling thread until there is room, the deadline passes (in real
-    /// time, whatever clock the port's loops use), or the port becomes invalid. Otherwise tries once. Blocked senders get room in the order
-    /// in which they came. A blocked call does not run the caller's loop. So if the caller's loop is the only one that serves the port, no
-    /// room appears meanwhile; the handler of such a port should try once.
+    /// time, whatever clock the port's loops use), or the port becomes invalid. Otherwise, as with the default, tries once. Blocked senders
+    /// get room in the order in which they came. A blocked call does not run the caller's loop. So if the caller's loop is the only one that
+    /// serves the port, no room appears meanwhile; the handler of such a port should try once.
     ///
-    /// - Throws: `.invalidPort` if the port is invalid or becomes invalid during the wait, `.sendTimedOut` if there was no room in time. In
-    ///   a child of fork also `.invalidPort` if another thread was using the port at the fork, or if the port is full and only the parent's
+    /// - Throws: `.invalidPort` if the port is invalid or becomes invalid during the wait, `.sendTimedOut` if there was no room in time.
+    ///   `.invalidPort` also in a child process, if a thread of the parent is using the port, or if the port is full and only the parent's
     ///   loops serve it.
     ///
     /// Thread-safe. Takes one lock, and makes no system call while the loop does not sleep or the queue has messages. May release the
     /// message if the port is invalid. See `-[NSPort sendBeforeDate:…]`, `mach_msg`.
-    @available(*, noasync, message: "this send blocks the thread; write `try await send(_:before:)`, which suspends the task")
-    public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .now) throws(RunLoop.PortError) {
+    ///
+    /// Async functions call the form that suspends. Top-level code calls this one, as it does `RunLoopThread.join(timeout:)`.
+    public func send(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant = .distantPast) throws(RunLoop.PortError) {
         var outcome = queue.put(message)
-        if outcome == .full && deadline > .now {
+        // Reads the clock only if the port is full and the caller would wait.
+        if outcome == .full && deadline != .distantPast && deadline > .now {
             // The only loops that could make room are in another process.
             if isServedByParentProcessOnly { throw .invalidPort }
             outcome = queue.put(message, before: deadline)
         }
         try finishSending(outcome)
-    }
-
-    /// Sends a message if there is room. Like the other form with a deadline of now, but does not read the clock.
-    ///
-    /// - Throws: `.invalidPort`, `.sendTimedOut`.
-    public func send(_ message: RunLoop.PortMessage) throws(RunLoop.PortError) {
-        try finishSending(queue.put(message))
     }
 
     /// Sends a message, and suspends the task until there is room for it.
@@ -71,14 +66,14 @@ extension RunLoop.Port {
     }
 
     private var isServedByParentProcessOnly: Bool {
-        if ForkEpoch.current == 0 { return false }
-        let memberships = state.withLockUnlessInherited { $0.memberships }
-        return memberships.map { !$0.isEmpty && $0.allSatisfy { $0.loop.belongsToParentProcess } } ?? true
+        if ProcessMark.isFirst { return false }
+        let memberships = state.withLockIfOwn { $0.memberships }
+        return memberships.map { !$0.isEmpty && $0.allSatisfy { !$0.loop.isOurs } } ?? true
     }
 
     /// Notifies the loops of the port, or those of its readers, that an empty queue has a message.
     func notifyLoopsOfMessages() {
         if hasHandler { return enqueueMessagesEverywhere() }
-        for reader in readers.withLockUnlessInherited({ $0 }) ?? [] { reader.source?.enqueueMessagesEverywhere() }
+        for reader in readers.withLockIfOwn({ $0 }) ?? [] { reader.source?.enqueueMessagesEverywhere() }
     }
 }

@@ -27,7 +27,7 @@ extension RunLoop {
         let queue: PortQueue
         let hasHandler: Bool
         /// Sources that take messages instead of a handler. Weak, because a loop retains them.
-        let readers = ForkAwareMutex<[WeakSource]>([])
+        let readers = LoopLock<[WeakSource]>([])
 
         // SAFETY: accessed only by the thread of `servingLoop`. Empty while no thread serves the port.
         @exclusivity(unchecked) private var batch = Deque<PortMessage>()
@@ -105,7 +105,7 @@ extension RunLoop {
 
         override func didInvalidate() { /* DOES CALLOUT */
             queue.close()
-            let readers = readers.withLockUnlessInherited { $0 } ?? []
+            let readers = readers.withLockIfOwn { $0 } ?? []
             for reader in readers { reader.source?.invalidate() }
         }
 

@@ -45,7 +45,7 @@ extension PortQueue {
     /// Lets a request wait. If a message would be accepted now, or the queue is closed, notifies it at once.
     func enqueue(_ request: RunLoop.RoomRequest) { /* DOES CALLOUT */
         let mustWait =
-            inbox.withLockUnlessInherited { inbox -> Bool in
+            inbox.withLockIfOwn { inbox -> Bool in
                 if inbox.isClosed { return false }
                 let ticket = inbox.requests.appendForTicket(request)
                 request.ticket = ticket
@@ -60,7 +60,7 @@ extension PortQueue {
 
     /// Ends the wait of a request. No-op if it does not wait.
     func withdraw(_ request: RunLoop.RoomRequest) {
-        inbox.withLockUnlessInherited { inbox in
+        inbox.withLockIfOwn { inbox in
             if let ticket = request.ticket { _ = inbox.requests.remove(ticket) }
             countWaiting(inbox)
         }

@@ -32,7 +32,7 @@ struct PortQueue: ~Copyable, Sendable {
     }
 
     private let capacity: UInt64
-    let inbox = ForkAwareMutex(Inbox())
+    let inbox = LoopLock(Inbox())
     /// How many messages were ever appended. Written under the lock.
     private let appended = Atomic<UInt64>(0)
     /// How many of them were delivered.
@@ -67,8 +67,7 @@ struct PortQueue: ~Copyable, Sendable {
 
     @inline(__always)
     func put(_ message: RunLoop.PortMessage) -> EnqueueResult {
-        // Fails in a child of fork if another thread held the lock: the queue cannot be used there.
-        guard let inbox = inbox.lockValueUnlessInherited() else { return .closed }
+        guard let inbox = inbox.lockValueIfOwn() else { return .closed }
         defer { self.inbox.unlock() }
         if inbox.pointee.isClosed { return .closed }
         // Senders that came earlier go first.
@@ -169,7 +168,7 @@ struct PortQueue: ~Copyable, Sendable {
     /// Closes the queue: drops its messages, and fails the waiting senders. Releases the messages before it returns.
     func close() { /* DOES CALLOUT */
         var dropped = Deque<RunLoop.PortMessage>()
-        let admitted = inbox.withLockUnlessInherited { inbox -> Admitted in
+        let admitted = inbox.withLockIfOwn { inbox -> Admitted in
             inbox.isClosed = true
             swap(&dropped, &inbox.messages)
             return removeAllWaiting(&inbox)

@@ -20,7 +20,7 @@ extension RunLoop.Port {
     public func whenRoom(
         on loop: RunLoop, inModes modes: [RunLoop.Mode] = RunLoop.Mode.onlyCommon, _ body: @escaping @Sendable () -> Void
     ) -> RunLoop.RoomRequest {
-        loop.preconditionNotForked()
+        loop.preconditionOurs()
         let request = RunLoop.RoomRequest(self, loop, modes, body)
         queue.enqueue(request)
         return request
@@ -35,17 +35,17 @@ extension RunLoop {
         private let modes: [Mode]
         /// Weak, because the port retains the request.
         private let port: WeakSource
-        private let body: ForkAwareMutex<(@Sendable () -> Void)?>
+        private let body: LoopLock<(@Sendable () -> Void)?>
         var ticket: LinkedQueue<RoomRequest>.Ticket?
 
         init(_ port: Port, _ loop: RunLoop, _ modes: [Mode], _ body: @escaping @Sendable () -> Void) {
             (self.loop, self.modes) = (loop, modes)
             self.port = WeakSource(source: port)
-            self.body = ForkAwareMutex(body)
+            self.body = LoopLock(body)
         }
 
-        /// False once the closure was called, cancelled, or refused by a loop that has ended. Thread-safe.
-        public var isValid: Bool { body.withLockUnlessInherited { $0 != nil } ?? false }
+        /// False once the closure was called, cancelled, or refused or dropped by a loop that has ended. Thread-safe.
+        public var isValid: Bool { body.withLockIfOwn { $0 != nil } ?? false }
 
         /// Withdraws the request. The closure is not called, unless a call has begun. Thread-safe.
         public func cancel() {
@@ -55,14 +55,23 @@ extension RunLoop {
 
         /// There is room, or the port is invalid. Called outside every lock.
         func notify() {
-            if loop.belongsToParentProcess { return }
-            let isAccepted = loop.performIfPossible(inModes: modes) { [self] in takeBody()?() }
-            if !isAccepted { _ = takeBody() }
+            guard loop.isOurs else { return }
+            let delivery = Delivery(request: self)
+            loop.performIfPossible(inModes: modes) { delivery.request.takeBody()?() }
+        }
+
+        /// What the loop holds until it calls it. A loop that refuses it, or ends before it can call it, releases it; then the request is
+        /// over, too.
+        private final class Delivery: Sendable {
+            let request: RoomRequest
+
+            init(request: RoomRequest) { self.request = request }
+            deinit { /* DOES CALLOUT */ _ = request.takeBody() }
         }
 
         /// Nil if it was taken before. The caller releases it outside every lock.
         private func takeBody() -> (@Sendable () -> Void)? {
-            body.withLockUnlessInherited { body in
+            body.withLockIfOwn { body in
                 defer { body = nil }
                 return body
             } ?? nil

@@ -3,15 +3,8 @@
 // Lifecycle: created with the source. deinit closes the descriptor, after the kernel has stopped watching it.
 
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// How a process exited.
 struct ChildExit: Sendable, Equatable {
@@ -67,6 +60,9 @@ final class ChildWatch: Sendable {
         case .signal(let signals): signals.descriptor
         }
     }
+
+    /// Before a loop's thread waits for the descriptor.
+    func letThrough() { if case .signal(let signals) = mechanism { signals.letThrough() } }
 
     /// Reaps the child and returns how it exited; nil if it has not exited.
     func take() throws(RunLoop.SourceError) -> ChildExit? {

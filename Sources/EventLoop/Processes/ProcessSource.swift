@@ -64,6 +64,8 @@ extension RunLoop {
             Watch(descriptor: child.descriptor, wanted: .read, trigger: .level, priority: .default, identity: child.identity)
         }
 
+        override func willBeWatched() { child.letThrough() }
+
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             do throws(SourceError) {
                 guard let exit = try child.take() else { return false }

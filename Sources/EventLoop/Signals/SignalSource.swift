@@ -12,9 +12,10 @@ extension RunLoop {
     /// While a source exists, the default action of the signal does not happen. A handler that was installed earlier is still called, in
     /// signal context, after the sources have counted the signal. It is restored when the last source of the signal becomes invalid. A
     /// handler that other code installs later must call the handler that it replaces; otherwise the sources receive no signals. It stays
-    /// installed when the sources end. A child of `fork` starts with the actions from before the sources.
+    /// installed when the sources end.
     ///
-    /// The kernel delivers the signal to any thread that does not block it. There must be one, and it need not be the loop's. If Dispatch
+    /// The kernel delivers the signal to any thread that does not block it, which need not be the loop's. If all threads block it, because the
+    /// program was started with the signal blocked, the thread of the source's loop unblocks it, when the loop runs the source's mode. If Dispatch
     /// watches the same signal, delivery is not guaranteed, because Dispatch takes signals away from all handlers.
     ///
     /// Thread-safe. If the source is in several loops, one of them serves it. Uses one descriptor.
@@ -26,6 +27,7 @@ extension RunLoop {
         private let signals: SignalWatch
 
         private let handler: HandlerSlot<Handler>
+        private let latest = LoopLock<[Details]>([])
 
         private struct Handler: Sendable {
             let call: @Sendable (SignalSource, Int) -> Void
@@ -67,9 +69,13 @@ extension RunLoop {
             // Zero if another loop that the source is in has taken the count, or if the count was taken between the signal handler's
             // increment and its write.
             if count == 0 { return false }
+            let details = signals.takeDetails(count)
+            latest.withLock { $0 = details }
             handler.with { $0.handlers.call(self, count) }
             return true
         }
+
+        override func willBeWatched() { signals.letThrough() }
 
         /// On the thread that invalidates the source, so that the earlier handler is restored when `invalidate` returns.
         override func didInvalidate() { signals.end() }
@@ -80,4 +86,28 @@ extension RunLoop {
 
         override var typeDescription: String { "signal \(signal)" }
     }
+}
+
+extension RunLoop.SignalSource {
+    /// What the kernel says about one signal (siginfo_t, see sigaction(2)).
+    public struct Details: Sendable, Hashable {
+        /// How it was sent (`si_code`): 0 with kill(2), `SI_QUEUE` with sigqueue(3), positive by the kernel, and others.
+        public var code: Int32
+        /// The process that sent it; for SIGCHLD the child. Nil if no process sent it.
+        public var processID: Int32?
+        /// The real user of that process.
+        public var userID: UInt32?
+        /// The value that sigqueue(3), a timer or a message queue sent along.
+        public var value: Int32?
+
+        /// Makes details: for tests of code that takes them.
+        public init(code: Int32, processID: Int32? = nil, userID: UInt32? = nil, value: Int32? = nil) {
+            (self.code, self.processID, self.userID, self.value) = (code, processID, userID, value)
+        }
+    }
+
+    /// What the kernel says about the signals of the latest call of the handler, oldest first. Of more than 64, the later ones have no details.
+    ///
+    /// Thread-safe, but another loop that the source is in may replace it. CFRunLoop has nothing like it.
+    public var details: [Details] { latest.withLock { $0 } }
 }

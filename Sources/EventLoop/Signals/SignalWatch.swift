@@ -4,19 +4,13 @@
 // not write to the channel any more. deinit closes the channel, after the kernel has stopped watching it.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
 final class SignalWatch: Sendable {
+    private let signal: Int32
     private let channel: WakeChannel
-    private let watch: ForkAwareMutex<Watch>
+    private let watch: LoopLock<Watch>
     let identity: FileIdentity
 
     private struct Watch: @unchecked Sendable {
@@ -32,9 +26,10 @@ final class SignalWatch: Sendable {
         guard let pointer = cplatform_watch_signal(signal, &ends) else {
             throw .system(operation: "sigaction of signal \(signal)", errno: errno)
         }
+        self.signal = signal
         self.channel = channel
         self.identity = identity
-        watch = ForkAwareMutex(Watch(pointer: pointer))
+        watch = LoopLock(Watch(pointer: pointer))
     }
 
     deinit { end() }
@@ -50,12 +45,32 @@ final class SignalWatch: Sendable {
         return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
     }
 
+    /// What the kernel says about the next `count` signals, oldest first; about fewer if there were more than the watch keeps.
+    func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
+        watch.withLock { watch in
+            guard let pointer = watch.pointer else { return [] }
+            var all: [RunLoop.SignalSource.Details] = []
+            var details = cplatform_signal_details()
+            while all.count < count && cplatform_take_signal_details(pointer, &details) {
+                all.append(
+                    RunLoop.SignalSource.Details(
+                        code: details.code, processID: details.has_sender ? details.sender_process : nil,
+                        userID: details.has_sender ? details.sender_user : nil, value: details.has_value ? details.value : nil))
+            }
+            return all
+        }
+    }
+
+    /// Unblocks the signal on this thread if all threads block it: a program that is started with a signal blocked has it blocked in every
+    /// thread.
+    func letThrough() { _ = cplatform_let_signal_through(signal) }
+
     /// Makes `descriptor` readable without a signal.
     func wake() { channel.wake() }
 
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() {
-        _ = watch.withLockUnlessInherited { watch in
+        _ = watch.withLockIfOwn { watch in
             if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }
             watch.pointer = nil
         }

@@ -6,7 +6,7 @@
 /// thread.
 final class CompanionSource: Sendable {
     /// Nil before the first signal.
-    private let custom = ForkAwareMutex<RunLoop.CustomSource?>(nil)
+    private let custom = LoopLock<RunLoop.CustomSource?>(nil)
     private let label: String
 
     init(_ label: String) { self.label = label }
@@ -32,7 +32,7 @@ final class CompanionSource: Sendable {
     }
 
     /// Invalidates it. No-op the second time.
-    func end() { custom.withLockUnlessInherited { $0 }??.invalidate() }
+    func end() { custom.withLockIfOwn { $0 }??.invalidate() }
 
     /// The source was added to a mode.
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) {

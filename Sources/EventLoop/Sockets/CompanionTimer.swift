@@ -1,28 +1,42 @@
 // A timer that is in the same modes as a source. It keeps deadlines, and pauses between retries.
 
-/// Fires after a delay, in each loop that the source is in, by that loop's time.
+/// Fires at a date or after a delay, in each loop that the source is in, by that loop's time.
 ///
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,
 /// because an ending loop removes its sources from their modes. Thread-safe. It calls `fire` on a loop's thread, in a mode of the source.
 final class CompanionTimer: Sendable {
     private struct State: Sendable {
-        /// Nil if not started.
-        var delay: Duration?
+        /// The date in a loop's time, or nil if the timer is for no date there. Nil if not started.
+        var date: (@Sendable (RunLoop) -> RunLoop.Instant?)?
+        /// Counts the starts and stops: a timer that was made for an earlier one is not used.
+        var version: UInt64 = 0
         /// By the loops' ids, so that the timer does not retain a loop that has ended.
         var timers: [UInt64: RunLoop.Timer] = [:]
     }
-    private let state: ForkAwareMutex<State>
+    private let state: LoopLock<State>
     private let label: String
 
     /// With a delay, the timer starts in each loop when the source is first added to that loop.
     init(_ label: String, startingWhenAdded delay: Duration? = nil) {
         self.label = label
-        state = ForkAwareMutex(State(delay: delay))
+        state = LoopLock(State(date: delay.map(Self.date)))
+    }
+
+    private static func date(after delay: Duration) -> @Sendable (RunLoop) -> RunLoop.Instant? {
+        { $0.timeForOthers().advanced(by: delay) }
     }
 
     /// Fires `delay` from now, instead of at its former date.
     func start(_ delay: Duration, for source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
-        endTimers { $0.delay = delay }
+        start(at: Self.date(after: delay), for: source, fire)
+    }
+
+    /// Fires at the date that `date` returns for each loop, instead of at its former date.
+    func start(
+        at date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?, for source: RunLoop.Source,
+        _ fire: @escaping @Sendable (RunLoop) -> Void
+    ) {
+        endTimers { $0.date = date }
         for (loop, modes) in source.places {
             for mode in modes { join(loop, mode, source, fire) }
         }
@@ -31,11 +45,12 @@ final class CompanionTimer: Sendable {
     }
 
     /// Cancels it. No-op if not started.
-    func stop() { endTimers { $0.delay = nil } }
+    func stop() { endTimers { $0.date = nil } }
 
     private func endTimers(_ change: (inout State) -> Void) {
-        let timers = state.withLockUnlessInherited { state in
+        let timers = state.withLockIfOwn { state in
             change(&state)
+            state.version += 1
             defer { state.timers = [:] }
             return state.timers
         }
@@ -44,18 +59,21 @@ final class CompanionTimer: Sendable {
 
     /// The source was added to a mode.
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
-        guard let delay = state.withLock({ $0.delay }) else { return }
-        let date = loop.timeForOthers().advanced(by: delay).nanoseconds
+        let (makeDate, version) = state.withLock { ($0.date, $0.version) }
+        guard let date = makeDate?(loop) else { return }
         let new = RunLoop.Timer(
-            date: date, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label, site: source.site
+            date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
+            site: source.site
         ) { _ in fire(RunLoop.threadsLoop()) }
         let timer = state.withLock { state -> RunLoop.Timer? in
-            if state.delay == nil { return nil }
+            if state.version != version { return nil }
             if let timer = state.timers[loop.id] { return timer }
             state.timers[loop.id] = new
             return new
         }
-        guard let timer else { return }
+        // Another thread was faster.
+        if timer !== new { new.invalidate() }
+        guard let timer, timer.isValid else { return }
         loop.add(timer, forMode: mode)
         // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !loop.contains(source, forMode: mode) { loop.remove(timer, forMode: mode) }

@@ -3,14 +3,7 @@
 // Lifecycle: init opens the descriptor. `transferDescriptor` passes it to the user; otherwise `end` or deinit closes it.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Thread-safe.
 final class ConnectAttempt: Sendable {
@@ -29,13 +22,16 @@ final class ConnectAttempt: Sendable {
         var descriptor: Int32
         var phase: Phase
     }
-    private let state: ForkAwareMutex<State>
+    private let state: LoopLock<State>
     private let address: RunLoop.SocketAddress
     private let native: cplatform_address
     let identity: FileIdentity
 
-    /// Opens the socket and calls connect(2).
-    init(_ address: RunLoop.SocketAddress) throws(RunLoop.SourceError) {
+    /// Opens the socket and calls connect(2). `prepare` sets options before.
+    init(
+        _ address: RunLoop.SocketAddress, from local: RunLoop.SocketAddress? = nil,
+        _ prepare: (Int32) throws(RunLoop.SourceError) -> Void = { _ throws(RunLoop.SourceError) in }
+    ) throws(RunLoop.SourceError) {
         self.address = address
         native = try address.native()
         var native = native
@@ -44,13 +40,27 @@ final class ConnectAttempt: Sendable {
             let code = errno
             throw .system(operation: "socket for \(address)", errno: code)
         }
+        do throws(RunLoop.SourceError) {
+            try prepare(descriptor)
+            if let local { try Self.bind(descriptor, local) }
+        } catch {
+            close(descriptor)
+            throw error
+        }
         // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
         let code = cplatform_connect(descriptor, &native)
-        state = ForkAwareMutex(State(descriptor: descriptor, phase: Self.phase(after: code, to: address)))
+        state = LoopLock(State(descriptor: descriptor, phase: Self.phase(after: code, to: address)))
     }
 
     deinit { end() }
+
+    private static func bind(_ descriptor: Int32, _ local: RunLoop.SocketAddress) throws(RunLoop.SourceError) {
+        var native = try local.native()
+        guard let operation = cplatform_bind_local(descriptor, &native) else { return }
+        let code = errno
+        throw .system(operation: "\(String(cString: operation)) \(local)", errno: code)
+    }
 
     private static func phase(after code: Int32, to address: RunLoop.SocketAddress) -> Phase {
         switch code {
@@ -137,7 +147,7 @@ final class ConnectAttempt: Sendable {
 
     /// Closes the socket. No-op if already closed or transferred.
     func end() {
-        let descriptor = state.withLockUnlessInherited { state in
+        let descriptor = state.withLockIfOwn { state in
             defer { state.descriptor = -1 }
             return state.descriptor
         }

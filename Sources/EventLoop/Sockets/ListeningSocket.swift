@@ -1,18 +1,11 @@
 // A listening socket.
 //
 // Lifecycle: init opens the descriptor and creates the file of a Unix path, or adopts a descriptor; `end` or deinit closes the descriptor
-// and removes the file.
+// and removes the file that was created.
 
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// Thread-safe.
 final class ListeningSocket: Sendable {
@@ -29,15 +22,34 @@ final class ListeningSocket: Sendable {
     let identity: FileIdentity
     let localAddress: RunLoop.SocketAddress
     /// The file that `bind` created.
-    private let file: (device: UInt64, inode: UInt64)?
-    private let native: cplatform_address
-    /// The process that created it.
-    private let forkEpoch: Int32
+    private let file: BoundFile?
+    /// Others may have the socket, too.
+    private let isAdopted: Bool
+    /// Accepting waits, because the open file belongs to others too, and must stay as it is.
+    private let isBlocking: Bool
+
+    /// By its absolute path: the program may change its directory.
+    private struct BoundFile {
+        let path: String
+        let device: UInt64
+        let inode: UInt64
+
+        init?(_ path: String?) {
+            var (device, inode) = (UInt64(0), UInt64(0))
+            guard let path, cplatform_bound_file(path, &device, &inode) == 0 else { return nil }
+            (self.path, self.device, self.inode) = (path, device, inode)
+        }
+
+        func remove() { cplatform_unlink_bound_file(path, device, inode) }
+    }
+    private let mark = ProcessMark()
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
-        native = try address.native()
-        forkEpoch = ForkEpoch.current
-        var native = native
+        let path = address.absolutePath
+        // A path that is too long when it is absolute is bound as it is.
+        let absolute = path.flatMap { try? RunLoop.SocketAddress.unix(path: $0).native() }
+        var native = if let absolute { absolute } else { try address.native() }
+        (isAdopted, isBlocking) = (false, false)
         let descriptor = cplatform_make_socket(&native)
         if descriptor < 0 {
             let code = errno
@@ -46,10 +58,10 @@ final class ListeningSocket: Sendable {
         if let operation = cplatform_listen(descriptor, &native, backlog, reusePort, ipv6Only) {
             let code = errno
             let isBound = String(cString: operation) == "listen"
-            Self.release(descriptor, native, isBound ? Self.file(of: native) : nil)
+            Self.release(descriptor, isBound ? BoundFile(path) : nil)
             throw .system(operation: "\(String(cString: operation)) \(address)", errno: code)
         }
-        file = Self.file(of: native)
+        file = BoundFile(path)
         handle = Atomic(descriptor)
         var local = cplatform_address()
         let code = cplatform_local_address(descriptor, &local)
@@ -68,11 +80,10 @@ final class ListeningSocket: Sendable {
         guard cplatform_local_address(descriptor, &local) == 0, let address = RunLoop.SocketAddress(local) else {
             throw .system(operation: "adopting descriptor \(descriptor), whose address is of an unknown kind", errno: EAFNOSUPPORT)
         }
-        let code = [cplatform_set_close_on_exec(descriptor), cplatform_set_nonblocking(descriptor)].first { $0 != 0 }
-        if let code { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
-        native = local
+        let code = cplatform_set_close_on_exec(descriptor)
+        if code != 0 { throw .system(operation: "adopting descriptor \(descriptor)", errno: code) }
+        (isAdopted, isBlocking) = (true, cplatform_is_blocking(descriptor))
         localAddress = address
-        forkEpoch = ForkEpoch.current
         // The file of a Unix path belongs to the process that created it.
         file = nil
         self.identity = identity
@@ -89,6 +100,8 @@ final class ListeningSocket: Sendable {
         var peer = cplatform_address()
         // Bounded, so that a flood of failed connections does not block the loop. The rest waits for the next pass.
         for _ in 0..<16 {
+            // No call accepts without waiting on such a socket. If another process accepts in between, this one waits for the next connection.
+            if isBlocking && !cplatform_is_readable(self.descriptor) { return .nothing }
             let descriptor = cplatform_accept(self.descriptor, &peer)
             if descriptor >= 0 { return .connection(descriptor, RunLoop.SocketAddress(peer) ?? .unix(path: "")) }
             let code = errno
@@ -105,19 +118,32 @@ final class ListeningSocket: Sendable {
     /// Closes the socket, and removes its file unless another file has replaced it. No-op if already closed.
     func end() {
         let descriptor = handle.exchange(-1, ordering: .acquiringAndReleasing)
-        // In a child of fork the file still belongs to the parent's socket.
-        if descriptor >= 0 { Self.release(descriptor, native, forkEpoch == ForkEpoch.current ? file : nil) }
+        if descriptor >= 0 { Self.release(descriptor, mark.isOurs ? file : nil) }
     }
 
-    private static func file(of native: cplatform_address) -> (device: UInt64, inode: UInt64)? {
-        var (native, device, inode) = (native, UInt64(0), UInt64(0))
-        return cplatform_bound_file(&native, &device, &inode) == 0 ? (device, inode) : nil
+    /// Only those that wait in the queue are accepted from now on, as far as the system can do that. No-op for an adopted socket, which a
+    /// successor may have.
+    func refuseConnections() {
+        if isAdopted { return }
+        // Before the last look at the queue: connecting to a path that does not exist fails at once.
+        file?.remove()
+        cplatform_refuse_connections(descriptor)
     }
 
     /// Removes the file first: while the socket is open, no other file can have its inode.
-    private static func release(_ descriptor: Int32, _ native: cplatform_address, _ file: (device: UInt64, inode: UInt64)?) {
-        var native = native
-        if let file { cplatform_unlink_bound_file(&native, file.device, file.inode) }
+    private static func release(_ descriptor: Int32, _ file: BoundFile?) {
+        file?.remove()
         close(descriptor)
+    }
+}
+
+extension RunLoop.SocketAddress {
+    /// The path of a file, from the root on; nil for other addresses, and for abstract names.
+    fileprivate var absolutePath: String? {
+        guard case .unix(let path) = self, let first = path.utf8.first, first != 0 else { return nil }
+        if first == UInt8(ascii: "/") { return path }
+        guard let directory = getcwd(nil, 0) else { return path }
+        defer { free(directory) }
+        return String(cString: directory) + "/" + path
     }
 }

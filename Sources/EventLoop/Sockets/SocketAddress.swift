@@ -1,6 +1,6 @@
-// The address at which a stream socket listens, or to which it connects.
+// The address of a socket. The modules of streams and datagrams use its form for the kernel, too.
 
-internal import CPlatform
+package import CPlatform
 
 extension RunLoop {
     /// The address of a stream socket.
@@ -47,7 +47,7 @@ extension RunLoop.SocketAddress {
     }
 
     /// The kernel's form of the address.
-    func native() throws(RunLoop.SourceError) -> cplatform_address {
+    package func native() throws(RunLoop.SourceError) -> cplatform_address {
         var native = cplatform_address()
         let isGood =
             switch self {
@@ -60,7 +60,7 @@ extension RunLoop.SocketAddress {
     }
 
     /// Nil if the library does not know this kind of address.
-    init?(_ native: cplatform_address) {
+    package init?(_ native: cplatform_address) {
         var native = native
         switch Int(cplatform_address_kind(&native)) {
         case CPLATFORM_IPV4: self = .ipv4(host: Self.host(of: &native), port: cplatform_address_port(&native))

@@ -8,7 +8,6 @@ extension RunLoop {
     ///
     /// Thread-safe. If the source is in several loops, one of them accepts each connection, and `completion` is called once in one of them.
     ///
-    /// A child of `fork` shares the socket with its parent, and does not remove a Unix path.
     public final class SocketSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
@@ -60,9 +59,9 @@ extension RunLoop {
         ///   - line: see `file`.
         ///   - accept: called on the loop's thread with the descriptor, which the handler must close, and the peer's address.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long; otherwise `.system` with the operation that
-        ///   failed. If a file exists at a Unix path, the address is in use (`bind`, EADDRINUSE), even if no process listens there any
-        ///   more; remove such a file first. When the source ends, it removes the file that it created, unless another file has replaced
-        ///   it.
+        ///   failed. A relative Unix path is made absolute. If its file is a socket on which nobody listens any more (connecting is
+        ///   refused), it is replaced; if it is anything else, the address is in use (`bind`, EADDRINUSE). When the source ends, it removes
+        ///   the file that it created, unless another file has replaced it.
         public init(
             listeningOn address: SocketAddress, backlog: Int32 = 1024, reusePort: Bool = false, ipv6Only: Bool = false,
             priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
@@ -77,8 +76,10 @@ extension RunLoop {
         }
 
         /// Makes a source of a socket that listens already: one that a service manager passed to this process (`Supervisor.sockets`), for
-        /// example. The source owns the socket from then on, makes it non-blocking and close-on-exec, and closes it at the end. It does
-        /// not remove the file of a Unix path, which belongs to the process that made it. Other than that, as
+        /// example. The source owns the descriptor from then on, makes it close-on-exec, and closes it at the end. It does not remove the
+        /// file of a Unix path, which belongs to the process that made it, and does not change O_NONBLOCK of the socket, which others may
+        /// share. If several processes accept from a socket that is blocking, a loop may wait when another process is faster: let it be made
+        /// non-blocking by who makes it (`NonBlocking=true` in a unit of systemd). Other than that, as
         /// `init(listeningOn:backlog:reusePort:ipv6Only:priority:label:file:line:accept:)`.
         ///
         /// - Throws: `.badDescriptor` if the descriptor is not open, `.system` if it is no stream socket that listens, or if its family is
@@ -131,7 +132,45 @@ extension RunLoop {
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
+        /// The same for streams: from a local address, and with options that `prepare` sets before the first packet.
+        package init(
+            connectingTo address: SocketAddress, from local: SocketAddress?, timeout: Swift.Duration?, label: String? = nil,
+            file: StaticString = #fileID,
+            line: UInt = #line, prepare: (Int32) throws(SourceError) -> Void,
+            completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
+        ) throws(SourceError) {
+            let attempt = try ConnectAttempt(address, from: local, prepare)
+            role = .connecting(attempt)
+            priority = .default
+            if case .inProgress = attempt.phase {
+                retry = CompanionTimer("try of a connection")
+            } else {
+                retry = CompanionTimer("try of a connection", startingWhenAdded: .zero)
+            }
+            deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
+            pause.store(Self.shortestRetry, ordering: .relaxed)
+            handlers = HandlerSlot(Handlers(completion: completion))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+        }
+
         deinit { endByLastRelease() }
+
+        /// Ends listening without resetting those who have connected: refuses new connections, if the socket is the source's own.
+        package func refuseConnections() {
+            guard case .listening(let socket) = role, rundown.enter() else { return }
+            defer { if rundown.exit() { finish() } }
+            socket.refuseConnections()
+        }
+
+        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread.
+        package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) { /* DOES CALLOUT */
+            guard case .listening(let socket) = role, rundown.enter() else { return }
+            defer { if rundown.exit() { finish() } }
+            for _ in 0..<limit {
+                guard case .connection(let descriptor, _) = socket.accept() else { return }
+                accept(descriptor)
+            }
+        }
 
         /// The socket's own address, with the port that the kernel chose, or the path that it is bound to. Nil after a connecting source
         /// has passed its socket to `completion` or has closed it. Thread-safe.

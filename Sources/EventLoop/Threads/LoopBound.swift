@@ -31,7 +31,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     deinit {
-        if loop.belongsToParentProcess || loop.isIsolatingCaller { return }
+        if !loop.isOurs || loop.isIsolatingCaller { return }
         // The loop's thread empties the box. Sending it the last reference to the box does not suffice, because this thread holds a
         // reference until it returns.
         _ = loop.releaseOnThread(box)
@@ -56,7 +56,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     private func preconditionIsolated(_ member: StaticString) {
-        loop.preconditionNotForked()
+        loop.preconditionOurs()
         precondition(
             loop.isIsolatingCaller,
             "LoopBound.\(member) was called on another thread than the run loop's; use perform to run the code on the loop's thread"

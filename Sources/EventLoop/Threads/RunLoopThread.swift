@@ -1,15 +1,8 @@
 // A thread whose only work is its run loop.
 
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// A thread whose only work is its run loop. It runs the loop in `.default` until `stop()`.
 ///
@@ -82,7 +75,7 @@ public final class RunLoopThread: Sendable {
 
     /// Ends the thread after the pass in progress. It takes effect however early it is called. The thread first drains, if it has a `drain`
     /// closure or holds. It still performs everything that its loop accepted earlier, in one last batch before `teardown`; from then on the
-    /// loop accepts nothing more. No-op if called before, and in a child of fork. Thread-safe. (`runLoop.stop()` only ends a run; then the
+    /// loop accepts nothing more. No-op if called before. Thread-safe. (`runLoop.stop()` only ends a run; then the
     /// thread runs its loop again.)
     public func stop() {
         // This order guarantees that the loop of a stopping thread accepts nothing but what it drains.
@@ -94,7 +87,7 @@ public final class RunLoopThread: Sendable {
     /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
-        if !runLoop.belongsToParentProcess { runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) } }
+        if runLoop.isOurs { runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) } }
         stop()
     }
 
@@ -129,15 +122,15 @@ private final class ThreadLife: Sendable {
     let started = Latch()
     let ended = ThreadEnd()
     let isStopping = Atomic<Bool>(false)
-    let outcome = ForkAwareMutex<Result<RunLoop, any Error>?>(nil)
-    private let setup: ForkAwareMutex<(@Sendable (RunLoop) throws -> ThreadStages)?>
+    let outcome = LoopLock<Result<RunLoop, any Error>?>(nil)
+    private let setup: LoopLock<(@Sendable (RunLoop) throws -> ThreadStages)?>
     /// Changed on the thread only.
-    private let drainLimit: ForkAwareMutex<DrainLimit>
+    private let drainLimit: LoopLock<DrainLimit>
 
     init(name: String, drainLimit: Duration, setup: @escaping @Sendable (RunLoop) throws -> ThreadStages) {
         self.name = name
-        self.drainLimit = ForkAwareMutex(DrainLimit(duration: drainLimit))
-        self.setup = ForkAwareMutex(setup)
+        self.drainLimit = LoopLock(DrainLimit(duration: drainLimit))
+        self.setup = LoopLock(setup)
     }
 
     func start(stackSize: Int?) throws {
@@ -152,14 +145,22 @@ private final class ThreadLife: Sendable {
         cplatform_name_this_thread(name)
         run()
         LoopLifetime.endLoopOfThisThread()
+    }
+
+    /// The last visible action of the thread, also if it ends inside a handler.
+    private func end() {
+        // It may have ended in its setup.
+        if !started.wait(until: .distantPast) { begin(.failure(RunLoopEnded())) }
         ended.come()
     }
 
     private func run() { /* DOES CALLOUT */
         guard let loop = RunLoop() else {
-            return begin(.failure(RunLoop.SourceError.system(operation: "making a run loop", errno: errno)))
+            begin(.failure(RunLoop.SourceError.system(operation: "making a run loop", errno: errno)))
+            return ended.come()
         }
-        LoopLifetime.adopt(loop)
+        LoopLifetime.adopt(loop) { [self] in end() }
+        loop.shared.withLock { $0.threadName = name }
         let keepAlive = loop.keepAlive()
         var stages: ThreadStages
         do {

@@ -1,23 +1,16 @@
 // Ending a group of threads, and waiting for the end.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 extension RunLoopThreadGroup {
     /// Stops and joins every thread. While a thread is stuck in a handler or waits for holds, reports it on standard error every ten seconds.
-    /// Calling it on a member thread is a precondition failure. Async code has a form that suspends.
-    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown()`, which suspends the task")
+    /// Calling it on a member thread is a precondition failure. Async code has a form that suspends; top-level code calls this one, as it
+    /// does `RunLoopThread.join(timeout:)`.
     public func shutdown() {
         shutdown(reportingEvery: Self.reportInterval, writeToStandardError)
     }
 
     /// As `shutdown()`, but each thread waits for its holds no longer than `limit` (`RunLoopThread.stop(drainingFor:)`).
-    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown(drainingFor:)`, which suspends the task")
     public func shutdown(drainingFor limit: Duration) {
         preconditionOutside()
         for thread in threads { thread.stop(drainingFor: limit) }
@@ -25,7 +18,6 @@ extension RunLoopThreadGroup {
     }
 
     /// Stops every thread, and waits at most `timeout` (for all together, in real time). Returns the threads that have not ended.
-    @available(*, noasync, message: "shutdown blocks the thread; write `await shutdown(timeout:)`, which suspends the task")
     public func shutdown(timeout: Duration) -> [RunLoopThread] {
         preconditionOutside()
         stopAll()
@@ -47,7 +39,7 @@ extension RunLoopThreadGroup {
 
     private func preconditionOutside() {
         precondition(
-            !threads.contains { $0.runLoop.isCurrent && !$0.runLoop.belongsToParentProcess },
+            !threads.contains { $0.runLoop.isCurrent && $0.runLoop.isOurs },
             "shutdown joins the group's threads, so it cannot be called on one of them; call it from another thread")
     }
 

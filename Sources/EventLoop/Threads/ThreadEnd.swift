@@ -8,7 +8,7 @@ final class ThreadEnd: Sendable {
     }
 
     private let latch = Latch()
-    private let tasks = ForkAwareMutex(Tasks())
+    private let tasks = LoopLock(Tasks())
 
     /// The last visible action of the thread.
     func come() {

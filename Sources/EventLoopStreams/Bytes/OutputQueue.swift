@@ -95,13 +95,13 @@ struct OutputQueue: Sendable {
         }
     }
 
-    /// Calls `body` with at most `limit` of the first bytes, and drops them. There must be one.
-    mutating func takeFirst(_ limit: Int, _ body: (UnsafeRawBufferPointer) -> Void) {
-        let length = segments[head].withUnsafeBytes { bytes in
+    /// Passes at most `limit` of the first bytes to the layer, and drops them if it has taken them. There must be one.
+    mutating func passFirst(_ limit: Int, to layer: any StreamLayer) -> LayerWrite {
+        let (length, result) = segments[head].withUnsafeBytes { bytes in
             let first = UnsafeRawBufferPointer(rebasing: bytes[sentOfHead...].prefix(limit))
-            body(first)
-            return first.count
+            return (first.count, layer.write(first))
         }
-        dropFirst(length)
+        if result == .wrote { dropFirst(length) }
+        return result
     }
 }

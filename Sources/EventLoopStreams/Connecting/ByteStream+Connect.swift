@@ -25,7 +25,7 @@ extension ByteStream {
     ///   - isolation: the caller's actor.
     ///   - file: with `line`, the place that warnings and recordings name.
     ///   - line: see `file`.
-    /// - Throws: `StreamError.hostNotFound`; `StreamError.timedOut`; the `SourceError` of an attempt if all have failed: the first in order
+    /// - Throws: `StreamError.hostNotFound` and `.nameServiceFailed`; `StreamError.timedOut`; the `SourceError` of an attempt if all have failed: the first in order
     ///   that is more than the lack of a route, or else the first; `RunLoopEnded` when the loop's thread exits; `CancellationError`.
     public static func connect(
         host: String, port: UInt16, timeout: Duration = .seconds(30), on loop: RunLoop, mode: RunLoop.Mode = .common,
@@ -67,10 +67,11 @@ extension ByteStream {
     ) async throws -> ByteStream {
         options.check()
         let attempts = ConnectionAttempts(
-            ConnectionAttempts.Target(loop: loop, mode: mode, timeout: timeout, label: label, file: file, line: line) {
-                descriptor throws(RunLoop.SourceError) in
-                try ByteStream(adopting: descriptor, on: loop, mode: mode, options: options, label: label, file: file, line: line)
-            })
+            ConnectionAttempts.Target(
+                loop: loop, mode: mode, timeout: timeout, label: label, file: file, line: line, socket: options.socket,
+                makeStream: { descriptor throws(RunLoop.SourceError) in
+                    try ByteStream(adopting: descriptor, on: loop, mode: mode, options: options, label: label, file: file, line: line)
+                }))
         return try await withTaskCancellationHandler(
             operation: {
                 try await withCheckedThrowingContinuation(isolation: isolation) { continuation in

@@ -4,14 +4,7 @@
 // invalidates every source and timer, and with them goes what they retain.
 
 internal import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Connects to the first of several addresses that answers. Thread-safe.
 ///
@@ -27,6 +20,7 @@ final class ConnectionAttempts: Sendable {
         let label: String?
         let file: StaticString
         let line: UInt
+        var socket = ByteStream.SocketOptions()
         /// Makes the stream of a connected descriptor, or closes the descriptor and throws.
         let makeStream: @Sendable (Int32) throws(RunLoop.SourceError) -> ByteStream
     }
@@ -181,10 +175,13 @@ final class ConnectionAttempts: Sendable {
         do throws(RunLoop.SourceError) {
             // With the limit its own, a connection that exists when the limit passes is a success.
             source = try RunLoop.SocketSource(
-                connectingTo: address, timeout: target.loop.clock.now.duration(to: deadline), label: target.label, file: target.file,
-                line: target.line
-            ) { [self] _, result in attemptEnded(attempt, result) }
+                connectingTo: address, from: target.socket.localAddress, timeout: target.loop.clock.now.duration(to: deadline),
+                label: target.label, file: target.file, line: target.line,
+                prepare: { descriptor throws(RunLoop.SourceError) in try target.socket.setBuffers(of: descriptor) },
+                completion: { [self] _, result in attemptEnded(attempt, result) })
         } catch { return error }
+        // A source that the kernel refuses to watch fails, and does not call its completion.
+        source.onInvalidation { [self] source in if let error = source.failure { attemptEnded(attempt, .failure(error)) } }
         target.loop.add(source, forMode: target.mode)
         keep(source.invalidate) { $0.attempts[attempt] = source }
         if delays { setNextAttempt() }

@@ -1,14 +1,7 @@
 // Which address is tried when: Happy Eyeballs (RFC 8305), without sockets, timers or a clock.
 
 internal import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// Decides when to try which of several addresses.
 ///

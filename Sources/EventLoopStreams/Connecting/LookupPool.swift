@@ -1,7 +1,10 @@
 // A few threads that look up the names of hosts.
 //
 // Lifecycle: a thread starts for a request if fewer than the maximum run, and ends when no request waits. To start one takes some
-// 30 µs, less than a lookup, so no thread is kept. The process's pool is never released; a child of fork makes one of its own.
+// 30 µs, less than a lookup, so no thread is kept. The process's pool is never released.
+//
+// A name that nobody answers keeps its thread for as long as the resolver tries, 10 s and more, and nothing can interrupt it. So there are threads for
+// many such names at a time, and those whose callers have all gone do not count.
 
 internal import CStreams
 internal import EventLoop
@@ -24,27 +27,43 @@ final class LookupPool: Sendable {
     private struct State {
         /// In order. The first ones go to the next threads that are free.
         var waiting: [Request] = []
+        /// Those in progress, by their thread's number, and whether nobody waits for them.
+        var running: [UInt64: (request: Request, isAbandoned: Bool)] = [:]
+        var lastThread: UInt64 = 0
         var threads = 0
+        var abandoned = 0
+        /// In flight, by name.
+        var lookups: [String: Lookup] = [:]
+        var lastCaller: UInt64 = 0
+    }
+
+    /// One lookup for all who ask for its name.
+    private struct Lookup {
+        var request: Request?
+        var callers: [UInt64: @Sendable (LookupResult) -> Void] = [:]
     }
 
     private let state = StreamLock(State())
     private let threadLimit: Int
     private let waitingLimit: Int
-    /// The process that made it.
-    private let forks = cstreams_forks()
+    private let mark = ProcessMark()
 
     /// - Parameters:
-    ///   - threads: as many lookups are in progress at most.
+    ///   - threads: as many lookups are in progress at most, and as many again that were cancelled.
     ///   - waiting: as many more wait at most; others are refused.
     init(threads: Int, waiting: Int) { (threadLimit, waitingLimit) = (threads, waiting) }
 
     /// The pool of this process.
     static var shared: LookupPool {
-        if let pool = cstreams_lookup_pool() { return Unmanaged<LookupPool>.fromOpaque(pool).takeUnretainedValue() }
-        let new = Unmanaged.passRetained(LookupPool(threads: 4, waiting: 1024))
-        let installed = cstreams_install_lookup_pool(new.toOpaque())!  // not null: `new`, or the one of another thread
-        if installed != new.toOpaque() { new.release() }
-        return Unmanaged<LookupPool>.fromOpaque(installed).takeUnretainedValue()
+        while true {  // ends: with the stored pool, or with a new one
+            let stored = cstreams_lookup_pool()
+            if let stored {
+                let pool = Unmanaged<LookupPool>.fromOpaque(stored).takeUnretainedValue()
+                if pool.mark.isOurs { return pool }
+            }
+            let new = Unmanaged.passRetained(LookupPool(threads: 128, waiting: 1024))
+            if !cstreams_replace_lookup_pool(stored, new.toOpaque()) { new.release() }
+        }
     }
 
     /// Why the pool did not take a request.
@@ -62,7 +81,7 @@ final class LookupPool: Sendable {
         let request = Request(body, refuse)
         enum Step { case wait, startThread, refuse }
         let step = state.withLock { state -> Step in
-            let isBusy = state.threads >= threadLimit
+            let isBusy = state.threads - min(state.abandoned, threadLimit) >= threadLimit
             if isBusy && state.waiting.count >= waitingLimit { return .refuse }
             state.waiting.append(request)
             if isBusy { return .wait }
@@ -79,11 +98,67 @@ final class LookupPool: Sendable {
         return request
     }
 
-    /// Removes a request that waits. If its body has begun, it goes on, and this does nothing. Thread-safe; no-op in a child of fork.
+    /// Removes a request that waits. If its body has begun, it goes on, and its thread does not count any more. Thread-safe.
     func cancel(_ request: Request) {
-        // A thread of the parent may have held the lock at the fork.
-        guard forks == cstreams_forks() else { return }
-        state.withLock { state in state.waiting.removeAll { $0 === request } }
+        guard mark.isOurs else { return }
+        let startsThread = state.withLock { state -> Bool in
+            state.waiting.removeAll { $0 === request }
+            guard let (thread, _) = state.running.first(where: { $0.value.request === request }), !state.running[thread]!.isAbandoned
+            else { return false }
+            state.running[thread]!.isAbandoned = true
+            state.abandoned += 1
+            if state.waiting.isEmpty || state.threads - min(state.abandoned, threadLimit) >= threadLimit { return false }
+            state.threads += 1
+            return true
+        }
+        // If none can be started, the next thread that is free goes on with those that wait.
+        if startsThread, startThread() != 0 { state.withLock { $0.threads -= 1 } }
+    }
+
+    /// Calls `answer` with what `run` returns on a thread of the pool. `run` is not called if a lookup of this name is in flight: all who ask get its
+    /// answer. Returns what cancels: then `answer` is not called, and the lookup ends or is abandoned with its last caller.
+    func lookUp(
+        _ name: String, _ run: @escaping @Sendable () -> LookupResult, _ answer: @escaping @Sendable (LookupResult) -> Void
+    ) -> @Sendable () -> Void { /* DOES CALLOUT */
+        let (caller, isNew) = state.withLock { state in
+            state.lastCaller += 1
+            let isNew = state.lookups[name] == nil
+            state.lookups[name, default: Lookup()].callers[state.lastCaller] = answer
+            return (state.lastCaller, isNew)
+        }
+        if isNew {
+            let request = start {
+                self.finish(name, run())
+            } refuse: { refusal in
+                self.finish(name, .failure(.nameServiceFailed(host: name, reason: "\(refusal)")))
+            }
+            let isAlone = state.withLock { state in
+                state.lookups[name]?.request = request
+                return state.lookups[name]?.callers.isEmpty ?? false
+            }
+            if isAlone { leave(name, caller) }
+        }
+        return { self.leave(name, caller) }
+    }
+
+    private func finish(_ name: String, _ result: LookupResult) { /* DOES CALLOUT */
+        let callers = state.withLock { $0.lookups.removeValue(forKey: name)?.callers ?? [:] }
+        for caller in callers.values { caller(result) }
+    }
+
+    /// The caller has gone. With the last one, a lookup that has not begun is forgotten. One in progress goes on, and who asks meanwhile shares it.
+    private func leave(_ name: String, _ caller: UInt64) {
+        guard mark.isOurs else { return }
+        // Released outside the lock: it holds what the caller waits with.
+        var answer: (@Sendable (LookupResult) -> Void)?
+        let request = state.withLock { state -> Request? in
+            answer = state.lookups[name]?.callers.removeValue(forKey: caller)
+            guard let lookup = state.lookups[name], lookup.callers.isEmpty, let request = lookup.request else { return nil }
+            if state.waiting.contains(where: { $0 === request }) { state.lookups[name] = nil }
+            return request
+        }
+        withExtendedLifetime(answer) {}
+        if let request { cancel(request) }
     }
 
     private func startThread() -> Int32 {
@@ -106,16 +181,25 @@ final class LookupPool: Sendable {
 
     /// The life of a thread.
     private func work() { /* DOES CALLOUT */
-        while let request = next() { request.body() }  // ends: when no request waits
+        let thread = state.withLock { state in
+            state.lastThread += 1
+            return state.lastThread
+        }
+        while let request = next(thread) { request.body() }  // ends: when no request waits
     }
 
-    private func next() -> Request? {
+    private func next(_ thread: UInt64) -> Request? {
         state.withLock { state in
-            if state.waiting.isEmpty {
+            let wasAbandoned = state.running.removeValue(forKey: thread)?.isAbandoned ?? false
+            if wasAbandoned { state.abandoned -= 1 }
+            // Where others run in place of one that was abandoned, it does not come back.
+            if state.waiting.isEmpty || state.threads - min(state.abandoned, threadLimit) > threadLimit {
                 state.threads -= 1
                 return nil
             }
-            return state.waiting.removeFirst()
+            let request = state.waiting.removeFirst()
+            state.running[thread] = (request, false)
+            return request
         }
     }
 

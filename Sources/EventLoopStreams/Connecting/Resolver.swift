@@ -20,13 +20,20 @@ package struct Resolver: Sendable {
             answer(known)
             return {}
         }
-        let pool = LookupPool.shared
-        let request = pool.start {
-            answer(SystemLookup.run(host, port))
-        } refuse: { refusal in
-            answer(.failure(.hostNotFound(host: host, reason: "\(refusal)")))
+        // Lookups are shared by name, so the port is set afterwards.
+        return LookupPool.shared.lookUp(host, { SystemLookup.run(host, 0) }) { found in
+            answer(found.map { addresses in addresses.map { $0.with(port: port) } })
         }
-        return { pool.cancel(request) }
+    }
+}
+
+extension RunLoop.SocketAddress {
+    fileprivate func with(port: UInt16) -> Self {
+        switch self {
+        case .ipv4(let host, _): .ipv4(host: host, port: port)
+        case .ipv6(let host, _): .ipv6(host: host, port: port)
+        case .unix: self
+        }
     }
 }
 
@@ -66,7 +73,10 @@ enum SystemLookup {
         var found = Addresses(port: port)
         let (code, errno) = found.fill(host, onlyNumeric: false)
         if code != 0 {
-            return .failure(.hostNotFound(host: host, reason: sentence { cstreams_lookup_error(code, errno, $0, $1) }))
+            let reason = sentence { cstreams_lookup_error(code, errno, $0, $1) }
+            return .failure(
+                cstreams_says_no_such_host(code)
+                    ? .hostNotFound(host: host, reason: reason) : .nameServiceFailed(host: host, reason: reason))
         }
         if found.list.isEmpty { return .failure(.hostNotFound(host: host, reason: "the name has no IPv4 or IPv6 address")) }
         return .success(found.list)

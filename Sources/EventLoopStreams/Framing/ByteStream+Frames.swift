@@ -1,15 +1,8 @@
 // Messages of a stream, for tasks.
 
 import EventLoop
+import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 extension ByteStream {
     /// Whole messages, as `framing` cuts them. Back-pressure reaches the peer: nothing is read ahead beyond `receiveLimit`.
@@ -111,6 +104,7 @@ extension StreamCore {
         if sending.failure != nil || end != nil && !isEndReported && handlers.stream != nil { actions.delivers = true }
         let held = input.count
         if keepsInputLocked { receiving.input.prepend(input) }
+        beginWaitingLayerLocked(&actions)
         resumeReceivingLocked(&actions)
         switch result {
         case .success(let frame?): return .frame(frame)

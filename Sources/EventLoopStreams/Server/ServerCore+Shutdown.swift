@@ -2,28 +2,30 @@
 
 internal import EventLoop
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
-
 extension ServerCore {
-    /// Connections that have a task go on. No-op if called before.
+    /// Serves the connections that wait in the kernel's queues, and closes the listeners. No-op if called before.
+    ///
+    /// First every listener refuses new connections, so that what is accepted then is all there is: a queue that is closed with connections in
+    /// it resets them. The listeners count as open until they are invalid, so nothing is over before.
     func stopListening() { /* DOES CALLOUT */
-        let (listeners, parked) = state.withLock { state in
-            let listeners = state.members.flatMap(\.listeners)
-            let parked = state.parked
-            state.parked = []
+        let listeners = state.withLock { state in
+            let count = state.members.count
+            let listeners = state.members.enumerated().flatMap { member, each in
+                each.listeners.enumerated().map { (source: $1, number: member + $0 * count) }
+            }
             for index in state.members.indices { state.members[index].listeners = [] }
             if state.phase == .serving { state.phase = .draining }
-            return (listeners, parked)
+            return listeners
         }
-        for listener in listeners { listener.invalidate() }
-        for connection in parked { close(connection.descriptor) }
+        for listener in listeners { listener.source.refuseConnections() }
+        for listener in listeners {
+            listener.source.acceptQueue(limit: Self.longestQueue) { connection in accepted(connection, listener.number) }
+            listener.source.endListening()
+        }
     }
+
+    /// More than any queue has; where new connections cannot be refused, serving those that wait must end.
+    private static var longestQueue: Int { 65_536 }
 
     /// Resumes the caller when everything has ended, at the latest some time after `grace`.
     func waitForEnd(_ waiter: CheckedContinuation<Void, Never>, _ grace: Duration) { /* DOES CALLOUT */
@@ -64,13 +66,15 @@ extension ServerCore {
 
     /// The grace is over.
     func cancelConnections() { /* DOES CALLOUT */
-        let connections = state.withLock { state -> [Connection] in
-            if state.phase >= .cancelled { return [] }
+        let (connections, parked) = state.withLock { state -> ([Connection], [IncomingConnection]) in
+            if state.phase >= .cancelled { return ([], []) }
             state.phase = .cancelled
-            return Array(state.connections.values)
+            defer { state.parked = [] }
+            return (state.connections, state.parked.map(\.connection))
         }
+        for connection in parked { connection.refuse() }
         for connection in connections {
-            connection.task?.cancel()
+            state.withLock { _ in connection.task }?.cancel()
             connection.stream.close()
         }
         finishIfDone()
@@ -83,12 +87,13 @@ extension ServerCore {
 
     /// A loop has ended, or `finishIfDone` has invalidated its presence.
     func loopEnded(_ member: Int) { /* DOES CALLOUT */
-        let (ended, graces) = state.withLock { state in
+        let (ended, graces, isLive) = state.withLock { state in
             let ended = state.members[member]
+            let isLive = state.phase == .serving && ended.presence != nil
             (state.members[member].presence, state.members[member].listeners) = (nil, [])
             let graces = state.graces.filter { $0.member == member }
             state.graces.removeAll { $0.member == member }
-            return (ended, graces)
+            return (ended, graces, isLive)
         }
         ended.presence?.invalidate()
         for listener in ended.listeners { passOn(listener) }
@@ -96,17 +101,26 @@ extension ServerCore {
             grace.timer.invalidate()
             startGrace(grace.duration)
         }
+        if !isLive { return }
+        ended.loop.warnOfServer(label: settings.label, file: settings.file, line: settings.line)
+        let isLast = state.withLock { state in
+            guard state.phase == .serving, state.members.allSatisfy({ $0.presence == nil }) else { return false }
+            (state.phase, state.end) = (.draining, .loopEnded)
+            return true
+        }
+        // Nobody will shut the server down. Its streams have ended; its tasks are to end, too.
+        if isLast { cancelConnections() }
     }
 
     /// Moves the listener of a loop that has ended to another one. Closing it would reset the connections in its queue. The caller has removed
     /// it from the state, so that no other thread invalidates it before it has joined the other loop.
-    private func passOn(_ listener: RunLoop.SocketSource) { /* DOES CALLOUT */
+    private func passOn(_ listener: any ServerListener) { /* DOES CALLOUT */
         while true {  // ends: with the last loop
             let heir = state.withLock { state in
                 state.phase == .serving ? state.members.indices.first { state.members[$0].presence != nil } : nil
             }
-            guard let heir else { return listener.invalidate() }
-            state.withLock { $0.members[heir].loop }.add(listener, forMode: settings.mode)
+            guard let heir else { return listener.endListening() }
+            listener.join(state.withLock { $0.members[heir].loop }, settings.mode)
             let isDone = state.withLock { state in
                 let isDone = state.phase == .serving && state.members[heir].presence != nil
                 if isDone { state.members[heir].listeners.append(listener) }
@@ -119,11 +133,12 @@ extension ServerCore {
     /// Resumes those who wait for the end, if it has come.
     func finishIfDone() { /* DOES CALLOUT */
         let ended = state.withLock { state -> State? in
-            guard state.phase == .draining || state.phase == .cancelled, state.listeners == 0, state.open == 0, state.connections.isEmpty
+            guard state.phase == .draining || state.phase == .cancelled, state.listeners == 0, state.open == 0, state.connections.isEmpty,
+                state.parked.isEmpty
             else { return nil }
             let ended = state
             state.phase = .over
-            (state.waiters, state.graces) = ([], [])
+            (state.waiters, state.observers, state.graces) = ([], [:], [])
             for index in state.members.indices { state.members[index].presence = nil }
             return ended
         }
@@ -131,5 +146,47 @@ extension ServerCore {
         for grace in ended.graces { grace.timer.invalidate() }
         for member in ended.members { member.presence?.invalidate() }
         for waiter in ended.waiters { waiter.resume() }
+        for observer in ended.observers.values { observer.resume(returning: ended.end) }
+    }
+
+    /// Forgets the connections without ending them, and resumes those who wait: in a simulation, the server's process has crashed.
+    func abandon() { /* DOES CALLOUT */
+        let abandoned = state.withLock { state in
+            let abandoned = state
+            (state.phase, state.end, state.open, state.connections, state.parked) = (.over, .loopEnded, 0, [], [])
+            (state.waiters, state.observers, state.graces) = ([], [:], [])
+            for index in state.members.indices { (state.members[index].presence, state.members[index].listeners) = (nil, []) }
+            return abandoned
+        }
+        for grace in abandoned.graces { grace.timer.invalidate() }
+        for member in abandoned.members { member.presence?.invalidate() }
+        for waiter in abandoned.waiters { waiter.resume() }
+        for observer in abandoned.observers.values { observer.resume(returning: .loopEnded) }
+    }
+
+    // MARK: Waiting without a shutdown
+
+    var isAccepting: Bool { state.withLock { $0.phase == .serving && $0.members.contains { $0.presence != nil } } }
+
+    func makeTicket() -> UInt64 {
+        state.withLock { state in
+            state.lastTicket += 1
+            return state.lastTicket
+        }
+    }
+
+    func waitForEnd(_ ticket: UInt64, _ observer: CheckedContinuation<ByteStream.End, Never>) {
+        let end = state.withLock { state -> ByteStream.End? in
+            // Under the lock: a later cancellation finds the observer.
+            if state.phase == .over || Task.isCancelled { return state.end }
+            state.observers[ticket] = observer
+            return nil
+        }
+        if let end { observer.resume(returning: end) }
+    }
+
+    func cancelWait(_ ticket: UInt64) {
+        let (observer, end) = state.withLock { ($0.observers.removeValue(forKey: ticket), $0.end) }
+        observer?.resume(returning: end)
     }
 }

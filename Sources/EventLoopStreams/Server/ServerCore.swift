@@ -5,14 +5,6 @@
 
 internal import EventLoop
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
-
 /// The state of a server. Thread-safe.
 final class ServerCore: Sendable {
     struct Settings: Sendable {
@@ -22,6 +14,8 @@ final class ServerCore: Sendable {
         let label: String?
         let file: StaticString
         let line: UInt
+        /// Makes the task of a connection, by its number; nil: a task that prefers the connection's loop.
+        let makeTask: StreamServer.MakeTask?
         let serve: @Sendable (ByteStream) async -> Void
     }
 
@@ -41,16 +35,31 @@ final class ServerCore: Sendable {
         /// Keeps the mode from being empty, and notices the loop's end. Nil when the loop has ended.
         var presence: RunLoop.CustomSource?
         /// Its own, and those of loops that have ended.
-        var listeners: [RunLoop.SocketSource]
+        var listeners: [any ServerListener]
     }
 
-    struct Connection {
+    /// A connection that is served, or whose task has not returned. It retains the server.
+    final class Connection: @unchecked Sendable {
+        // SAFETY: constants; the rest is guarded by the server's lock.
+        let server: ServerCore
         let stream: ByteStream
         var task: Task<Void, Never>?
         /// Identifies the task in which `serve` runs.
         var taskHash: Int?
         var hasReturned = false
         var isClosed = false
+        /// Its place in `connections`.
+        var index = 0
+
+        init(_ stream: ByteStream, of server: ServerCore) { (self.stream, self.server) = (stream, server) }
+
+        /// What its task does.
+        func serve() async {
+            server.serveBegins(self)
+            await server.settings.serve(stream)
+            stream.closeAfterWriting(writeTimeout: server.settings.options.writeTimeout ?? .seconds(30))
+            server.serveReturned(self)
+        }
     }
 
     /// A time limit of a shutdown.
@@ -65,18 +74,24 @@ final class ServerCore: Sendable {
         var members: [Member] = []
         /// Listeners that have not closed their socket.
         var listeners = 0
-        /// For connections that go to the loops in turn.
+        /// Connections go to the loops in turn, because not every loop has a listener.
+        var takesTurns = false
         var nextMember = 0
         /// Open descriptors of connections, also of one whose stream is being made.
         var open = 0
-        var connections: [UInt64: Connection] = [:]
+        var connections: [Connection] = []
         var lastID: UInt64 = 0
         /// Accepted beyond the limit, by listeners that were not paused in time.
-        var parked: [(descriptor: Int32, member: Int)] = []
+        var parked: [(connection: IncomingConnection, member: Int)] = []
         var acceptsMore = true
         /// Counts the changes of `acceptsMore`.
         var acceptsMoreVersion = 0
+        /// `.loopEnded` if the loops have ended before a shutdown.
+        var end = ByteStream.End.closed
         var waiters: [CheckedContinuation<Void, Never>] = []
+        /// Of `waitForEnd`, by ticket.
+        var observers: [UInt64: CheckedContinuation<ByteStream.End, Never>] = [:]
+        var lastTicket: UInt64 = 0
         var graces: [Grace] = []
     }
 
@@ -89,21 +104,21 @@ final class ServerCore: Sendable {
 
     // MARK: The beginning
 
-    /// Returns the address that it listens on.
-    func listen(on address: RunLoop.SocketAddress, _ loops: [RunLoop], sharesPort: Bool) throws(RunLoop.SourceError)
-        -> RunLoop.SocketAddress
-    {
-        let maker = ServerListeners(
-            address: address, sharesPort: sharesPort, label: settings.label, file: settings.file, line: settings.line)
-        let isSpread = if case .unix = address { true } else { false }
-        let listeners = try maker.make(loops.count) { [self] descriptor, member in accepted(descriptor, isSpread ? nil : member) }
-        let localAddress = listeners[0].localAddress ?? address
+    /// Returns the address that it listens on. `make` makes the listeners, all or none, for as many loops; each calls its argument.
+    func listen(
+        _ loops: [RunLoop], _ make: (@escaping ServerListeners.Accept) throws(RunLoop.SourceError) -> [any ServerListener]
+    ) throws(RunLoop.SourceError) -> RunLoop.SocketAddress? {
+        let listeners = try make { [self] connection, listener in accepted(connection, listener) }
         let members = loops.enumerated().map { index, loop in
             Member(
-                loop: loop, presence: presence(index), listeners: index < listeners.count ? [listeners[index]] : [])
+                loop: loop, presence: presence(index),
+                listeners: listeners.indices.filter { $0 % loops.count == index }.map { listeners[$0] })
         }
-        state.withLock { state in (state.members, state.listeners) = (members, listeners.count) }
-        for listener in listeners { listener.onInvalidation { [self] _ in listenerClosed() } }
+        state.withLock { state in
+            (state.members, state.listeners) = (members, listeners.count)
+            state.takesTurns = listeners.count < loops.count
+        }
+        for listener in listeners { listener.onClosed { [self] in listenerClosed() } }
         for member in members {
             guard let presence = member.presence, member.loop.add(presence, forMode: settings.mode) else {
                 stopListening()
@@ -111,8 +126,8 @@ final class ServerCore: Sendable {
                 throw .loopEnded
             }
         }
-        for member in members { for listener in member.listeners { member.loop.add(listener, forMode: settings.mode) } }
-        return localAddress
+        for member in members { for listener in member.listeners { listener.join(member.loop, settings.mode) } }
+        return listeners[0].localAddress
     }
 
     private func presence(_ member: Int) -> RunLoop.CustomSource {
@@ -123,102 +138,112 @@ final class ServerCore: Sendable {
 
     // MARK: Connections
 
-    /// A listener has accepted. `member`: the loop for which it was made; nil if the loops take turns.
-    private func accepted(_ descriptor: Int32, _ member: Int?) { /* DOES CALLOUT */
-        enum Step { case serve(Int, pauses: Bool), park, refuse }
+    /// A listener has accepted, by its number.
+    func accepted(_ connection: IncomingConnection, _ listener: Int) { /* DOES CALLOUT */
+        enum Step { case serve(RunLoop, pauses: Bool), park, refuse }
         let step = state.withLock { state -> Step in
-            guard state.phase == .serving, let member = state.takeMember(member) else { return .refuse }
+            let preferred = state.takesTurns || state.members.isEmpty ? nil : listener % state.members.count
+            guard state.phase <= .draining, let member = state.takeMember(preferred) else { return .refuse }
             if state.open >= settings.connectionLimit {
-                state.parked.append((descriptor, member))
+                state.parked.append((connection, member))
                 return .park
             }
             state.open += 1
-            return .serve(member, pauses: state.open == settings.connectionLimit && state.setAcceptsMore(false))
+            return .serve(
+                state.members[member].loop, pauses: state.open == settings.connectionLimit && state.setAcceptsMore(false))
         }
         switch step {
         case .park: applyAcceptsMore()
-        case .refuse: close(descriptor)
-        case .serve(let member, let pauses):
+        case .refuse: connection.refuse()
+        case .serve(let loop, let pauses):
             if pauses { applyAcceptsMore() }
-            serve(descriptor, on: member)
+            serve(connection, on: loop)
         }
     }
 
     /// `open` counts the connection already.
-    private func serve(_ descriptor: Int32, on member: Int) { /* DOES CALLOUT */
-        let loop = state.withLock { $0.members[member].loop }
+    private func serve(_ incoming: IncomingConnection, on loop: RunLoop) { /* DOES CALLOUT */
         let stream: ByteStream
         do throws(RunLoop.SourceError) {
-            stream = try ByteStream(
-                adopting: descriptor, on: loop, mode: settings.mode, options: settings.options, label: settings.label, file: settings.file,
-                line: settings.line)
+            stream = try makeStream(incoming, on: loop)
         } catch {
-            // The initializer has closed the descriptor.
-            return descriptorClosed()
+            // The initializer has closed the connection.
+            return connectionClosed(nil)
         }
-        let id = state.withLock { state in
-            state.lastID += 1
-            state.connections[state.lastID] = Connection(stream: stream)
-            return state.lastID
-        }
-        let limit = settings.options.writeTimeout ?? .seconds(30)
-        let task = Task(executorPreference: loop) { [self] in
-            serveBegins(id)
-            await settings.serve(stream)
-            stream.closeAfterWriting(writeTimeout: limit)
-            serveReturned(id)
-        }
+        let connection = Connection(stream, of: self)
+        // Before its task begins, which may shut the server down.
+        let id = state.withLock { $0.insert(connection) }
+        let task =
+            settings.makeTask?(id) { await connection.serve() } ?? Task(executorPreference: loop) { await connection.serve() }
         let mustCancel = state.withLock { state in
-            state.connections[id]?.task = task
+            connection.task = task
             return state.phase == .cancelled
         }
-        stream.core.onClosed { [self] in streamClosed(id) }
+        stream.core.onClosed { connection.server.connectionClosed(connection) }
         if mustCancel {
             task.cancel()
             stream.close()
         }
     }
 
+    private func makeStream(_ connection: IncomingConnection, on loop: RunLoop) throws(RunLoop.SourceError) -> ByteStream {
+        switch connection {
+        case .descriptor(let descriptor):
+            try ByteStream(
+                adopting: descriptor, on: loop, mode: settings.mode, options: settings.options, label: settings.label, file: settings.file,
+                line: settings.line)
+        case .transport(let transport):
+            try ByteStream(
+                over: transport, on: loop, mode: settings.mode, options: settings.options, label: settings.label, file: settings.file,
+                line: settings.line)
+        }
+    }
+
     /// In the connection's task.
-    private func serveBegins(_ id: UInt64) {
+    private func serveBegins(_ connection: Connection) {
         let hash = withUnsafeCurrentTask { $0?.hashValue }
-        state.withLock { $0.connections[id]?.taskHash = hash }
+        state.withLock { _ in connection.taskHash = hash }
     }
 
     /// Whether the calling task is one in which `serve` runs.
     var isServingCurrentTask: Bool {
         guard let hash = withUnsafeCurrentTask(body: { $0?.hashValue }) else { return false }
-        return state.withLock { state in state.connections.values.contains { $0.taskHash == hash } }
+        return state.withLock { state in state.connections.contains { $0.taskHash == hash } }
     }
 
-    private func serveReturned(_ id: UInt64) {
-        state.withLock { state in state.update(id) { ($0.hasReturned, $0.taskHash) = (true, nil) } }
-        finishIfDone()
+    private func serveReturned(_ connection: Connection) { /* DOES CALLOUT */
+        let mayBeDone = state.withLock { state in
+            (connection.hasReturned, connection.taskHash) = (true, nil)
+            if connection.isClosed { state.remove(connection) }
+            return state.phase != .serving
+        }
+        if mayBeDone { finishIfDone() }
     }
 
-    private func streamClosed(_ id: UInt64) { /* DOES CALLOUT */
-        state.withLock { state in state.update(id) { $0.isClosed = true } }
-        descriptorClosed()
-    }
-
-    /// There is room for another connection.
-    private func descriptorClosed() { /* DOES CALLOUT */
-        enum Step { case serve(Int32, Int), resume, none }
+    /// The stream of a connection has closed its descriptor, or none could be made. There is room for another connection.
+    private func connectionClosed(_ connection: Connection?) { /* DOES CALLOUT */
+        enum Step { case serve(IncomingConnection, RunLoop), resume, finish, none }
         let step = state.withLock { state -> Step in
+            if let connection {
+                connection.isClosed = true
+                if connection.hasReturned { state.remove(connection) }
+            }
             // The room goes to a connection that was accepted beyond the limit, if there is one.
             if !state.parked.isEmpty {
                 let next = state.parked.removeFirst()
-                return .serve(next.descriptor, next.member)
+                return .serve(next.connection, state.members[next.member].loop)
             }
             state.open -= 1
-            return state.setAcceptsMore(true) ? .resume : .none
+            return state.setAcceptsMore(true) ? .resume : state.phase == .serving ? .none : .finish
         }
         switch step {
-        case .serve(let descriptor, let member): return serve(descriptor, on: member)
-        case .resume: applyAcceptsMore()
+        case .serve(let connection, let loop): serve(connection, on: loop)
+        case .resume:
+            applyAcceptsMore()
+            finishIfDone()
+        case .finish: finishIfDone()
         case .none: break
         }
-        finishIfDone()
     }
 
     /// Pauses or resumes the listeners. Of several threads that do so, the last one has the newest version.
@@ -255,10 +280,20 @@ extension ServerCore.State {
         return nil
     }
 
-    /// Changes a connection, and forgets it when both its task and its stream have ended.
-    fileprivate mutating func update(_ id: UInt64, _ change: (inout ServerCore.Connection) -> Void) {
-        guard var connection = connections[id] else { return }
-        change(&connection)
-        connections[id] = connection.hasReturned && connection.isClosed ? nil : connection
+    /// Returns the connection's number.
+    fileprivate mutating func insert(_ connection: ServerCore.Connection) -> UInt64 {
+        connection.index = connections.count
+        connections.append(connection)
+        lastID += 1
+        return lastID
+    }
+
+    /// Its task and its stream have ended. The last connection takes its place. No-op if the server has forgotten its connections.
+    fileprivate mutating func remove(_ connection: ServerCore.Connection) {
+        guard connection.index < connections.count, connections[connection.index] === connection else { return }
+        let last = connections.removeLast()
+        if last === connection { return }
+        last.index = connection.index
+        connections[last.index] = last
     }
 }

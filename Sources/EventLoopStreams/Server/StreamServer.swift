@@ -27,7 +27,7 @@ public import EventLoop
 /// Releasing the object does not end the server: it serves until `shutdown` is called or its loops end. If a loop ends, its
 /// streams end, and the other loops take over its listener. Thread-safe.
 public final class StreamServer: Sendable {
-    private let core: ServerCore
+    let core: ServerCore
 
     /// Starts a server. It listens when this returns.
     ///
@@ -43,6 +43,8 @@ public final class StreamServer: Sendable {
     ///     it too. The kernel distributes connections among them. Without it, the server fails if any other socket listens on the port.
     ///     Afterwards, a server on one loop has the port for itself; on several loops, only a server of the same user that asks for
     ///     `sharesPort` can join it. Ignored for Unix sockets.
+    ///   - backlog: how many connections may wait in the kernel's queue. The system has a limit of its own (`net.core.somaxconn`).
+    ///   - ipv6Only: whether a server on `::` refuses IPv4.
     ///   - label: of each stream.
     ///   - file: with `line`, the place that warnings and recordings name.
     ///   - line: see `file`.
@@ -52,18 +54,79 @@ public final class StreamServer: Sendable {
     public init(
         listeningOn address: RunLoop.SocketAddress, on loops: [RunLoop], mode: RunLoop.Mode = .common,
         options: ByteStream.Options = .init(),
-        connectionLimit: Int? = nil, sharesPort: Bool = false, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        connectionLimit: Int? = nil, sharesPort: Bool = false, backlog: Int32 = 1024, ipv6Only: Bool = false, label: String? = nil,
+        file: StaticString = #fileID, line: UInt = #line,
         serve: @escaping @Sendable (ByteStream) async -> Void
     ) throws(RunLoop.SourceError) { /* DOES CALLOUT */
+        core = Self.makeCore(loops, mode, options, connectionLimit, label, file, line, serve)
+        let listeners = ServerListeners(
+            address: address, sharesPort: sharesPort, backlog: backlog, ipv6Only: ipv6Only, label: label, file: file, line: line)
+        localAddress =
+            try core.listen(loops) { accept throws(RunLoop.SourceError) in try listeners.make(loops.count, accept) } ?? address
+    }
+
+    /// Starts a server on sockets that listen already: those that a service manager has bound (`Supervisor.sockets`), or that a predecessor
+    /// hands over.
+    ///
+    /// The descriptors are the server's from now on, and closed by it, also when this throws. The sockets stay as they are: O_NONBLOCK does not
+    /// change, and the file of a Unix socket is left alone. `shutdown` closes only this server's descriptors, so a successor that has
+    /// them, too, loses nothing. Listeners are spread over the loops; if there are fewer of them than loops, the connections go to the
+    /// loops in turn. `localAddress` is the first one's. Other than that, as
+    /// `init(listeningOn:on:mode:options:connectionLimit:sharesPort:backlog:ipv6Only:label:file:line:serve:)`.
+    ///
+    /// - Throws: `.badDescriptor` for a descriptor that is not open, or is in the list twice; `.system` for one that is no stream socket
+    ///   that listens, and for an empty list; `.loopEnded`.
+    public convenience init(
+        adopting listeners: [Int32], on loops: [RunLoop], mode: RunLoop.Mode = .common, options: ByteStream.Options = .init(),
+        connectionLimit: Int? = nil, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+        serve: @escaping @Sendable (ByteStream) async -> Void
+    ) throws(RunLoop.SourceError) { /* DOES CALLOUT */
+        try self.init(
+            Self.makeCore(loops, mode, options, connectionLimit, label, file, line, serve), loops
+        ) { accept throws(RunLoop.SourceError) in
+            try ServerListeners.adopt(listeners, label: label, file: file, line: line, accept)
+        }
+    }
+
+    package typealias MakeTask = @Sendable (_ connection: UInt64, _ body: @escaping @Sendable () async -> Void) -> Task<Void, Never>
+
+    /// A server on a listener of another kind, which `make` makes; it calls its argument with each connection.
+    package convenience init(
+        accepting make: (@escaping @Sendable (IncomingConnection) -> Void) -> any ServerListener, on loop: RunLoop,
+        options: ByteStream.Options, connectionLimit: Int?, label: String?, file: StaticString, line: UInt,
+        makeTask: @escaping MakeTask, serve: @escaping @Sendable (ByteStream) async -> Void
+    ) throws(RunLoop.SourceError) { /* DOES CALLOUT */
+        try self.init(
+            Self.makeCore([loop], .common, options, connectionLimit, label, file, line, makeTask: makeTask, serve), [loop]
+        ) { accept throws(RunLoop.SourceError) in [make { accept($0, 0) }] }
+    }
+
+    /// Forgets everything without ending it: see `ServerCore.abandon`.
+    package func abandon() { /* DOES CALLOUT */ core.abandon() }
+
+    private init(
+        _ core: ServerCore, _ loops: [RunLoop],
+        _ make: (@escaping ServerListeners.Accept) throws(RunLoop.SourceError) -> [any ServerListener]
+    ) throws(RunLoop.SourceError) {
+        self.core = core
+        // A listener whose address is of an unknown kind is not adopted.
+        localAddress = try core.listen(loops, make)!
+    }
+
+    private static func makeCore(
+        _ loops: [RunLoop], _ mode: RunLoop.Mode, _ options: ByteStream.Options, _ connectionLimit: Int?, _ label: String?,
+        _ file: StaticString, _ line: UInt, makeTask: MakeTask? = nil, _ serve: @escaping @Sendable (ByteStream) async -> Void
+    ) -> ServerCore {
         precondition(!loops.isEmpty, "a server without a loop serves nobody; pass at least one loop", file: file, line: line)
         precondition(
             connectionLimit ?? 1 > 0, "a server with a connectionLimit of \(connectionLimit ?? 1) serves nobody; pass 1 or more, or nil",
             file: file, line: line)
         options.check()
-        core = ServerCore(
+        return ServerCore(
             ServerCore.Settings(
-                mode: mode, options: options, connectionLimit: connectionLimit ?? .max, label: label, file: file, line: line, serve: serve))
-        localAddress = try core.listen(on: address, loops, sharesPort: sharesPort)
+                mode: mode, options: options, connectionLimit: connectionLimit ?? .max, label: label, file: file, line: line,
+                makeTask: makeTask,
+                serve: serve))
     }
 
     /// The address that the server listens on, with the port that the kernel chose.
@@ -74,8 +137,9 @@ public final class StreamServer: Sendable {
 
     /// Stops to listen, lets the connections end, and returns when all have ended.
     ///
-    /// The listeners close at once; connections that wait in the kernel's queue are reset. Connections that are being served may go on for
-    /// `grace`. Then their tasks are cancelled and their streams closed. Returns when every `serve` has returned and every descriptor is
+    /// No client that has connected before the call is reset: the connections in the kernel's queues are accepted and served first, and new
+    /// ones are refused meanwhile, as far as the system can do that (docs/handover.md). Then the listeners close; of an adopted one, only this
+    /// server's descriptor. Connections may go on for `grace`. Then their tasks are cancelled and their streams closed. Returns when every `serve` has returned and every descriptor is
     /// closed, so a `serve` that ignores its cancellation delays it.
     ///
     /// `grace` passes in the time of the server's first loop that has not ended, while that runs in the server's mode or a common one. If
@@ -90,5 +154,21 @@ public final class StreamServer: Sendable {
             operation: {
                 await withCheckedContinuation(isolation: isolation) { continuation in core.waitForEnd(continuation, grace) }
             }, onCancel: { core.cancelConnections() }, isolation: isolation)
+    }
+
+    /// False after `shutdown` has begun, and when every loop of the server has ended. Thread-safe.
+    public var isAccepting: Bool { core.isAccepting }
+
+    /// Returns when the server has ended, with every `serve` returned and every descriptor closed: `.closed` after `shutdown`, `.loopEnded` when
+    /// its loops have ended under it. Then its tasks are cancelled. Any task may call this, except those that `serve` runs in.
+    ///
+    /// If the calling task is cancelled, it returns at once, with `.loopEnded` if the loops have ended, and `.closed` otherwise: `isAccepting` says
+    /// whether the server goes on. In debug builds, a loop that ends under a server prints a warning.
+    public func waitForEnd(isolation: isolated (any Actor)? = #isolation) async -> ByteStream.End {
+        let ticket = core.makeTicket()
+        return await withTaskCancellationHandler(
+            operation: {
+                await withCheckedContinuation(isolation: isolation) { continuation in core.waitForEnd(ticket, continuation) }
+            }, onCancel: { core.cancelWait(ticket) }, isolation: isolation)
     }
 }

@@ -4,15 +4,18 @@ extension ByteStream {
     /// Called when bytes have come, on the loop's thread; what the body leaves in `bytes` is there the next time, with more behind it.
     ///
     /// When the peer has sent its last byte, the body is called a last time, with `isLast` set; what it sends then is sent before `onEnd`. A
-    /// body that leaves `receiveLimit` bytes or more pauses reading: after the call `isReading` is false, whatever the body has set it to, and
-    /// the body is called again when somebody sets it to true. If this is set late, the body hears of everything before. Setting it again
-    /// replaces the body. Bytes are not copied for the body, except those that it has left.
+    /// body that leaves `receiveLimit` bytes or more pauses reading: after the call `isReading` is false, and the body is called again when
+    /// somebody sets it to true. If that happened before the call returned, on any thread, the body is called again at once. If this is set
+    /// late, the body hears of everything before. Setting it again replaces the body; set during a call, the new body is called with what that
+    /// call leaves, also if it was the last. Bytes are not copied for the body, except those that it has left.
     ///
     /// A precondition failure on a stream that a task has read. Thread-safe.
     public func onReceive(_ body: @escaping @Sendable (_ stream: ByteStream, _ bytes: inout ReceivedBytes) -> Void) {
         core.setHandler(of: self) { core in
             precondition(!core.receiving.isForTasks, "a task reads this stream; use handlers or async calls, never both on one stream")
             core.handlers.receive = body
+            // The handler that is being called has the input: this one hears of what it leaves.
+            core.receiving.isHandlerReplaced = core.receiving.isBusy
             core.receiving.isNew = !core.receiving.input.isEmpty || core.receiving.isEnded
         }
     }
@@ -37,20 +40,20 @@ extension ByteStream {
     /// Tries to send them at once if nothing waits. What a handler of received bytes sends after its first bytes goes out together, when it
     /// returns.
     @discardableResult
-    public func send(_ bytes: [UInt8]) -> Bool { core.send(bytes) }
+    public func send(_ bytes: [UInt8]) -> Bool { isOurs && core.send(bytes) }
 
     /// The same for bytes in place: what the kernel takes at once is not copied. To pass on what has come:
     /// `bytes.withUnsafeBytes { _ = stream.send($0) }`, and then `bytes.consume(bytes.count)`.
     @discardableResult
-    public func send(_ bytes: UnsafeRawBufferPointer) -> Bool { core.send(bytes) }
+    public func send(_ bytes: UnsafeRawBufferPointer) -> Bool { isOurs && core.send(bytes) }
 
     /// Signals the end to the peer, behind everything that was sent; reading goes on. Later calls of `send` answer false. Any thread. As
     /// `finishWriting`, for handlers: it waits for nothing.
-    public func finishSending() { core.finishSending() }
+    public func finishSending() { if isOurs { core.finishSending() } }
 
     /// The text in UTF-8.
     @discardableResult
-    public func send(_ text: String) -> Bool { core.send(Array(text.utf8)) }
+    public func send(_ text: String) -> Bool { send(Array(text.utf8)) }
 
     /// Nothing is read while false. Set to true, it also has the handler called again with what it has left. Thread-safe.
     public var isReading: Bool {
@@ -79,7 +82,10 @@ extension StreamCore {
             if receiving.isPaused == !isReading { return }
             receiving.isPaused = !isReading
             if !isReading { return }
+            // A handler has the input. What it leaves is seen when it returns.
+            if receiving.isBusy { receiving.callsAgain = true }
             if !receiving.input.isEmpty || receiving.isEnded { receiving.isNew = true }
+            restartReceiveTimeoutLocked(&actions)
             resumeReceivingLocked(&actions)
             if isDeliveryDueLocked && handlers.stream != nil { actions.delivers = true }
         }

@@ -33,11 +33,13 @@ extension ByteStream {
     }
 
     /// Returns when the bytes are queued. Waits while `highWater` bytes wait to be sent; a call that finds less does not wait, however much it
-    /// writes. Bytes of one call stay together, calls keep their order.
+    /// writes. Bytes of one call stay together, calls keep their order. What tasks write on the loop's thread in one pass leaves in one
+    /// system call when the pass ends; a full `highWater`, `finishWriting` and `closeAfterWriting` send at once.
     ///
     /// Throws `StreamError.closed` after `close()`, `closeAfterWriting()` or `finishWriting()`, `.timedOut`, the `SourceError`, or `RunLoopEnded`.
     /// Cancelled while it waits, it throws `CancellationError` and has queued nothing.
     public func write(_ bytes: [UInt8], isolation: isolated (any Actor)? = #isolation) async throws {
+        guard isOurs else { throw RunLoopEnded() }
         if try core.write(bytes) { return }
         try await core.waitToWrite(bytes, isolation: isolation)
     }
@@ -51,6 +53,7 @@ extension ByteStream {
     ///
     /// On a pipe, closes the writing end; a stream that has nothing else ends with `.closed`. Errors as `write`. Cancelled, it stops to wait; what it began goes on.
     public func finishWriting(isolation: isolated (any Actor)? = #isolation) async throws {
+        guard isOurs else { throw RunLoopEnded() }
         try await core.finishWriting(isolation: isolation)
     }
 }

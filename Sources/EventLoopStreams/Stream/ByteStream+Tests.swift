@@ -3,7 +3,7 @@
 extension ByteStream {
     /// How many tasks wait to read, to write, and for the end of writing.
     package var testsOnlyWaiters: (readers: Int, writers: Int, finishers: Int) {
-        core.withLock { (core.receiving.reader == nil ? 0 : 1, core.sending.writers.count, core.sending.finishers.count) }
+        core.withLock { (core.receiving.reader == nil ? 0 : 1, core.sending.writers.count(where: \.isTask), core.sending.finishers.count) }
     }
 
     /// How many bytes are received and not consumed.

@@ -12,8 +12,11 @@ public import EventLoop
 public final class ByteStream: Sendable {
     let core: StreamCore
 
-    /// Takes over a connected descriptor: non-blocking from now on, close-on-exec, and closed by the stream, also when this throws. A TCP
-    /// socket gets TCP_NODELAY.
+    /// Takes over a connected descriptor: close-on-exec from now on, and closed by the stream, also when this throws. A TCP socket gets
+    /// TCP_NODELAY.
+    ///
+    /// The flag O_NONBLOCK of the open file, which other processes may share, stays as it is: sockets are used with calls that need no flag, and a
+    /// pipe or a terminal is opened again under its number (on Linux). Other devices become non-blocking until the stream closes them.
     ///
     /// Any thread. Throws `.badDescriptor` if the descriptor is not open, `.notPollable` for a file that the kernel cannot watch, `.system` with
     /// the operation `getpeername` and ENOTCONN for a socket that is not connected or listens, with EPROTOTYPE for one that is no stream
@@ -23,22 +26,21 @@ public final class ByteStream: Sendable {
         file: StaticString = #fileID, line: UInt = #line
     ) throws(RunLoop.SourceError) {
         options.check()
-        core = StreamCore(try DescriptorTransport(adopting: descriptor), on: loop, mode, options)
+        core = StreamCore(try DescriptorSide(adopting: descriptor, options.changedSocket), on: loop, mode, options)
         try core.open(label: label, file: file, line: line)
     }
 
     /// Takes over one descriptor to read from and another to write to, as of a child process or standard input and output.
     ///
-    /// As `init(adopting:)`; both are closed, also when this throws. Either may be a regular file: it is always ready. Non-blocking is a
-    /// property of the open file and not of the descriptor, so processes that share a terminal or a pipe with this one see it, too, until the
-    /// stream closes the descriptor, which makes the file blocking again if it was.
+    /// As `init(adopting:)`; both are closed, also when this throws. Either may be a regular file: it is always ready.
     public convenience init(
         reading: Int32, writing: Int32, on loop: RunLoop, mode: RunLoop.Mode = .common, options: Options = Options(), label: String? = nil,
         file: StaticString = #fileID, line: UInt = #line
     ) throws(RunLoop.SourceError) {
         options.check()
         try self.init(
-            over: DescriptorTransport(reading: reading, writing: writing), on: loop, mode: mode, options: options, label: label, file: file,
+            over: DescriptorPair(reading: reading, writing: writing, options.changedSocket), on: loop, mode: mode, options: options,
+            label: label, file: file,
             line: line)
     }
 
@@ -48,11 +50,15 @@ public final class ByteStream: Sendable {
         label: String? = nil, file: StaticString = #fileID, line: UInt = #line
     ) throws(RunLoop.SourceError) {
         options.check()
+        if transport.descriptorSide == nil { try options.changedSocket?.refuseUnlessDefault("a stream in memory") }
         core = StreamCore(transport, on: loop, mode, options)
         try core.open(label: label, file: file, line: line)
     }
 
-    deinit { core.endByLastRelease() }
+    deinit { if isOurs { core.endByLastRelease() } }
+
+    /// Asked by whatever ends a stream or sends, before it takes a lock.
+    var isOurs: Bool { core.loop.isOurs }
 
     // MARK: What it is
 
@@ -83,14 +89,14 @@ public final class ByteStream: Sendable {
     /// For tests: whether a task waits for bytes.
     package var testsOnlyIsBeingRead: Bool { core.withLock { core.receiving.reader != nil } }
     /// For tests: how many tasks wait for room.
-    package var testsOnlyWriters: Int { core.withLock { core.sending.writers.count } }
+    package var testsOnlyWriters: Int { core.withLock { core.sending.writers.count(where: \.isTask) } }
 
     // MARK: Ending
 
     /// Ends the stream at once with `.closed`; what waits is dropped, in both directions. Nothing if it has ended. Any thread.
     ///
     /// On the loop's thread, outside a handler of the stream, `onEnd` is called before this returns.
-    public func close() { /* DOES CALLOUT */ core.closeNow() }
+    public func close() { /* DOES CALLOUT */ if isOurs { core.closeNow() } }
 
     /// Ends the stream with `.closed` when everything written has been sent, including what tasks wait to write. Later writes are refused. Any
     /// thread.
@@ -98,7 +104,7 @@ public final class ByteStream: Sendable {
     /// After the last byte it signals the end to the peer, and the end is reported. If the descriptor is a socket, it stays open until
     /// the peer has closed its side, too, but not longer than 5 seconds of the loop's time or one mebibyte: what the peer sends is dropped.
     /// Closing a socket with unread bytes would reset the connection and could destroy what is on its way to the peer.
-    public func closeAfterWriting() { /* DOES CALLOUT */ core.closeAfterWriting() }
+    public func closeAfterWriting() { /* DOES CALLOUT */ if isOurs { core.closeAfterWriting() } }
 
     /// The same, with another `writeTimeout` from now on.
     package func closeAfterWriting(writeTimeout: Duration) { /* DOES CALLOUT */ core.closeAfterWriting(writeTimeout: writeTimeout) }
@@ -109,10 +115,12 @@ public final class ByteStream: Sendable {
     /// not taken go to the layer. Returns after its handshake. Throws what the handshake failed with, and then the stream has ended: with
     /// `.timedOut`, if the handshake took longer than `timeout`.
     ///
-    /// No call may be in progress, and there may be no layer yet (preconditions).
+    /// Throws EBUSY if a task reads the stream, and ends it; throws EALREADY if there is a layer. While a handler has the input, waits until
+    /// it returns. Calls that begin during the handshake wait for its end.
     package func install(
         _ layer: any StreamLayer, timeout: Duration? = nil, isolation: isolated (any Actor)? = #isolation
     ) async throws {
+        guard isOurs else { throw RunLoopEnded() }
         try await core.install(layer, timeout: timeout, isolation: isolation)
     }
 

@@ -26,21 +26,23 @@ final class Reader: @unchecked Sendable {
     func resume() { continuation.resume(with: answer) }
 }
 
-/// A task that waits for room, until everything is sent, or for the end of a handshake.
+/// A task that waits for room, until everything is sent, or for the end of a handshake; or bytes of `send` behind such a task.
 final class Sender: @unchecked Sendable {
     // SAFETY: constants; the thread that removes the sender from the state sets `error` under the stream's lock, and is the only one to read it.
 
     /// What it writes.
     let bytes: [UInt8]
     let ticket: UInt64
-    private let continuation: CheckedContinuation<Void, any Error>
+    /// Nil for bytes of `send`, for which nobody waits.
+    private let continuation: CheckedContinuation<Void, any Error>?
     var error: (any Error)?
+    var isTask: Bool { continuation != nil }
 
-    init(_ bytes: [UInt8], ticket: UInt64, _ continuation: CheckedContinuation<Void, any Error>) {
+    init(_ bytes: [UInt8], ticket: UInt64 = 0, _ continuation: CheckedContinuation<Void, any Error>? = nil) {
         (self.bytes, self.ticket, self.continuation) = (bytes, ticket, continuation)
     }
 
-    func resume() { if let error { continuation.resume(throwing: error) } else { continuation.resume() } }
+    func resume() { if let error { continuation?.resume(throwing: error) } else { continuation?.resume() } }
 }
 
 /// Collected under the lock, carried out by `StreamCore.perform` after it.
@@ -53,6 +55,8 @@ struct StreamActions {
     var closes = false
     /// The transport knows that nothing more is written.
     var finishesWriting = false
+    /// Those who wait for the peer's end are to learn of it.
+    var peerFinishes = false
     /// The timer has a new date.
     var armsTimer = false
 

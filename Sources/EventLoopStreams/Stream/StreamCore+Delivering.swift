@@ -25,6 +25,12 @@ extension StreamCore {
     private func nextCallLocked() -> Call? {
         if receiving.isBusy || sending.isInRoomCall { return nil }
         if let stream = handlers.stream {
+            // What the peer sent before our write failed waits for a paused handler, and so does the end.
+            if receiving.isPaused, sending.failure != nil, !sending.closesWhenFinished, receiving.isNew, !receiving.isEndTaken,
+                handlers.receive != nil
+            {
+                return nil
+            }
             if receiving.isNew, !receiving.isEndTaken, !receiving.isPaused || end != nil, let body = handlers.receive {
                 return .receive(body, stream)
             }
@@ -65,7 +71,8 @@ extension StreamCore {
         let used = Self.call(body, stream, input.bytes, isLast: isLast)
         var actions = StreamActions()
         lock()
-        if isLast {
+        let isOver = isLast && !receiving.isHandlerReplaced
+        if isOver {
             receiving.isEndTaken = true
             // What the handler has sent goes out, and then the stream ends.
             sending.isFinishing = true
@@ -74,7 +81,7 @@ extension StreamCore {
             receiving.input.prepend(input)
         }
         endCallLocked(&actions)
-        if isLast { closeIfFinishedLocked(&actions) }
+        if isOver { closeIfFinishedLocked(&actions) }
         unlock()
         perform(actions)
     }
@@ -85,8 +92,9 @@ extension StreamCore {
     ) { /* DOES CALLOUT */
         let piece = ReceiveSpace.take()
         let size = min(ReceiveSpace.size, options.receiveLimit)
-        let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size), &actions)
-        guard case .bytes(let count) = result else {
+        let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
+        settleLayerLocked(&actions)
+        guard case .bytes(let count) = result, keepsInputLocked else {
             ReceiveSpace.giveBack(piece)
             return receivedNothingLocked(result, &actions)
         }
@@ -111,13 +119,21 @@ extension StreamCore {
 
     private func beginCallLocked() {
         receiving.isBusy = true
+        (receiving.callsAgain, receiving.isHandlerReplaced) = (false, false)
         sending.hasSentInCall = false
     }
 
     /// After a call of the handler: sends what it has gathered, and goes on reading.
     private func endCallLocked(_ actions: inout StreamActions) {
         receiving.isBusy = false
-        if receiving.input.count >= options.receiveLimit { receiving.isPaused = true }
+        let callsAgain = receiving.callsAgain || receiving.isHandlerReplaced
+        (receiving.callsAgain, receiving.isHandlerReplaced) = (false, false)
+        if callsAgain {
+            if !receiving.input.isEmpty || receiving.isEnded { receiving.isNew = true }
+        } else if receiving.input.count >= options.receiveLimit {
+            receiving.isPaused = true
+        }
+        beginWaitingLayerLocked(&actions)
         if sending.isGathering || sending.isFinishing {
             sending.isGathering = false
             flushLocked(&actions)

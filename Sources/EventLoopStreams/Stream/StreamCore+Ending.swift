@@ -1,6 +1,12 @@
 // How a stream ends, and how tasks and handlers learn of it.
 
 import EventLoop
+import EventLoopLibC
+
+extension RunLoop.SourceError {
+    /// The connection was reset. The kernel reports that once: a read after a write that failed with it sees an end that the peer never sent.
+    fileprivate var isReset: Bool { if case .system(_, ECONNRESET) = self { true } else { false } }
+}
 
 extension StreamCore {
     /// What an `async` call throws after this end.
@@ -21,6 +27,8 @@ extension StreamCore {
             if phase == .lingering { return closeLocked(&actions) }
             receiving.input.removeAll()
             receiving.isNew = false
+            // A handler that has paused may have kept the end waiting.
+            if phase == .closed && !isEndReported && handlers.stream != nil { actions.delivers = true }
             endLocked(.closed, &actions)
         }
     }
@@ -28,13 +36,15 @@ extension StreamCore {
     /// When everything is sent, or the peer takes nothing for as long as `writeTimeout`.
     func closeAfterWriting(writeTimeout: Duration? = nil) { /* DOES CALLOUT */
         change { actions in
-            guard phase == .open, !sending.closesWhenFinished else { return }
+            guard phase == .open else { return }
+            if let writeTimeout, writeTimeout < timeouts?.writeTimeout ?? .seconds(Int64.max) || !sending.closesWhenFinished {
+                madeTimeoutsLocked().writeTimeout = writeTimeout
+                startWaitingLocked()
+                armLocked(&actions)
+            }
+            if sending.closesWhenFinished { return }
             sending.closesWhenFinished = true
             if let failure = sending.failure { return endLocked(.failed(failure), &actions) }
-            if let writeTimeout {
-                timeouts.writeTimeout = writeTimeout
-                startWaitingLocked()
-            }
             if sending.isFinished { return lingerLocked(&actions) }
             sending.isFinishing = true
             flushLocked(&actions)
@@ -56,7 +66,7 @@ extension StreamCore {
 
     /// The stream has one end. If that is `.endOfStream`, what ends the writing side later is kept for those who write.
     func setEndLocked(_ new: ByteStream.End) {
-        if end == nil { end = new } else if end == .endOfStream, laterEnd == nil { laterEnd = new }
+        if end == nil { end = new } else if end == .endOfStream, laterEnd == nil { laterEnd = LaterEnd(new) }
     }
 
     /// The transport is to leave the loop. Tasks that wait learn of the end.
@@ -78,7 +88,7 @@ extension StreamCore {
     }
 
     /// The transport is leaving the loop: it may not be used from now on. On the loop's thread.
-    func transportWillClose(_ failure: RunLoop.SourceError?) {
+    func stopUsingTransport(_ failure: RunLoop.SourceError?) {
         withLock {
             if phase == .open || end == nil { setEndLocked(failure.map { .failed($0) } ?? .loopEnded) }
             phase = .closing
@@ -86,15 +96,16 @@ extension StreamCore {
     }
 
     /// The transport has left the loop. On the loop's thread.
-    func transportDidClose() { /* DOES CALLOUT */
+    func finishWithoutTransport() { /* DOES CALLOUT */
         var actions = StreamActions()
         lock()
         phase = .closed
         releaseWaitersLocked(&actions)
-        let (timer, handler) = (timeouts.timer, closedHandler)
+        let (timer, handler) = (timeouts?.timer, closedHandler)
         closedHandler = nil
         unlock()
         timer?.invalidate()
+        settlePeerFinish()
         perform(actions)
         handler?()
         deliver()
@@ -114,24 +125,45 @@ extension StreamCore {
         guard let failure = sending.failure, phase == .open, !receiving.isBusy || end != nil else { return }
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
-        while end == nil, !receiving.isEnded {  // ends: the input grows with each turn, up to its limit
-            let room = receiveLimitLocked - receiving.input.count
+        var emptyTurns = 0
+        while end == nil {  // ends: the input grows up to its limit, and few turns bring nothing
+            // What the peer has ended is delivered as its end, and so is its last byte.
+            if receiving.isEnded {
+                // The kernel holds no more. Tasks read what is held, and then the end, also after this. A handler that has been given the end is not
+                // called again.
+                let waits = handlers.receive != nil && !receiving.isEndTaken && !sending.closesWhenFinished
+                return waits ? wakeReaderLocked(&actions) : endLocked(.failed(failure), &actions)
+            }
+            // Who has asked for the end, and for no bytes, would wait for ever. So everything is read at once, and a task may take it after the end.
+            let isUnread = !receiving.isForTasks && handlers.receive == nil && handlers.end != nil
+            let room = (isUnread ? Self.unreadLimit : receiveLimitLocked) - receiving.input.count
             if room <= 0 {
-                if !isConsumedLocked { break }
-                // More may wait in the kernel. This goes on when there is room.
-                return wakeReaderLocked(&actions)
+                // More may wait in the kernel. This goes on when somebody has taken some, but a stream that is closing waits for nobody.
+                let waits = !isUnread && !sending.closesWhenFinished
+                return waits ? wakeReaderLocked(&actions) : endLocked(.failed(failure), &actions)
             }
             let size = min(ReceiveSpace.size, room)
-            let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size), &actions)
-            guard case .bytes(let count) = result else { break }
-            receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
-            receiving.isNew = true
+            let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
+            settleLayerLocked(&actions)
+            switch result {
+            case .bytes(let count) where keepsInputLocked:
+                receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
+                receiving.isNew = true
+            case .end where failure.isReset: return endLocked(.failed(failure), &actions)
+            case .end: receivedNothingLocked(.end, &actions)
+            case .wouldBlock where receiving.layerMayHaveMore && end == nil:
+                // The layer has bytes that are not the program's, and there may be more behind them.
+                emptyTurns += 1
+                if emptyTurns < 4 { continue }
+                return actions.delivers = true
+            default: return endLocked(.failed(failure), &actions)
+            }
         }
         endLocked(.failed(failure), &actions)
     }
 
-    /// Whether somebody can be expected to take what is in the input.
-    private var isConsumedLocked: Bool { receiving.isForTasks || handlers.receive != nil && !receiving.isPaused }
+    /// More than the kernel holds of a connection: Linux gives it 6 MiB by itself. A peer that takes no bytes may still send.
+    private static var unreadLimit: Int { 8 << 20 }
 
     // MARK: Lingering
 
@@ -143,7 +175,7 @@ extension StreamCore {
         receiving.input.removeAll()
         receiving.isNew = false
         releaseWaitersLocked(&actions)
-        timeouts.closeBy = now.advanced(by: Self.lingerTime).nanoseconds
+        madeTimeoutsLocked().closeBy = now.advanced(by: Self.lingerTime).nanoseconds
         armLocked(&actions)
         setInterestLocked(read: true)
         // After the call of a handler for received bytes, the end is delivered anyway.
@@ -161,6 +193,7 @@ extension StreamCore {
         switch transport.read(into: UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size)) {
         case .wouldBlock: return
         case .bytes(let count):
+            let timeouts = madeTimeoutsLocked()
             timeouts.dropped += UInt64(count)
             if timeouts.dropped < Self.lingerBytes { return }
         // Not `isEnded`: after a failed handshake, a task that reads must not take this for the end of what it wanted.

@@ -1,15 +1,55 @@
 // A layer between the transport and the program, and its handshake.
 
 import EventLoop
+import EventLoopLibC
+
+/// What concerns the layer of a stream. Guarded by the stream's lock. Streams without a layer have none.
+final class Layering {
+    var layer: (any StreamLayer)?
+    /// The task that waits for the end of the handshake.
+    var handshake: Sender?
+    /// A layer that begins when the handler or the framing that has the input returns.
+    var layerToBegin: (any StreamLayer)?
+    var connectedHost: String?
+}
 
 extension StreamCore {
+    private func madeLayeringLocked() -> Layering {
+        if let layering { return layering }
+        let made = Layering()
+        layering = made
+        return made
+    }
+
+    var layer: (any StreamLayer)? {
+        get { layering?.layer }
+        set { madeLayeringLocked().layer = newValue }
+    }
+
+    var handshake: Sender? {
+        get { layering?.handshake }
+        set { if newValue == nil { layering?.handshake = nil } else { madeLayeringLocked().handshake = newValue } }
+    }
+
+    var layerToBegin: (any StreamLayer)? {
+        get { layering?.layerToBegin }
+        set { if newValue == nil { layering?.layerToBegin = nil } else { madeLayeringLocked().layerToBegin = newValue } }
+    }
+
+    /// The name that the stream was connected to.
+    var connectedHost: String? {
+        get { layering?.connectedHost }
+        set { madeLayeringLocked().connectedHost = newValue }
+    }
+
     /// See `ByteStream.install`.
     func install(_ new: any StreamLayer, timeout: Duration?, isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        if withLock({ layer != nil }) { throw Self.refusal(of: EALREADY) }
         do {
             try await waitToSend([], isolation: isolation) { sender, actions in
-                precondition(layer == nil, "this stream has TLS already")
-                precondition(
-                    receiving.reader == nil && !receiving.isBusy, "a task reads this stream; begin TLS when no read is in progress")
+                // Two calls at once: both fail, because nobody can know which one the peer's bytes are for.
+                if layer != nil { return actions.resume(sender, throwing: Self.refusal(of: EALREADY)) }
+                if receiving.reader != nil { return actions.resume(sender, throwing: Self.refusal(of: EBUSY)) }
                 guard canWriteLocked, end == nil else {
                     return actions.resume(sender, throwing: end == .endOfStream ? StreamError.endedEarly : writeErrorLocked())
                 }
@@ -22,12 +62,30 @@ extension StreamCore {
         }
     }
 
+    private static func refusal(of errno: Int32) -> RunLoop.SourceError {
+        .system(operation: "beginning a layer of a stream", errno: errno)
+    }
+
     private func beginLocked(_ new: any StreamLayer, timeout: Duration?, _ actions: inout StreamActions) {
         sendFirstLocked(&actions)
         layer = new
         if let timeout {
-            timeouts.handshakeBy = now.advanced(by: timeout).nanoseconds
+            madeTimeoutsLocked().handshakeBy = now.advanced(by: timeout).nanoseconds
             armLocked(&actions)
+        }
+        layerToBegin = new
+        if receiving.isBusy { flushLocked(&actions) } else { beginWaitingLayerLocked(&actions) }
+    }
+
+    /// The layer gets what was received and not taken, so it begins when nobody has the input.
+    func beginWaitingLayerLocked(_ actions: inout StreamActions) {
+        guard let new = layerToBegin else { return }
+        layerToBegin = nil
+        guard phase == .open, let task = handshake else { return }
+        if receiving.isEndTaken {
+            // The handler has been given the end.
+            handshake = nil
+            return actions.resume(task, throwing: StreamError.endedEarly)
         }
         new.begin()
         // What the peer has sent already belongs to the layer: nothing that was not encrypted counts from now on.
@@ -46,13 +104,15 @@ extension StreamCore {
 
     /// The program wanted a layer, and did not get it. Bytes that were not encrypted count for nothing, even if the program goes on.
     private func refuseClearTextLocked(_ actions: inout StreamActions) {
+        if phase != .open { return }
         receiving.input.removeAll()
-        receiving.isNew = false
-        if let failure = sending.failure {
-            endLocked(.failed(failure), &actions)
-        } else if !sending.isFinishing {
-            endLocked(.closed, &actions)
-        }
+        (receiving.isNew, receiving.isShut) = (false, true)
+        setInterestLocked(read: false)
+        if let failure = sending.failure { return endLocked(.failed(failure), &actions) }
+        if !sending.isFinishing || sending.isFinished { return endLocked(.closed, &actions) }
+        // What was written before is still sent.
+        sending.closesWhenFinished = true
+        flushLocked(&actions)
     }
 
     /// What was written before is sent as it is.
@@ -61,9 +121,19 @@ extension StreamCore {
         sending.output.removeAll()
         for writer in sending.writers {
             sending.wire.append(writer.bytes)
-            actions.resume(writer)
+            if writer.isTask { actions.resume(writer) }
         }
-        sending.writers = []
+        (sending.writers, sending.heldBack) = ([], 0)
+    }
+
+    /// Before a timeout ends the stream: the peer gets the layer's end, if it has got everything else. Otherwise it must not take what it got for
+    /// everything.
+    func sayGoodbyeLocked(_ actions: inout StreamActions) {
+        guard let layer, handshake == nil, phase == .open, sending.failure == nil, !sending.isLayerFinished else { return }
+        guard sending.isEmpty, sending.writers.isEmpty, !sending.isLayerBlocked, layer.finishWriting() == .wrote else { return }
+        sending.isLayerFinished = true
+        sending.wire.append(layer.takeOutput())
+        flushLocked(&actions)
     }
 
     /// Looks whether the handshake is over. True if it has succeeded.
@@ -74,7 +144,7 @@ extension StreamCore {
         case .inProgress: return false
         case .done:
             handshake = nil
-            timeouts.handshakeBy = .max
+            timeouts?.handshakeBy = .max
             actions.resume(task)
             // The peer's first bytes may have come together with its last word.
             receiving.layerMayHaveMore = true
@@ -86,7 +156,7 @@ extension StreamCore {
             // The layer's last word says why. It is lost if the connection is reset, so the stream lingers.
             sendOutputLocked(of: layer, &actions)
             handshake = nil
-            timeouts.handshakeBy = .max
+            timeouts?.handshakeBy = .max
             actions.resume(task, throwing: error)
             if end == nil { end = .failed(failure) }
             if phase == .open { transport.finishWriting() }

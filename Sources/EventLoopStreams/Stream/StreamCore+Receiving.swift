@@ -4,7 +4,7 @@ import EventLoop
 
 extension StreamCore {
     /// The transport may have something to read, or room to write. On the loop's thread.
-    func ready(read: Bool, write: Bool) { /* DOES CALLOUT */
+    func transferWhatIsReady(read: Bool, write: Bool) { /* DOES CALLOUT */
         if write {
             var actions = StreamActions()
             lock()
@@ -21,12 +21,17 @@ extension StreamCore {
     var canReceiveLocked: Bool {
         switch phase {
         case .open:
-            if receiving.isEnded || end != nil || sending.failure != nil { return false }
-            if handshake != nil { return true }
+            if receiving.isEnded || receiving.isShut || end != nil || sending.failure != nil { return false }
+            if handshake != nil { return layerToBegin == nil }
             return !receiving.isPaused && !receiving.isBusy && receiving.input.count < receiveLimitLocked
         case .lingering: return !receiving.isEnded
         case .closing, .closed: return false
         }
+    }
+
+    /// Whether the layer must get bytes of the peer although the program takes none: without them it takes nothing of what the program writes.
+    private var feedsLayerLocked: Bool {
+        sending.isLayerBlocked && phase == .open && !receiving.isEnded && end == nil && sending.failure == nil && !receiving.isBusy
     }
 
     /// How many bytes the input may have: more than the option, if a task waits for more.
@@ -40,10 +45,12 @@ extension StreamCore {
         var actions = StreamActions()
         lock()
         if !canReceiveLocked {
-            setInterestLocked(read: false)
+            if feedsLayerLocked { feedLayerLocked(&actions) } else { setInterestLocked(read: false) }
         } else if phase == .lingering {
             dropReceivedLocked(&actions)
-        } else if let body = handlers.receive, let stream = handlers.stream, receiving.input.isEmpty, handshake == nil {
+        } else if let body = handlers.receive, let stream = handlers.stream, receiving.input.isEmpty, handshake == nil,
+            !sending.isInRoomCall
+        {
             receiveInPlaceLocked(body, stream, &actions)
         } else {
             receiveIntoInputLocked(&actions)
@@ -56,11 +63,12 @@ extension StreamCore {
 
     /// Received bytes go into the stream's buffer, or to the task that waits for them.
     private func receiveIntoInputLocked(_ actions: inout StreamActions) {
-        if case .more(let least, let limit) = receiving.reader?.need, least - receiving.input.count >= 4_096 {
+        if layer == nil, case .more(let least, let limit) = receiving.reader?.need, least - receiving.input.count >= 4_096 {
             // Much is wanted: no detour. A peer that announces a lot gets no more memory than twice what it has sent, or a MiB.
             let held = receiving.input.count
             let tail = receiving.input.reserve(min(least + 1 - held, max(1 << 20, held))).prefix(max(limit, options.receiveLimit) - held)
-            let result = fillLocked(UnsafeMutableRawBufferPointer(rebasing: tail), &actions)
+            // No layer, so nothing changes the input before the commit.
+            let result = readTransportLocked(into: UnsafeMutableRawBufferPointer(rebasing: tail))
             guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
             receiving.input.commit(count)
             return wakeReaderLocked(&actions)
@@ -68,8 +76,11 @@ extension StreamCore {
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
         let size = min(ReceiveSpace.size, max(1, receiveLimitLocked - receiving.input.count))
-        let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size), &actions)
+        let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
+        settleLayerLocked(&actions)
         guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
+        // Settling may have ended the stream.
+        if !keepsInputLocked { return }
         let bytes = UnsafeRawBufferPointer(start: piece, count: count)
         if receiving.input.isEmpty, let reader = receiving.reader, case .bytes(let limit) = reader.need {
             receiving.reader = nil
@@ -91,20 +102,26 @@ extension StreamCore {
         case .end:
             receiving.isEnded = true
             receiving.isNew = true
+            if peerFinish.isWatched { actions.peerFinishes = true }
             setInterestLocked(read: false)
+            if sending.isLayerBlocked {
+                // What it waits for does not come any more.
+                sending.isLayerBlocked = false
+                flushLocked(&actions)
+            }
             actions.delivers = actions.delivers || handlers.stream != nil
             wakeReaderLocked(&actions)
         case .failed(let error): endLocked(.failed(error), &actions)
         }
     }
 
-    /// Reads plain bytes: from the transport, or through the layer.
-    func fillLocked(_ space: UnsafeMutableRawBufferPointer, _ actions: inout StreamActions) -> TransferResult {
+    /// Reads plain bytes: from the transport, or through the layer. Changes nothing else, so `space` may belong to the caller's state; the
+    /// caller then calls `settleLayerLocked`.
+    func fillLocked(_ space: UnsafeMutableRawBufferPointer) -> TransferResult {
         guard let layer else { return readTransportLocked(into: space) }
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
         let encrypted = UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size)
-        defer { sendOutputLocked(of: layer, &actions) }
         // A peer can send records without content. Others must be served, too.
         for _ in 0..<4 {
             switch layer.read(into: space) {
@@ -115,23 +132,52 @@ extension StreamCore {
             case .failed(let error): return .failed(error)
             case .nothing: receiving.layerMayHaveMore = false
             }
-            switch readTransportLocked(into: encrypted) {
-            case .bytes(let count): layer.receive(UnsafeRawBufferPointer(start: piece, count: count))
-            case .end: layer.receiveEnd()
-            case let other: return other
-            }
-            if handshake != nil, !advanceHandshakeLocked(&actions) { return .wouldBlock }
+            let result = readTransportLocked(into: encrypted)
+            if !pass(result, piece, to: layer) { return result }
+            if handshake != nil { return .wouldBlock }
         }
         // The layer has not been asked since it got the last bytes, and the transport may have no more.
         receiving.layerMayHaveMore = true
         return .wouldBlock
     }
 
+    /// After bytes have come for the layer: sends its answers, goes on with the handshake, and repeats what waited for these bytes. This may end
+    /// the stream, and it changes the input.
+    func settleLayerLocked(_ actions: inout StreamActions) {
+        guard let layer, layerToBegin == nil else { return }
+        sendAnswersLocked(of: layer, &actions)
+        advanceHandshakeLocked(&actions)
+        let isDue = !sending.output.isEmpty && sending.isWireEmpty || sending.isFinishing && !sending.isFinished
+        if handshake == nil && !sending.isLayerBlocked && isDue { flushLocked(&actions) }
+    }
+
+    /// Gives the layer what came from the transport. False if that was nothing.
+    private func pass(_ result: TransferResult, _ piece: UnsafeMutableRawPointer, to layer: any StreamLayer) -> Bool {
+        switch result {
+        case .bytes(let count): layer.receive(UnsafeRawBufferPointer(start: piece, count: count))
+        case .end: layer.receiveEnd()
+        case .wouldBlock, .failed: return false
+        }
+        sending.isLayerBlocked = false
+        return true
+    }
+
+    /// The layer gets bytes, and the program does not: it has paused, or has enough.
+    private func feedLayerLocked(_ actions: inout StreamActions) {
+        guard let layer else { return }
+        let piece = ReceiveSpace.take()
+        defer { ReceiveSpace.giveBack(piece) }
+        let result = readTransportLocked(into: UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size))
+        if !pass(result, piece, to: layer) { return receivedNothingLocked(result, &actions) }
+        receiving.layerMayHaveMore = true
+        settleLayerLocked(&actions)
+    }
+
     private func readTransportLocked(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
         let result = transport.read(into: space)
         if case .bytes(let count) = result {
             receiving.total &+= UInt64(count)
-            noteActivityLocked()
+            noteReceivedLocked()
         }
         return result
     }
@@ -140,7 +186,9 @@ extension StreamCore {
     func resumeReceivingLocked(_ actions: inout StreamActions) {
         // What the peer sent before it stopped to take bytes: see `drainBeforeFailureLocked`.
         if sending.failure != nil && end == nil { actions.delivers = true }
+        if feedsLayerLocked { return setInterestLocked(read: true) }
         guard !interest.read || receiving.layerMayHaveMore, canReceiveLocked else { return }
+        if !interest.read { restartReceiveTimeoutLocked(&actions) }
         setInterestLocked(read: true)
         if receiving.layerMayHaveMore { actions.delivers = true }
     }

@@ -1,6 +1,7 @@
 // From the program to the transport.
 
 import EventLoop
+import EventLoopLibC
 
 extension StreamCore {
     var canWriteLocked: Bool {
@@ -10,7 +11,7 @@ extension StreamCore {
     /// Why nothing can be written.
     func writeErrorLocked() -> any Error {
         if let failure = sending.failure { return failure }
-        guard let end = laterEnd ?? end, end != .endOfStream else { return StreamError.closed }
+        guard let end = laterEnd?.end ?? end, end != .endOfStream else { return StreamError.closed }
         return Self.error(for: end)
     }
 
@@ -37,7 +38,7 @@ extension StreamCore {
 
     /// How many bytes the transport has taken: none if others wait, or if a layer has to see them.
     private func sendInPlaceLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) -> Int {
-        guard layer == nil, sending.isEmpty, !sending.isBlocked, !bytes.isEmpty else { return 0 }
+        guard layer == nil, sending.isEmpty, sending.writers.isEmpty, !sending.isBlocked, !bytes.isEmpty else { return 0 }
         if receiving.isBusy && handlers.receive != nil && loop.isCurrent {
             if sending.hasSentInCall { return 0 }
             sending.hasSentInCall = true
@@ -62,12 +63,35 @@ extension StreamCore {
 
     /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call. If the
     /// handler runs its loop instead of returning, the loop sends them.
-    private func enqueueLocked(_ bytes: [UInt8], _ actions: inout StreamActions) {
+    private func enqueueLocked(_ bytes: [UInt8], isTask: Bool = false, _ actions: inout StreamActions) {
+        if !sending.writers.isEmpty {
+            // Behind the tasks that wait, which it must not overtake or starve.
+            sending.writers.append(Sender(bytes))
+            sending.heldBack += bytes.count
+            (sending.wasFull, sending.owesRoom) = (true, false)
+            return
+        }
         if sending.isEmpty { startWaitingLocked() }
         sending.output.append(bytes)
+        if isTask && sending.queued < options.highWater && gathersLocked { return }
         tryToSendLocked(&actions)
         if sending.waiting >= options.highWater { (sending.wasFull, sending.owesRoom) = (true, false) }
         if !sending.isEmpty { armLocked(&actions) }
+    }
+
+    /// Whether what is queued waits for the end of the pass that the loop's thread is in.
+    private var gathersLocked: Bool {
+        if sending.isBlocked || !loop.isCurrent { return false }
+        if !sending.waitsForPassEnd { sending.waitsForPassEnd = loop.callAtEndOfPass(self) }
+        return sending.waitsForPassEnd
+    }
+
+    /// Sends what tasks have written in the pass.
+    func passWillEnd() { /* DOES CALLOUT */
+        change { actions in
+            sending.waitsForPassEnd = false
+            if !sending.isEmpty { flushLocked(&actions) }
+        }
     }
 
     private func tryToSendLocked(_ actions: inout StreamActions) {
@@ -89,7 +113,7 @@ extension StreamCore {
         try change { actions -> Result<Bool, any Error> in
             guard canWriteLocked else { return .failure(writeErrorLocked()) }
             guard sending.writers.isEmpty, sending.waiting < options.highWater else { return .success(false) }
-            enqueueLocked(bytes, &actions)
+            enqueueLocked(bytes, isTask: true, &actions)
             // The transport failed to take them.
             return sending.failure.map { .failure($0) } ?? .success(true)
         }.get()
@@ -180,11 +204,12 @@ extension StreamCore {
             if handlers.room != nil { actions.delivers = true }
         }
         finishLocked(&actions)
+        if !sending.isEmpty || sending.isLayerBlocked { armLocked(&actions) }
     }
 
     private func transferLocked() {
         while fillWireLocked() {  // ends: the queue becomes shorter with each turn, or the transport takes no more
-            let usesWire = !sending.wire.isEmpty
+            let usesWire = !sending.isWireEmpty
             let result = usesWire ? sending.wire.write(to: transport) : sending.output.write(to: transport)
             switch result {
             case .bytes(let count):
@@ -195,6 +220,7 @@ extension StreamCore {
             case .wouldBlock, .end: return blockLocked()
             case .failed(let error): return sending.failure = error
             }
+            if usesWire { sending.answers = min(sending.answers, sending.wire.count) }
         }
     }
 
@@ -206,26 +232,43 @@ extension StreamCore {
 
     /// Has the layer make the next bytes if all earlier ones are sent. False if there is nothing to send.
     private func fillWireLocked() -> Bool {
-        guard let layer else { return !sending.wire.isEmpty || !sending.output.isEmpty }
-        // Ends: the output becomes shorter with each turn. A layer that has failed makes nothing of it.
-        while sending.wire.isEmpty {
-            if handshake != nil || sending.output.isEmpty { return false }
+        guard let layer else { return !sending.isWireEmpty || !sending.output.isEmpty }
+        // Ends: the output becomes shorter with each turn.
+        while sending.isWireEmpty {
+            if handshake != nil || sending.output.isEmpty || sending.isLayerBlocked { return false }
             // Whole records of TLS, which have 16,384 bytes.
-            sending.output.takeFirst(65_536) { layer.write($0) }
+            let result = sending.output.passFirst(65_536, to: layer)
             sending.wire.append(layer.takeOutput())
+            if !noteLayerWriteLocked(result) { return false }
         }
         return true
     }
 
+    /// True if the layer has taken what it was given.
+    private func noteLayerWriteLocked(_ result: LayerWrite) -> Bool {
+        switch result {
+        case .wrote: return true
+        case .wantsInput where receiving.isEnded:
+            // The peer has ended its side in the middle of what the layer waits for.
+            sending.failure = .system(operation: "writing through a layer", errno: EPIPE)
+        case .wantsInput:
+            sending.isLayerBlocked = true
+            // It gets its bytes even if the program has paused reading.
+            setInterestLocked(read: true)
+        case .failed(let error): sending.failure = error
+        }
+        return false
+    }
+
     /// Queues what waiting tasks write, when there is room. True if something was queued.
     private func admitWritersLocked(_ actions: inout StreamActions) -> Bool {
-        if sending.writers.isEmpty || sending.waiting > options.lowWater { return false }
+        if sending.writers.isEmpty || sending.queued > options.lowWater { return false }
         var count = 0
-        while count < sending.writers.count, sending.waiting < options.highWater {
+        while count < sending.writers.count, sending.queued < options.highWater {
             let writer = sending.writers[count]
             if sending.isEmpty { startWaitingLocked() }
             sending.output.append(writer.bytes)
-            actions.resume(writer)
+            if writer.isTask { actions.resume(writer) } else { sending.heldBack -= writer.bytes.count }
             count += 1
         }
         sending.writers.removeFirst(count)
@@ -245,19 +288,22 @@ extension StreamCore {
         if !sending.writers.isEmpty || !sending.finishers.isEmpty {
             let error = error()
             for sender in sending.writers + sending.finishers { actions.resume(sender, throwing: error) }
-            (sending.writers, sending.finishers) = ([], [])
+            (sending.writers, sending.finishers, sending.heldBack) = ([], [], 0)
         }
         if !sending.output.isEmpty { sending.output.removeAll() }
-        if !sending.wire.isEmpty { sending.wire.removeAll() }
+        if !sending.isWireEmpty { sending.wire.removeAll() }
     }
 
     /// After the last byte: signals the end to the peer, and resumes the tasks that wait for that.
     private func finishLocked(_ actions: inout StreamActions) {
         guard sending.isFinishing, !sending.isFinished, sending.writers.isEmpty, sending.isEmpty, handshake == nil else { return }
         if let layer, !sending.isLayerFinished {
-            sending.isLayerFinished = true
-            layer.finishWriting()
+            if sending.isLayerBlocked { return }
+            let result = layer.finishWriting()
+            startWaitingLocked()
             sending.wire.append(layer.takeOutput())
+            sending.isLayerFinished = noteLayerWriteLocked(result)
+            if sending.failure != nil { return writingFailedLocked(&actions) }
             return flushLocked(&actions)
         }
         sending.isFinished = true
@@ -276,17 +322,29 @@ extension StreamCore {
 
     /// Both directions have ended.
     func closeIfFinishedLocked(_ actions: inout StreamActions) {
-        guard sending.isFinished, receiving.isEndTaken, phase == .open else { return }
+        guard sending.isFinished || sending.failure != nil, receiving.isEndTaken, phase == .open else { return }
         if end == nil { end = .endOfStream }
         closeLocked(&actions)
     }
 
     // MARK: The layer
 
-    /// Sends what the layer has made while it received.
-    func sendOutputLocked(of layer: any StreamLayer, _ actions: inout StreamActions) {
+    /// Sends what the layer has made by itself while it received. A peer that asks for answers and reads none is cut off.
+    func sendAnswersLocked(of layer: any StreamLayer, _ actions: inout StreamActions) {
+        sendOutputLocked(of: layer, areAnswers: handshake == nil, &actions)
+        if sending.answers <= Self.answerLimit { return }
+        endLocked(.failed(.system(operation: "waiting for a peer that reads no answers", errno: ENOBUFS)), &actions)
+    }
+
+    /// The largest flight that TLS makes by itself after a handshake has some KiB.
+    private static var answerLimit: Int { 16_384 }
+
+    /// Sends what the layer has made.
+    func sendOutputLocked(of layer: any StreamLayer, areAnswers: Bool = false, _ actions: inout StreamActions) {
         let output = layer.takeOutput()
-        if output.isEmpty || phase != .open { return }
+        // Behind the layer's end the peer expects nothing, and behind the transport's there is no way.
+        if output.isEmpty || phase != .open || sending.isLayerFinished { return }
+        if areAnswers { sending.answers += output.count }
         if sending.isEmpty { startWaitingLocked() }
         sending.wire.append(output)
         flushLocked(&actions)

@@ -3,15 +3,20 @@
 
 import EventLoop
 
-struct Timeouts {
+/// Guarded by the stream's lock. Made with the first time limit: most streams have none before they end.
+final class Timeouts {
     /// Made with the first date.
     var timer: RunLoop.Timer?
     /// When the timer fires, in nanoseconds of the loop's time.
     var date = Int64.max
     /// As in the options, until the stream is closing.
     var writeTimeout: Duration?
+    /// The transport was asked again since `waitingSince`, and has taken what the kernel had room for, whatever the peer does.
+    var isToppedUp = false
     /// When the last byte moved.
     var idleSince: Int64 = 0
+    /// When the last byte came, or reading began again.
+    var receivedSince: Int64 = 0
     /// Since when the peer has not taken a byte. Means something while bytes wait.
     var waitingSince: Int64 = 0
     /// When the handshake of a layer must be over.
@@ -20,6 +25,14 @@ struct Timeouts {
     var closeBy = Int64.max
     /// Bytes that were dropped while lingering.
     var dropped: UInt64 = 0
+
+    init(writeTimeout: Duration? = nil) { self.writeTimeout = writeTimeout }
+
+    /// Nil if the options have no timeout.
+    convenience init?(_ options: ByteStream.Options) {
+        if options.idleTimeout == nil && options.writeTimeout == nil && options.receiveTimeout == nil { return nil }
+        self.init(writeTimeout: options.writeTimeout)
+    }
 }
 
 extension StreamCore {
@@ -27,30 +40,84 @@ extension StreamCore {
     var now: RunLoop.Instant { loop.clock.now }
 
     func startTimeoutsLocked(_ actions: inout StreamActions) {
-        if options.idleTimeout == nil && options.writeTimeout == nil { return }
+        guard let timeouts else { return }
         timeouts.idleSince = now.nanoseconds
+        timeouts.receivedSince = timeouts.idleSince
         armLocked(&actions)
+    }
+
+    func madeTimeoutsLocked() -> Timeouts {
+        if let timeouts { return timeouts }
+        let made = Timeouts()
+        timeouts = made
+        return made
     }
 
     /// A byte has moved.
     @inline(__always)
-    func noteActivityLocked() { if options.idleTimeout != nil { timeouts.idleSince = now.nanoseconds } }
+    func noteActivityLocked() { if timeouts != nil { noteActivityWithTimeoutsLocked() } }
+
+    @inline(never)
+    private func noteActivityWithTimeoutsLocked() { if options.idleTimeout != nil { timeouts?.idleSince = now.nanoseconds } }
+
+    /// A byte has come.
+    @inline(__always)
+    func noteReceivedLocked() {
+        if timeouts != nil { noteReceivedWithTimeoutsLocked() }
+    }
+
+    @inline(never)
+    private func noteReceivedWithTimeoutsLocked() {
+        noteActivityWithTimeoutsLocked()
+        if options.receiveTimeout != nil { timeouts?.receivedSince = now.nanoseconds }
+    }
+
+    /// Reading has begun again.
+    func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
+        if options.receiveTimeout == nil { return }
+        timeouts?.receivedSince = now.nanoseconds
+        armLocked(&actions)
+    }
 
     /// From now on the peer is expected to take bytes.
     @inline(__always)
-    func startWaitingLocked() { if timeouts.writeTimeout != nil { timeouts.waitingSince = now.nanoseconds } }
+    func startWaitingLocked() {
+        if timeouts != nil { startWaitingWithTimeoutsLocked() }
+    }
+
+    @inline(never)
+    private func startWaitingWithTimeoutsLocked() {
+        guard let timeouts, timeouts.writeTimeout != nil else { return }
+        (timeouts.waitingSince, timeouts.isToppedUp) = (now.nanoseconds, false)
+    }
 
     private func date(_ start: Int64, _ limit: Duration?) -> Int64 {
         limit.map { RunLoop.Instant(nanoseconds: start).advanced(by: $0).nanoseconds } ?? .max
     }
 
-    private var idleDateLocked: Int64 { phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max }
-    private var writeDateLocked: Int64 { phase == .open && !sending.isEmpty ? date(timeouts.waitingSince, timeouts.writeTimeout) : .max }
+    private func idleDateLocked(_ timeouts: Timeouts) -> Int64 {
+        phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max
+    }
+    private func receiveDateLocked(_ timeouts: Timeouts) -> Int64 {
+        canReceiveLocked ? date(timeouts.receivedSince, options.receiveTimeout) : .max
+    }
+    private func writeDateLocked(_ timeouts: Timeouts) -> Int64 {
+        phase == .open && (!sending.isEmpty || sending.isLayerBlocked) ? date(timeouts.waitingSince, timeouts.writeTimeout) : .max
+    }
+    /// When the transport is asked again without counting what it takes: a kernel that has refused bytes has room for some a moment later, which
+    /// says nothing about the peer.
+    private func topUpDateLocked(_ timeouts: Timeouts) -> Int64 {
+        phase == .open && sending.isBlocked && !sending.isEmpty && !timeouts.isToppedUp
+            ? date(timeouts.waitingSince, timeouts.writeTimeout.map { $0 / 16 }) : .max
+    }
 
     /// Has the timer fire when the next timeout may be over.
     func armLocked(_ actions: inout StreamActions) {
-        let date = min(idleDateLocked, writeDateLocked, timeouts.handshakeBy, timeouts.closeBy)
-        if date >= timeouts.date || phase == .closing || phase == .closed { return }
+        guard let timeouts, phase != .closing, phase != .closed else { return }
+        let date = min(
+            idleDateLocked(timeouts), receiveDateLocked(timeouts), writeDateLocked(timeouts), topUpDateLocked(timeouts),
+            timeouts.handshakeBy, timeouts.closeBy)
+        if date >= timeouts.date { return }
         timeouts.date = date
         actions.armsTimer = true
     }
@@ -58,12 +125,13 @@ extension StreamCore {
     /// Sets the timer. Outside the lock.
     func armTimer() {
         if setTimer() { return }
-        let timer = RunLoop.Timer.onDemand(label: "timeouts of a stream") { [weak self] _ in self?.timerDidFire() }
+        // The transport's end invalidates it, which breaks the cycle.
+        let timer = RunLoop.Timer.onDemand(label: "timeouts of a stream") { [self] _ in timerDidFire() }
         // Added first and stored then: if the stream ends in between, the loop would warn of a timer that is invalid already.
         loop.add(timer, forMode: mode)
         let isMine = withLock {
-            if timeouts.timer == nil && phase != .closing && phase != .closed { timeouts.timer = timer }
-            return timeouts.timer === timer
+            if timeouts?.timer == nil && phase != .closing && phase != .closed { timeouts?.timer = timer }
+            return timeouts?.timer === timer
         }
         if !isMine { timer.invalidate() }
         _ = setTimer()
@@ -73,7 +141,7 @@ extension StreamCore {
     private func setTimer() -> Bool {
         withLock {
             if phase == .closing || phase == .closed { return true }
-            guard let timer = timeouts.timer else { return false }
+            guard let timeouts, let timer = timeouts.timer else { return false }
             // Under the lock, so that of two threads the one with the earlier date does not lose.
             timer.nextFire = RunLoop.Instant(nanoseconds: timeouts.date)
             return true
@@ -82,20 +150,51 @@ extension StreamCore {
 
     private func timerDidFire() { /* DOES CALLOUT */
         // Timers fire before descriptors are served. If the loop was busy for so long, the peer may have sent something.
-        if withLock({ idleDateLocked <= now.nanoseconds && canReceiveLocked }) { receive() }
+        let receivesFirst = withLock {
+            timeouts?.date = .max
+            return isLateToReceiveLocked
+        }
+        if !receivesFirst { return checkTimeouts() }
+        // Not inside this call: a handler may run its loop, in which the timer has to fire again.
+        let body: @Sendable () -> Void = {
+            self.change { self.armLocked(&$0) }
+            if self.withLock({ self.isLateToReceiveLocked }) { self.receive() }
+            self.checkTimeouts()
+        }
+        _ = mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body)
+    }
+
+    private var isLateToReceiveLocked: Bool {
+        guard let timeouts, canReceiveLocked else { return false }
+        return min(idleDateLocked(timeouts), receiveDateLocked(timeouts)) <= now.nanoseconds
+    }
+
+    private func checkTimeouts() { /* DOES CALLOUT */
         change { actions in
+            guard let timeouts else { return }
             timeouts.date = .max
             let now = now.nanoseconds
             if timeouts.closeBy <= now {
                 setEndLocked(.timedOut)
                 return closeLocked(&actions)
             }
-            if min(writeDateLocked, idleDateLocked) <= now {
+            if topUpDateLocked(timeouts) <= now, writeDateLocked(timeouts) > now {
+                let since = timeouts.waitingSince
+                sending.isBlocked = false
+                flushLocked(&actions)
+                if !sending.isEmpty { (timeouts.waitingSince, timeouts.isToppedUp) = (since, true) }
+            }
+            if min(writeDateLocked(timeouts), idleDateLocked(timeouts)) <= now {
                 // A socket reports room only when much of its buffer is free. A slow peer may have made less, and is not to be ended.
                 sending.isBlocked = false
                 flushLocked(&actions)
             }
-            if idleDateLocked <= now || writeDateLocked <= now || timeouts.handshakeBy <= now { return endLocked(.timedOut, &actions) }
+            let date = min(
+                idleDateLocked(timeouts), receiveDateLocked(timeouts), writeDateLocked(timeouts), timeouts.handshakeBy)
+            if date <= now {
+                sayGoodbyeLocked(&actions)
+                return endLocked(.timedOut, &actions)
+            }
             armLocked(&actions)
         }
     }

@@ -6,7 +6,7 @@
 import EventLoop
 
 /// What happens in a stream. Every change is made under the lock; what it requires outside is collected in `StreamActions`.
-final class StreamCore: @unchecked Sendable {
+final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     // SAFETY: constants, and what `mutex` guards.
 
     let loop: RunLoop
@@ -19,35 +19,39 @@ final class StreamCore: @unchecked Sendable {
     @exclusivity(unchecked) var receiving = Receiving()
     @exclusivity(unchecked) var sending = Sending()
     @exclusivity(unchecked) var handlers = Handlers()
+    // Small ones together, because every idle stream has them.
     @exclusivity(unchecked) var phase = StreamPhase.open
+    @exclusivity(unchecked) var isEndReported = false
+    @exclusivity(unchecked) private var isDeliveryScheduled = false
+    @exclusivity(unchecked) var interest = (read: true, write: false)
     @exclusivity(unchecked) var end: ByteStream.End?
     /// What ended the writing side after `end` had become `.endOfStream`.
-    @exclusivity(unchecked) var laterEnd: ByteStream.End?
-    @exclusivity(unchecked) var isEndReported = false
-    @exclusivity(unchecked) var layer: (any StreamLayer)?
-    @exclusivity(unchecked) var handshake: Sender?
-    @exclusivity(unchecked) var connectedHost: String?
-    @exclusivity(unchecked) var interest = (read: true, write: false)
-    @exclusivity(unchecked) var timeouts = Timeouts()
+    @exclusivity(unchecked) var laterEnd: LaterEnd?
+    /// What few streams have: see StreamCore+Layer.swift.
+    @exclusivity(unchecked) var layering: Layering?
+    @exclusivity(unchecked) var timeouts: Timeouts?
+    @exclusivity(unchecked) var peerFinish = PeerFinish()
     /// Released when the lock is.
     @exclusivity(unchecked) var released: [AnyObject] = []
     /// Of a server: called when the transport has left the loop.
     @exclusivity(unchecked) var closedHandler: (@Sendable () -> Void)?
-    @exclusivity(unchecked) private var isDeliveryScheduled = false
     @exclusivity(unchecked) private var lastTicket: UInt64 = 0
 
     init(_ transport: any StreamTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: ByteStream.Options) {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
-        timeouts.writeTimeout = options.writeTimeout
+        timeouts = Timeouts(options)
     }
+
+    // MARK: TransportEvents
+
+    package override func ready(read: Bool, write: Bool) { /* DOES CALLOUT */ transferWhatIsReady(read: read, write: write) }
+    package override func transportWillClose(_ failure: RunLoop.SourceError?) { stopUsingTransport(failure) }
+    package override func transportDidClose() { /* DOES CALLOUT */ finishWithoutTransport() }
 
     /// Joins the loop.
     func open(label: String?, file: StaticString, line: UInt) throws(RunLoop.SourceError) {
-        let events = TransportEvents(
-            ready: { read, write in self.ready(read: read, write: write) },
-            willClose: { failure in self.transportWillClose(failure) }, closed: { self.transportDidClose() })
         do {
-            try transport.open(on: loop, mode: mode, label: label, file: file, line: line, events)
+            try transport.open(on: loop, mode: mode, label: label, file: file, line: line, self)
         } catch {
             withLock { (phase, end) = (.closed, .failed(error)) }
             throw error
@@ -101,6 +105,7 @@ final class StreamCore: @unchecked Sendable {
         if !actions.senders.isEmpty { resume(actions.senders) }
         if actions.armsTimer { armTimer() }
         if actions.finishesWriting { transport.didFinishWriting() }
+        if actions.peerFinishes { schedulePeerFinish() }
         if actions.closes { close() }
         if actions.delivers { if callsHandlers { deliver() } else { scheduleDelivery() } }
     }
@@ -109,7 +114,7 @@ final class StreamCore: @unchecked Sendable {
     private func resume(_ senders: [Sender]) { for sender in senders { sender.resume() } }
 
     private func close() { /* DOES CALLOUT */
-        withLock { timeouts.timer }?.invalidate()
+        withLock { timeouts?.timer }?.invalidate()
         transport.close()
     }
 

@@ -10,8 +10,10 @@ public enum StreamError: Error, Sendable, Equatable {
     case timedOut
     /// The peer announced or sent a frame that is longer than the framing permits.
     case frameTooLong(limit: Int)
-    /// The resolver's answer, with its sentence.
+    /// There is no such host, or it has no address. With the resolver's sentence.
     case hostNotFound(host: String, reason: String)
+    /// The name servers did not answer, or too many lookups wait: the host may exist, so try again later.
+    case nameServiceFailed(host: String, reason: String)
 }
 
 extension StreamError: CustomStringConvertible {
@@ -23,6 +25,7 @@ extension StreamError: CustomStringConvertible {
         case .timedOut: "the time limit has passed"
         case .frameTooLong(let limit): "a frame is longer than its limit of \(limit) bytes"
         case .hostNotFound(let host, let reason): "no address for \(host): \(reason)"
+        case .nameServiceFailed(let host, let reason): "the lookup of \(host) failed: \(reason)"
         }
     }
 }

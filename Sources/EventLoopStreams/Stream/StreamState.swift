@@ -11,15 +11,21 @@ struct Receiving: ~Copyable {
     var isPaused = false
     /// A handler or a framing has the input.
     var isBusy = false
+    /// Asked for while a handler has the input: it is called again for what it leaves.
+    var callsAgain = false
+    /// Another handler was set while one has the input, so the last call is not over with this one.
+    var isHandlerReplaced = false
+    /// The program wanted a layer and did not get it: nothing is read any more.
+    var isShut = false
     /// The layer may have more than was asked for.
     var layerMayHaveMore = false
     /// The handler has not been called for what is in the input, or for the end.
     var isNew = false
     /// The handler has been called with `isLast`, or a task has been given the end.
     var isEndTaken = false
-    var reader: Reader?
     /// A task has read. From then on there is no handler.
     var isForTasks = false
+    var reader: Reader?
     /// How many bytes tasks have taken. Framings learn from it that another caller has read.
     var consumed: UInt64 = 0
     var total: UInt64 = 0
@@ -32,19 +38,23 @@ struct Receiving: ~Copyable {
 }
 
 /// The sending side.
-struct Sending {
+struct Sending: ~Copyable {
     /// What the program wrote.
     var output = OutputQueue()
-    /// Comes before it: what the layer made.
-    var wire = OutputQueue()
-    /// Tasks that wait for room, in the order of their calls.
+    /// Comes before it: what the layer made. Nil for a stream that never had a layer.
+    private var layered: LayeredOutput?
+    /// Tasks that wait for room, and what `send` wrote behind them, in the order of the calls.
     var writers: [Sender] = []
+    /// The bytes of `send` among these.
+    var heldBack = 0
     /// Tasks that wait until everything is sent.
     var finishers: [Sender] = []
     /// No more may be written.
     var isFinishing = false
     /// The layer knows that no more comes.
     var isLayerFinished = false
+    /// The layer takes nothing before more has come from the peer.
+    var isLayerBlocked = false
     /// The peer knows that no more comes.
     var isFinished = false
     /// When everything is sent, the stream ends.
@@ -53,20 +63,40 @@ struct Sending {
     var isBlocked = false
     /// The handler that is being called has sent more than once: the later ones wait for each other until it returns.
     var isGathering = false
+    /// Tasks have written in this pass of the loop: all of it is sent when the pass ends.
+    var waitsForPassEnd = false
     /// The handler that is being called has sent.
     var hasSentInCall = false
-    /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
-    var failure: RunLoop.SourceError?
     /// The level reached `highWater`, and the handler has not heard of room since.
     var wasFull = false
     /// The handler is to hear of room.
     var owesRoom = false
     /// The handler of room is being called. No other is called meanwhile, and `deliver` goes on when it returns.
     var isInRoomCall = false
+    /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
+    var failure: RunLoop.SourceError?
+    /// How many bytes of `wire` the layer made by itself, because of what came after its handshake.
+    var answers = 0
     var total: UInt64 = 0
 
-    var waiting: Int { output.count + wire.count }
-    var isEmpty: Bool { output.isEmpty && wire.isEmpty }
+    /// What the kernel is to take next.
+    var queued: Int { output.count + (layered?.queue.count ?? 0) }
+    var waiting: Int { queued + heldBack }
+    var isEmpty: Bool { output.isEmpty && isWireEmpty }
+    var isWireEmpty: Bool { layered?.queue.isEmpty ?? true }
+
+    var wire: OutputQueue {
+        _read { if let layered { yield layered.queue } else { yield OutputQueue() } }
+        _modify {
+            let made = layered ?? LayeredOutput()
+            layered = made
+            yield &made.queue
+        }
+    }
+
+    private final class LayeredOutput {
+        var queue = OutputQueue()
+    }
 }
 
 /// What the program wants to be called for.
@@ -76,6 +106,12 @@ struct Handlers {
     var end: (@Sendable (ByteStream, ByteStream.End) -> Void)?
     /// The object that they get. It keeps a stream with handlers alive until its end.
     var stream: ByteStream?
+}
+
+/// Few streams have one.
+final class LaterEnd: Sendable {
+    let end: ByteStream.End
+    init(_ end: ByteStream.End) { self.end = end }
 }
 
 /// How far the end of a stream has come.

@@ -1,59 +1,86 @@
-// One descriptor of a stream, with its source.
+// One descriptor of a stream, with its source: the transport of a stream over one descriptor, and half of one over two.
 //
 // Lifecycle of the descriptor: owned from `init` on, also if that throws. Closed when its source has left the loop, so that the kernel
 // watches no descriptor that is closed; or with the object, if it never joined a loop.
 
 internal import CStreams
-import EventLoop
+package import EventLoop
+internal import EventLoopLibC
 import Synchronization
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+/// Not the method of the same name.
+private func closeFile(_ descriptor: Int32) { _ = close(descriptor) }
 
-final class DescriptorSide: @unchecked Sendable {
+package final class DescriptorSide: @unchecked Sendable {
     // SAFETY: constants, atomics, and the source, which `open` sets before any other use.
 
     let descriptor: Int32
     let kind: Int32
     private let isFile: Bool
-    /// The file was blocking, and other processes may have it, such as the shell that started this one.
+    /// Readiness to read is an input, an end, or, at the writing end of a pipe, the loss of its last reader.
+    private let reportsReading: Bool
+    /// False if the descriptor was opened for writing only.
+    let canRead: Bool
+    /// The file became non-blocking, and another process may have it.
     private let restoresBlocking: Bool
     /// Weak, so that the source ends with the loop, which alone retains it.
     private weak var source: RunLoop.Source?
     private let isOwned = Atomic<Bool>(true)
     /// Whether a regular file, which is always ready, reports that.
     private let reportsFile = Atomic<Bool>(false)
+    /// Calls of `withDescriptor`: `oneUse` for each, and `isClosed` if the last one closes the descriptor.
+    private let uses = Atomic<Int>(0)
+    private static let isClosed = 1
+    private static let oneUse = 2
+    /// Watches for the peer's end. It leaves the loop before the descriptor is closed. Retained.
+    private let peerSource = Atomic<Unmanaged<RunLoop.DescriptorSource>?>(nil)
+    /// Of a socket.
+    package let localAddress: RunLoop.SocketAddress?
+    package let peerAddress: RunLoop.SocketAddress?
 
-    /// `allowsFiles`: regular files, which the kernel cannot watch, are always ready. `hasPeer`: it is a socket whose peer's address is known.
-    init(_ descriptor: Int32, allowsFiles: Bool, hasPeer: Bool = false) throws(RunLoop.SourceError) {
-        kind = cstreams_kind(descriptor)
-        if kind < 0 { throw .badDescriptor(descriptor) }
-        self.descriptor = descriptor
-        isFile = allowsFiles && kind == Int32(CSTREAMS_OTHER.rawValue) && !Self.isPollable(descriptor, kind)
-        restoresBlocking = kind != Int32(CSTREAMS_SOCKET.rawValue) && cstreams_is_blocking(descriptor)
-        // The object is whole, so deinit runs when this throws, and closes the descriptor. Closed twice, it might be another thread's by then.
-        if let error = Self.prepare(descriptor, kind, isFile: isFile, hasPeer: hasPeer) { throw error }
+    /// A connected socket, a pipe, a terminal or another device.
+    package convenience init(adopting descriptor: Int32, _ options: ByteStream.SocketOptions?) throws(RunLoop.SourceError) {
+        try self.init(descriptor, allowsFiles: false)
+        try set(options)
     }
 
-    deinit { closeDescriptor() }
+    /// `allowsFiles`: regular files, which the kernel cannot watch, are always ready.
+    init(_ descriptor: Int32, allowsFiles: Bool) throws(RunLoop.SourceError) {
+        let plainKind = cstreams_kind(descriptor)
+        if plainKind < 0 { throw .badDescriptor(descriptor) }
+        self.descriptor = descriptor
+        isFile = allowsFiles && plainKind == Int32(CSTREAMS_OTHER.rawValue) && !Self.isPollable(descriptor, plainKind)
+        canRead = plainKind == Int32(CSTREAMS_SOCKET.rawValue) || cstreams_can_read(descriptor)
+        reportsReading = canRead || plainKind == Int32(CSTREAMS_PIPE.rawValue)
+        let isSocket = plainKind == Int32(CSTREAMS_SOCKET.rawValue)
+        (localAddress, peerAddress) =
+            isSocket ? (RunLoop.SocketAddress(localOf: descriptor), RunLoop.SocketAddress(peerOf: descriptor)) : (nil, nil)
+        var (kind, restores) = (plainKind, false)
+        let error = Self.prepare(descriptor, &kind, &restores, isFile: isFile, hasPeer: peerAddress != nil)
+        (self.kind, restoresBlocking) = (kind, restores)
+        // The object is whole, so deinit runs when this throws, and closes the descriptor. Closed twice, it might be another thread's by then.
+        if let error { throw error }
+    }
+
+    deinit {
+        closeDescriptor()
+        peerSource.load(ordering: .acquiring)?.release()
+    }
 
     var isSocket: Bool { kind == Int32(CSTREAMS_SOCKET.rawValue) }
 
     /// A descriptor that the stream was to own, and that it will never use.
-    static func closeUnused(_ descriptor: Int32) { if cstreams_kind(descriptor) > 0 { _ = close(descriptor) } }
+    static func closeUnused(_ descriptor: Int32) { if cstreams_kind(descriptor) > 0 { closeFile(descriptor) } }
 
-    private static func prepare(_ descriptor: Int32, _ kind: Int32, isFile: Bool, hasPeer: Bool) -> RunLoop.SourceError? {
+    private static func prepare(
+        _ descriptor: Int32, _ kind: inout Int32, _ restores: inout Bool, isFile: Bool, hasPeer: Bool
+    ) -> RunLoop.SourceError? {
         if !isFile && !isPollable(descriptor, kind) { return .notPollable(descriptor) }
         if kind == Int32(CSTREAMS_SOCKET.rawValue) {
             let code = cstreams_check_connected(descriptor, hasPeer)
             if code != 0 { return .system(operation: "getpeername of descriptor \(descriptor)", errno: code) }
         }
-        let code = cstreams_prepare(descriptor, kind)
+        let code = isFile ? cstreams_close_on_exec(descriptor) : cstreams_prepare(descriptor, &kind, &restores)
         return code == 0 ? nil : .system(operation: "fcntl of descriptor \(descriptor)", errno: code)
     }
 
@@ -69,30 +96,49 @@ final class DescriptorSide: @unchecked Sendable {
         ready: @escaping @Sendable (RunLoop.DescriptorSource.Events) -> Void,
         willClose: @escaping @Sendable (RunLoop.SourceError?) -> Void, closed: @escaping @Sendable () -> Void
     ) throws(RunLoop.SourceError) {
-        let source = isFile ? fileSource(loop, label, file, line) { ready(events) } : try descriptorSource(events, label, file, line, ready)
-        // Before the addition, after which the loop's thread reads it.
-        self.source = source
-        guard loop.add(source, forMode: mode) else {
-            source.invalidate()
-            throw .loopEnded
-        }
-        source.onInvalidation { source in
-            let failure = source.failure
-            willClose(failure)
-            // Somebody else has closed it, and the number may be another file's.
-            if failure == .badDescriptor(self.descriptor) { self.isOwned.store(false, ordering: .releasing) }
-            self.closeDescriptor()
-            closed()
-        }
+        let source =
+            isFile
+            ? fileSource(loop, label, file, line) { ready(events) }
+            : try RunLoop.DescriptorSource(descriptor: descriptor, events: watched(events), label: label, file: file, line: line) {
+                ready($1)
+            }
+        try join(loop, mode, source)
+        source.onInvalidation { self.sourceDidEnd($0, willClose, closed) }
         reportsFile.store(events.contains(.read), ordering: .relaxed)
         signalFile(source, loop)
     }
 
-    private func descriptorSource(
-        _ events: RunLoop.DescriptorSource.Events, _ label: String?, _ file: StaticString, _ line: UInt,
-        _ ready: @escaping @Sendable (RunLoop.DescriptorSource.Events) -> Void
-    ) throws(RunLoop.SourceError) -> RunLoop.Source {
-        try RunLoop.DescriptorSource(descriptor: descriptor, events: events, label: label, file: file, line: line) { ready($1) }
+    private func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) throws(RunLoop.SourceError) {
+        // Before the addition, after which the loop's thread reads it.
+        self.source = source
+        if loop.add(source, forMode: mode) { return }
+        source.invalidate()
+        throw .loopEnded
+    }
+
+    @inline(__always)
+    private func sourceDidEnd(
+        _ source: RunLoop.Source, _ willClose: (RunLoop.SourceError?) -> Void, _ closed: @escaping @Sendable () -> Void
+    ) { /* DOES CALLOUT */
+        let failure = source.failure
+        willClose(failure)
+        // Somebody else has closed it, and the number may be another file's.
+        if failure == .badDescriptor(descriptor) { isOwned.store(false, ordering: .releasing) }
+        guard let peerSource = peerSource.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue() else {
+            closeDescriptor()
+            return closed()
+        }
+        // It leaves the loop first.
+        peerSource.onInvalidation { _ in
+            self.closeDescriptor()
+            closed()
+        }
+        peerSource.invalidate()
+    }
+
+    /// Typing makes a terminal readable, also for those who only write to it.
+    private func watched(_ events: RunLoop.DescriptorSource.Events) -> RunLoop.DescriptorSource.Events {
+        reportsReading ? events : events.subtracting(.read)
     }
 
     /// Reports every pass that the file is ready, while that is asked for.
@@ -116,7 +162,7 @@ final class DescriptorSide: @unchecked Sendable {
     /// Which readiness is reported. The caller releases the source outside its locks, because the last release calls `willClose`.
     func setEvents(_ events: RunLoop.DescriptorSource.Events, on loop: RunLoop?) -> RunLoop.Source? {
         guard let source else { return nil }
-        (source as? RunLoop.DescriptorSource)?.events = events
+        (source as? RunLoop.DescriptorSource)?.events = watched(events)
         if isFile, let loop {
             reportsFile.store(events.contains(.read), ordering: .relaxed)
             signalFile(source, loop)
@@ -129,18 +175,85 @@ final class DescriptorSide: @unchecked Sendable {
 
     private func closeDescriptor() {
         guard isOwned.exchange(false, ordering: .acquiringAndReleasing) else { return }
+        if uses.bitwiseOr(Self.isClosed, ordering: .acquiringAndReleasing).oldValue == 0 { closeNow() }
+    }
+
+    private func closeNow() {
         if restoresBlocking { cstreams_make_blocking(descriptor) }
-        _ = close(descriptor)
+        closeFile(descriptor)
+    }
+
+    // MARK: The socket
+
+    /// Nil: the defaults.
+    func set(_ options: ByteStream.SocketOptions?) throws(RunLoop.SourceError) {
+        if !isSocket {
+            try options?.refuseUnlessDefault("descriptor \(descriptor), which is no socket")
+            return
+        }
+        let isInternet =
+            switch localAddress {
+            case .ipv4, .ipv6: true
+            default: false
+            }
+        if let options { return try options.set(on: descriptor, isInternet: isInternet) }
+        ByteStream.SocketOptions.setDefaults(on: descriptor, isInternet: isInternet)
+    }
+
+    func withDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R? { /* DOES CALLOUT */
+        if !beginUse() { return nil }
+        defer {
+            let left = uses.subtract(Self.oneUse, ordering: .acquiringAndReleasing).newValue
+            if left == Self.isClosed { closeNow() }
+        }
+        return try body(descriptor)
+    }
+
+    /// False if the descriptor is closed, or its number may be another file's.
+    private func beginUse() -> Bool {
+        if !isOwned.load(ordering: .acquiring) { return false }
+        var seen = uses.load(ordering: .relaxed)
+        while seen & Self.isClosed == 0 {  // ends: a turn that fails is another thread's success
+            let result = uses.compareExchange(expected: seen, desired: seen + Self.oneUse, ordering: .acquiringAndReleasing)
+            if result.exchanged { return true }
+            seen = result.original
+        }
+        return false
+    }
+
+    // MARK: The peer's end
+
+    package var peerHasFinished: Bool { isOwned.load(ordering: .acquiring) && cstreams_peer_has_finished(descriptor) }
+
+    package func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+        let source = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .closed, label: "end of a peer") { source, _ in
+            // An error of the socket is reported, too.
+            if cstreams_peer_has_finished(source.descriptor) {
+                source.events = []
+                body()
+            }
+        }
+        // A file has no peer, and a descriptor that is closed has none any more.
+        guard let source, let main = self.source else { return }
+        let kept = Unmanaged.passRetained(source)
+        let isKept = peerSource.compareExchange(expected: nil, desired: kept, ordering: .acquiringAndReleasing).exchanged
+        if !isKept { kept.release() }
+        guard isKept, main.isValid, loop.add(source, forMode: mode) else { return source.invalidate() }
+        if !main.isValid { source.invalidate() }
     }
 
     // MARK: Bytes
 
-    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
+    package func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
+        // A writing end is readable when there is no reader any more.
+        if !canRead { return cstreams_has_lost_reader(descriptor) ? Self.result(-Int(EPIPE), "write") : .wouldBlock }
         let count = cstreams_read(descriptor, kind, space.baseAddress, space.count)
+        // Ready in vain: another reader was faster, or a message in the error queue says so again and again.
+        if count == -Int(EAGAIN) && isSocket { cstreams_drop_error_messages(descriptor) }
         return count == 0 ? .end : Self.result(count, "read")
     }
 
-    func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
+    package func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
         if parts.count == 1 { return Self.result(cstreams_write(descriptor, kind, parts[0].baseAddress, parts[0].count), "write") }
         return withUnsafeTemporaryAllocation(of: iovec.self, capacity: parts.count) { vectors in
             for (index, part) in parts.enumerated() {
@@ -157,5 +270,29 @@ final class DescriptorSide: @unchecked Sendable {
     }
 
     /// Signals the end of the data to a socket's peer. Other descriptors are closed for that.
-    func finishWriting() { if isSocket { _ = cstreams_finish_writing(descriptor) } }
+    package func finishWriting() { if isSocket { _ = cstreams_finish_writing(descriptor) } }
+}
+
+// MARK: A stream over one descriptor
+
+extension DescriptorSide: StreamTransport {
+    package func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) {
+        let source = try RunLoop.DescriptorSource(descriptor: descriptor, events: watched(.read), label: label, file: file, line: line) {
+            events.ready(read: $1.contains(.read), write: $1.contains(.write))
+        }
+        try join(loop, mode, source)
+        source.onInvalidation { self.sourceDidEnd($0, { events.transportWillClose($0) }, { events.transportDidClose() }) }
+    }
+
+    package func setInterest(read: Bool, write: Bool) -> [AnyObject] {
+        setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: nil).map { [$0] } ?? []
+    }
+
+    package func didFinishWriting() {}
+    package var isWriteOnly: Bool { !canRead }
+    package var losesBytesOnClose: Bool { isSocket }
+    package func close() { /* DOES CALLOUT */ leave() }
+    package var descriptorSide: DescriptorSide? { self }
 }

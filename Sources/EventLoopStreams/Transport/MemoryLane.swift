@@ -52,6 +52,9 @@ struct MemoryLane: Sendable {
         return count
     }
 
+    /// The end is at the reader's side, perhaps behind bytes that it has not read.
+    var hasArrivedEnd: Bool { isFinished && !isHeld }
+
     /// A pass of the reading end's loop begins: it may read the next piece.
     mutating func beginPass() { pieces?.beginPass() }
 

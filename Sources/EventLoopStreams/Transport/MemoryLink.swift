@@ -1,14 +1,7 @@
 // A connection in memory, for tests.
 
 import EventLoop
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+import EventLoopLibC
 
 /// Two directions and two ends. The ends may be on two loops.
 package final class MemoryLink: Sendable {
@@ -17,6 +10,9 @@ package final class MemoryLink: Sendable {
         var lanes: [MemoryLane]
         var ends = [MemoryEnd(), MemoryEnd()]
         var isReset = false
+
+        /// Whether the other end sends no more, as a kernel would know it.
+        func peerHasFinished(at end: Int) -> Bool { isReset || lanes[1 - end].hasArrivedEnd || lanes[end].isAbandoned }
 
         /// What the loop of an end is to be notified of.
         func readiness(of end: Int) -> (read: Bool, write: Bool) {
@@ -30,6 +26,8 @@ package final class MemoryLink: Sendable {
         var source: RunLoop.CustomSource?
         var loop: RunLoop?
         var interest = (read: true, write: false)
+        /// Called on the loop's thread when the peer sends no more.
+        var peerFinish: (@Sendable () -> Void)?
     }
 
     private let state: StreamLock<State>
@@ -50,7 +48,10 @@ package final class MemoryLink: Sendable {
             if !state.isReset && state.lanes.contains(where: \.isResetDue) { state.isReset = true }
             let wakes = (0..<2).compactMap { end -> (RunLoop.CustomSource, RunLoop)? in
                 let ready = state.readiness(of: end)
-                guard ready.read || ready.write, let source = state.ends[end].source, let loop = state.ends[end].loop else { return nil }
+                let isPeerFinish = state.ends[end].peerFinish != nil && state.peerHasFinished(at: end)
+                guard ready.read || ready.write || isPeerFinish, let source = state.ends[end].source, let loop = state.ends[end].loop else {
+                    return nil
+                }
                 return (source, loop)
             }
             return (result, wakes)
@@ -60,6 +61,19 @@ package final class MemoryLink: Sendable {
             loop.wakeUp()
         }
         return result
+    }
+
+    func peerHasFinished(at end: Int) -> Bool { state.withLock { $0.peerHasFinished(at: end) } }
+
+    func watchPeerFinish(at end: Int, _ body: @escaping @Sendable () -> Void) { change { $0.ends[end].peerFinish = body } }
+
+    /// On the loop's thread: what is to be called because the peer sends no more. Once.
+    func takePeerFinish(at end: Int) -> (@Sendable () -> Void)? {
+        state.withLock { state in
+            guard state.peerHasFinished(at: end) else { return nil }
+            defer { state.ends[end].peerFinish = nil }
+            return state.ends[end].peerFinish
+        }
     }
 
     // MARK: What tests do to a connection

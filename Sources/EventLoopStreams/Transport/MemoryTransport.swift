@@ -28,7 +28,8 @@ package final class MemoryTransport: StreamTransport, @unchecked Sendable {
                     state.lanes[1 - end].beginPass()
                     return state.readiness(of: end)
                 }
-                if ready.read || ready.write { events.ready(ready.read, ready.write) }
+                link.takePeerFinish(at: end)?()
+                if ready.read || ready.write { events.ready(read: ready.read, write: ready.write) }
                 // Signals the source again if something is still ready.
                 link.change { _ in }
             })
@@ -39,9 +40,9 @@ package final class MemoryTransport: StreamTransport, @unchecked Sendable {
             throw .loopEnded
         }
         source.onInvalidation { [link, end] in
-            events.willClose(nil)
+            events.transportWillClose(nil)
             link.close(end)
-            events.closed()
+            events.transportDidClose()
         }
         link.change { $0.ends[end] = MemoryLink.MemoryEnd(source: source, loop: loop) }
     }
@@ -67,4 +68,10 @@ package final class MemoryTransport: StreamTransport, @unchecked Sendable {
 
     package var localAddress: RunLoop.SocketAddress? { nil }
     package var peerAddress: RunLoop.SocketAddress? { nil }
+
+    package var peerHasFinished: Bool { link.peerHasFinished(at: end) }
+
+    package func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+        link.watchPeerFinish(at: end, body)
+    }
 }

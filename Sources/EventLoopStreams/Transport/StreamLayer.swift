@@ -14,6 +14,16 @@ package enum LayerRead: Sendable, Equatable {
     case failed(RunLoop.SourceError)
 }
 
+/// What a layer did with what it was given for the peer.
+package enum LayerWrite: Sendable, Equatable {
+    /// It has taken everything.
+    case wrote
+    /// It has taken nothing: more must come from the peer first. The stream asks again with the same bytes, and perhaps more behind them.
+    case wantsInput
+    /// It takes nothing any more.
+    case failed(RunLoop.SourceError)
+}
+
 package enum LayerHandshake: Sendable {
     case inProgress, done
     /// The error for the task that began the handshake, and the one with which the stream ends.
@@ -37,10 +47,10 @@ package protocol StreamLayer: AnyObject, Sendable {
     func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead
     /// Whether `read` would return something else than `.nothing` now, without more from the peer. May be true in vain.
     var mayHaveMore: Bool { get }
-    /// Takes all of these plain bytes. Only after the handshake.
-    func write(_ bytes: UnsafeRawBufferPointer)
-    /// The program writes no more. Its last output says so to the peer.
-    func finishWriting()
+    /// Takes all of these plain bytes, or none. Only after the handshake.
+    func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite
+    /// The program writes no more. Its last output says so to the peer. Only after the handshake.
+    func finishWriting() -> LayerWrite
     /// What is to be sent to the peer; empty if nothing.
     func takeOutput() -> [UInt8]
 }

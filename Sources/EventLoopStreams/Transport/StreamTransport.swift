@@ -12,22 +12,18 @@ package enum TransferResult: Sendable, Equatable {
     case failed(RunLoop.SourceError)
 }
 
-/// What a transport calls when something happened. On the loop's thread, in a pass of a mode of the stream.
-package struct TransportEvents: Sendable {
+/// The stream, as its transport sees it: `StreamCore` overrides every member. A transport calls it on the loop's thread, in a pass of a mode of the
+/// stream, and retains it until `transportDidClose` at the latest. A class, because a closure that captures one reference takes no memory.
+package class TransportEvents: @unchecked Sendable {
+    // SAFETY: has no state.
+
     /// Reading or writing may succeed.
-    package let ready: @Sendable (_ read: Bool, _ write: Bool) -> Void
+    package func ready(read: Bool, write: Bool) { /* DOES CALLOUT */  }
     /// Called first when the transport leaves the loop: after `close()`, because it failed, or because the loop has ended (nil). From then on the
     /// stream does not use it, so it may close its descriptors.
-    package let willClose: @Sendable (_ failure: RunLoop.SourceError?) -> Void
+    package func transportWillClose(_ failure: RunLoop.SourceError?) {}
     /// Called once, last.
-    package let closed: @Sendable () -> Void
-
-    package init(
-        ready: @escaping @Sendable (_ read: Bool, _ write: Bool) -> Void,
-        willClose: @escaping @Sendable (_ failure: RunLoop.SourceError?) -> Void, closed: @escaping @Sendable () -> Void
-    ) {
-        (self.ready, self.willClose, self.closed) = (ready, willClose, closed)
-    }
+    package func transportDidClose() { /* DOES CALLOUT */  }
 }
 
 /// The stream calls every member under its lock, from any thread, except `open`, `close` and `didFinishWriting`; it calls none after `close()`. No
@@ -52,9 +48,24 @@ package protocol StreamTransport: AnyObject, Sendable {
     var losesBytesOnClose: Bool { get }
     /// Nothing can be read, so that the end of writing is the end of everything: the writing end of a pipe.
     var isWriteOnly: Bool { get }
-    /// Leaves the loop, and calls `willClose` and `closed` when that has happened, possibly before it returns.
+    /// Leaves the loop, and calls `transportWillClose` and `transportDidClose` when that has happened, possibly before it returns.
     func close() /* DOES CALLOUT */
 
     var localAddress: RunLoop.SocketAddress? { get }
     var peerAddress: RunLoop.SocketAddress? { get }
+
+    /// The descriptor that is read; nil for a stream in memory. From any thread, without the stream's lock.
+    var descriptorSide: DescriptorSide? { get }
+    /// Whether the peer sends no more, as the kernel knows it now, whatever has been read. As for the others, under the stream's lock.
+    var peerHasFinished: Bool { get }
+    /// Calls `body` on the loop's thread, in a mode of the stream, when `peerHasFinished` has become true; perhaps several times. Once, outside
+    /// the stream's lock.
+    func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) /* DOES CALLOUT */
+}
+
+/// A transport without a descriptor, whose peer's end is known when it is read.
+extension StreamTransport {
+    package var descriptorSide: DescriptorSide? { nil }
+    package var peerHasFinished: Bool { false }
+    package func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) {}
 }

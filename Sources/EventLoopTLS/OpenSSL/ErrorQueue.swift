@@ -7,14 +7,7 @@
 
 internal import COpenSSL
 internal import EventLoop
-
-#if canImport(Glibc)
-internal import Glibc
-#elseif canImport(Musl)
-internal import Musl
-#else
-internal import Darwin
-#endif
+internal import EventLoopLibC
 
 /// One entry of the queue.
 struct OpenSSLError {
@@ -96,6 +89,11 @@ extension TLSError {
         // The last one says what was attempted, the first one why it failed.
         let sentence = OpenSSLError.drain().first?.sentence
         return TLSError(.configuration, what + (sentence.map { ": \($0)" } ?? ""))
+    }
+
+    /// OpenSSL's functions read a text up to its first zero byte: what they use would be less than what the program has checked.
+    static func checkText(_ text: String, _ what: String) throws(TLSError) {
+        if text.utf8.contains(0) { throw TLSError(.configuration, "\(what) has a zero byte") }
     }
 
     /// How a stream ends with this.

@@ -14,11 +14,14 @@ final class TLSContext: @unchecked Sendable {
     /// The application protocols as RFC 7301 encodes them: each behind its length. They do not move, because OpenSSL's callback returns a
     /// pointer into them.
     private let protocols: UnsafeMutableBufferPointer<UInt8>
+    /// For the callback that selects one by the client's server name.
+    private var certificates: [ParsedCertificate] = []
 
     /// What both sides set.
     init(server: Bool, from minimum: TLSVersion, to maximum: TLSVersion, applicationProtocols: [String]) throws(TLSError) {
         guard minimum <= maximum else { throw TLSError(.configuration, "the minimum version is above the maximum version") }
         let list = try Self.encoded(applicationProtocols)
+        Self.initializeOpenSSL()
         ERR_clear_error()
         guard let raw = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method()) else {
             throw TLSError.configuration("no context of OpenSSL")
@@ -32,6 +35,13 @@ final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_default_passwd_cb(raw) { _, _, _, _ in 0 }
     }
 
+    /// OpenSSL's initialization, without the cleanup that it otherwise registers with `atexit`: `exit()` would free what the threads of loops still
+    /// use. No effect if the program has initialized OpenSSL before; then it decides.
+    static func initializeOpenSSL() { _ = openSSL }
+    private static let openSSL: Void = {
+        OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil)
+    }()
+
     deinit {
         SSL_CTX_free(raw)
         protocols.deallocate()
@@ -43,6 +53,7 @@ final class TLSContext: @unchecked Sendable {
             guard let count = UInt8(exactly: name.utf8.count), count > 0 else {
                 throw TLSError(.configuration, "the application protocol \"\(name)\" does not have 1 to 255 bytes")
             }
+            try TLSError.checkText(name, "the application protocol \"\(name)\"")
             list.append(count)
             list += name.utf8
         }
@@ -54,6 +65,8 @@ final class TLSContext: @unchecked Sendable {
 
     /// The certificates that this side sends, its own first, and its key. PEM files.
     func useCertificate(_ chain: String, privateKey: String) throws(TLSError) {
+        try TLSError.checkText(chain, "the path of the certificates")
+        try TLSError.checkText(privateKey, "the path of the private key")
         ERR_clear_error()
         guard SSL_CTX_use_certificate_chain_file(raw, chain) == 1 else { throw TLSError.configuration("the certificates in \(chain)") }
         guard SSL_CTX_use_PrivateKey_file(raw, privateKey, SSL_FILETYPE_PEM) == 1, SSL_CTX_check_private_key(raw) == 1 else {
@@ -68,6 +81,7 @@ final class TLSContext: @unchecked Sendable {
             guard SSL_CTX_set_default_verify_paths(raw) == 1 else { throw TLSError.configuration("the system's trusted certificates") }
             return
         }
+        try TLSError.checkText(file, "the path of the trusted certificates")
         guard SSL_CTX_load_verify_file(raw, file) == 1 else { throw TLSError.configuration("the trusted certificates in \(file)") }
         // What the program names is trusted, also if it is signed by another issuer.
         X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(raw), UInt(X509_V_FLAG_PARTIAL_CHAIN))
@@ -76,6 +90,14 @@ final class TLSContext: @unchecked Sendable {
     // MARK: Client
 
     func verifyServers(_ isOn: Bool) { SSL_CTX_set_verify(raw, isOn ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nil) }
+
+    /// The engine of a connection decides whether its sessions are kept.
+    func rememberSessions() {
+        copenssl_remember_sessions(raw) { connection, session in
+            guard let connection, let session, let engine = TLSEngine.of(connection) else { return 0 }
+            return engine.remember(session) ? 1 : 0
+        }
+    }
 
     func offerApplicationProtocols() throws(TLSError) {
         guard !protocols.isEmpty else { return }
@@ -86,6 +108,25 @@ final class TLSContext: @unchecked Sendable {
     }
 
     // MARK: Server
+
+    /// The first one is for clients that ask for no name, or for one that none has.
+    func useCertificates(_ list: [ParsedCertificate]) throws(TLSError) {
+        ERR_clear_error()
+        guard let first = list.first else { throw TLSError(.configuration, "a server needs a certificate, and the list is empty") }
+        guard first.use(in: raw) else { throw TLSError.configuration("the first certificate") }
+        certificates = list
+        if list.count == 1 { return }
+        SSL_CTX_set_cert_cb(
+            raw,
+            { connection, context in
+                // SAFETY: the context outlives its connections, whose engines retain it.
+                guard let context, let connection else { return 0 }
+                let certificates = Unmanaged<TLSContext>.fromOpaque(context).takeUnretainedValue().certificates
+                guard let name = SSL_get_servername(connection, TLSEXT_NAMETYPE_host_name) else { return 1 }
+                guard let match = certificates.first(where: { $0.matches(name) }) else { return 1 }
+                return match.use(on: connection) ? 1 : 0
+            }, Unmanaged.passUnretained(self).toOpaque())
+    }
 
     /// Clients need a certificate of an issuer in this PEM file.
     func requireClientCertificates(of file: String) throws(TLSError) {
@@ -98,6 +139,7 @@ final class TLSContext: @unchecked Sendable {
     /// A client's session is in its ticket. OpenSSL's cache would keep 20,480 sessions of clients without tickets.
     func keepSessionsInTickets() throws(TLSError) {
         copenssl_disable_session_cache(raw)
+        copenssl_accept_server_names(raw)
         // With client certificates, OpenSSL refuses to resume a session without such a name.
         let name: [UInt8] = Array("EventLoopTLS".utf8)
         guard SSL_CTX_set_session_id_context(raw, name, UInt32(name.count)) == 1 else {

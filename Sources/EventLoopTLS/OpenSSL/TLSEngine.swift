@@ -17,6 +17,8 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     private let context: TLSContext
     private let encrypted = EncryptedBytes()
     private let serverName: String?
+    /// Where a client keeps its sessions; nil if it does not.
+    private let store: (TLSSessionStore, TLSSessionStore.Key)?
 
     private(set) var handshake: LayerHandshake = .inProgress
     private var hasBegun = false
@@ -47,18 +49,45 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     var failure: TLSError? { shared.withLock { $0.failure } }
 
     /// - Parameter configure: sets what differs between the sides, before the handshake.
-    init(_ context: TLSContext, serverName: String?, configure: (OpaquePointer) throws(TLSError) -> Void) throws(TLSError) {
+    init(
+        _ context: TLSContext, serverName: String?, store: (TLSSessionStore, TLSSessionStore.Key)? = nil,
+        configure: (OpaquePointer) throws(TLSError) -> Void
+    ) throws(TLSError) {
         ERR_clear_error()
         guard let connection = SSL_new(context.raw) else { throw TLSError.configuration("no connection of OpenSSL") }
-        (self.context, self.connection, self.serverName) = (context, connection, serverName)
+        (self.context, self.connection, self.serverName, self.store) = (context, connection, serverName, store)
         // From here on, a throw runs deinit.
         guard let bio = encrypted.makeBIO() else { throw TLSError.configuration("no BIO of OpenSSL") }
         // Reading and writing use the same BIO, and own one reference to it.
         SSL_set_bio(connection, bio, bio)
         try configure(connection)
+        guard let store else { return }
+        // The engine outlives its connection.
+        SSL_set_ex_data(connection, 0, Unmanaged.passUnretained(self).toOpaque())
+        // If OpenSSL refuses it, the handshake is a full one.
+        if let session = store.0.take(for: store.1) { SSL_set_session(connection, session.raw) }
+        ERR_clear_error()
     }
 
-    deinit { SSL_free(connection) }
+    deinit {
+        // Otherwise OpenSSL takes the session of a connection that ends without close_notify for a bad one.
+        if failure == nil { SSL_set_shutdown(connection, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN) }
+        SSL_free(connection)
+    }
+
+    // MARK: Sessions
+
+    static func of(_ connection: OpaquePointer) -> TLSEngine? {
+        // SAFETY: `init` stored it, and it outlives its connection.
+        SSL_get_ex_data(connection, 0).map { Unmanaged<TLSEngine>.fromOpaque($0).takeUnretainedValue() }
+    }
+
+    /// True if it takes over the reference.
+    func remember(_ session: OpaquePointer) -> Bool {
+        guard let (store, key) = store, SSL_SESSION_is_resumable(session) == 1 else { return false }
+        store.insert(StoredSession(session), for: key)
+        return true
+    }
 
     // MARK: From the peer
 
@@ -87,7 +116,8 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
             let session = TLSSession(of: connection)
             shared.withLock { $0.session = session }
             handshake = .done
-            if hasFinishedWriting { sendCloseNotify() }
+            // A failure is kept for the next call.
+            if hasFinishedWriting { _ = sendCloseNotify() }
         } else if SSL_get_error(connection, result) != SSL_ERROR_WANT_READ {
             let error = fail()
             handshake = .failed(error, error.sourceError)
@@ -145,8 +175,11 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
 
     // MARK: To the peer
 
-    func write(_ bytes: UnsafeRawBufferPointer) {
-        guard failure == nil, !hasFinishedWriting, case .done = handshake, !bytes.isEmpty else { return }
+    @discardableResult
+    func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite {
+        if bytes.isEmpty { return .wrote }
+        let ready = prepareToWrite()
+        if ready != .wrote { return ready }
         recordsUnderKey += (bytes.count - 1) / 16_384 + 1
         if recordsUnderKey > recordsPerKey {
             recordsUnderKey = 0
@@ -155,26 +188,48 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         encrypted.reserveOutput(forPlainBytes: bytes.count)
         var count = 0
         ERR_clear_error()
-        // The BIO takes everything, so there is nothing to repeat.
-        guard SSL_write_ex(connection, bytes.baseAddress, bytes.count, &count) == 1, count == bytes.count else {
-            _ = fail()
-            return
-        }
+        // The BIO takes everything.
+        let result = SSL_write_ex(connection, bytes.baseAddress, bytes.count, &count)
+        if result == 1 && count == bytes.count { return .wrote }
+        if result != 1 && SSL_get_error(connection, result) == SSL_ERROR_WANT_READ { return .wantsInput }
+        return .failed(fail().sourceError)
     }
 
-    func finishWriting() {
-        guard !hasFinishedWriting else { return }
+    @discardableResult
+    func finishWriting() -> LayerWrite {
+        if hasFinishedWriting { return .wrote }
+        if failure == nil, case .inProgress = handshake {
+            hasFinishedWriting = true
+            return .wrote
+        }
+        let ready = prepareToWrite()
+        if ready != .wrote { return ready }
         hasFinishedWriting = true
-        if case .done = handshake { sendCloseNotify() }
+        return sendCloseNotify()
+    }
+
+    /// OpenSSL writes nothing while it has half of a message of the handshake protocol, such as a session ticket in two records: it goes on with
+    /// that message first.
+    private func prepareToWrite() -> LayerWrite {
+        if let failure { return .failed(failure.sourceError) }
+        guard case .done = handshake, !hasFinishedWriting else {
+            return .failed(TLSError(.protocolError, "written outside the connection", serverName: serverName).sourceError)
+        }
+        if SSL_in_init(connection) == 0 { return .wrote }
+        ERR_clear_error()
+        let result = SSL_do_handshake(connection)
+        if result == 1 { return .wrote }
+        if SSL_get_error(connection, result) == SSL_ERROR_WANT_READ { return .wantsInput }
+        return .failed(fail().sourceError)
     }
 
     /// The other direction stays open.
-    private func sendCloseNotify() {
-        guard failure == nil else { return }
+    private func sendCloseNotify() -> LayerWrite {
         ERR_clear_error()
         // 0: sent, and the peer's has not come. Negative: there was a fatal error before.
-        _ = SSL_shutdown(connection)
+        if SSL_shutdown(connection) < 0 { return .failed(fail().sourceError) }
         ERR_clear_error()
+        return .wrote
     }
 
     func takeOutput() -> [UInt8] { encrypted.takeOutput() }

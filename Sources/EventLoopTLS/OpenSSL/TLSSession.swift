@@ -11,6 +11,9 @@ struct TLSSession: Sendable {
     let version: String
     let applicationProtocol: String?
     let peerCertificate: PeerCertificate?
+    let wasResumed: Bool
+    /// What the client asked for; nil at the client.
+    let serverName: String?
 
     /// After the handshake.
     init(of connection: OpaquePointer) {
@@ -19,6 +22,9 @@ struct TLSSession: Sendable {
         var count: UInt32 = 0
         SSL_get0_alpn_selected(connection, &name, &count)
         applicationProtocol = name.map { String(decoding: UnsafeBufferPointer(start: $0, count: Int(count)), as: UTF8.self) }
+        wasResumed = copenssl_session_was_resumed(connection) == 1
+        let asked = SSL_is_server(connection) == 1 ? SSL_get_servername(connection, TLSEXT_NAMETYPE_host_name) : nil
+        serverName = asked.map { String(cString: $0) }
         peerCertificate = SSL_get1_peer_certificate(connection).map(PeerCertificate.init)
     }
 }

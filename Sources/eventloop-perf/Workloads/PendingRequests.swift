@@ -3,6 +3,7 @@
 
 import CPerfPeers
 import EventLoop
+import EventLoopMessagePorts
 import Glibc
 
 /// Used on one thread.

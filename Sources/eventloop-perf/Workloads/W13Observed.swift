@@ -2,6 +2,7 @@
 // same loop while nobody looks.
 
 import EventLoop
+import EventLoopObserving
 
 /// Who looks into a loop while it is measured.
 enum LoopObservation: Sendable {

@@ -14,11 +14,14 @@ enum EchoWays {
 
     static let handlers: EchoWay = { serve($0, ByteStream.Options(), $1, $2) }
 
-    static let handlersWithTimeout: EchoWay = {
+    static let handlersWithTimeout: EchoWay = { serve($0, anHour, $1, $2) }
+
+    /// Made once, as a server does.
+    private static let anHour: ByteStream.Options = {
         var options = ByteStream.Options()
         options.idleTimeout = .seconds(3_600)
-        serve($0, options, $1, $2)
-    }
+        return options
+    }()
 
     private static func serve(
         _ descriptor: Int32, _ options: ByteStream.Options, _ answered: (@Sendable () -> Void)?, _ ended: @escaping @Sendable () -> Void

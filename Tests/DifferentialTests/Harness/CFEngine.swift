@@ -1,11 +1,9 @@
 // The reference: the real CFRunLoop of the toolchain's Foundation.
-//
-// How long a source's callbacks live: CF calls plain C functions with an `info` pointer, which is a retained `SourceCallbacks` or
-// `PortCallbacks`. `CFRunLoopSourceCreate` retains it through the context; the source releases it when it is freed.
 
 internal import CoreFoundation
 internal import EventLoopTestSupport
 internal import Foundation
+internal import RealCFRunLoop
 
 struct CFEngine: Engine {
     private enum Item {
@@ -47,15 +45,8 @@ struct CFEngine: Engine {
         schedule: @escaping @Sendable (String) -> Void, cancel: @escaping @Sendable (String) -> Void,
         perform: @escaping @Sendable () -> Void
     ) {
-        let callbacks = SourceCallbacks(schedule: schedule, cancel: cancel, perform: perform)
-        var context = CFRunLoopSourceContext()
-        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
-        context.retain = { UnsafeRawPointer(Unmanaged<SourceCallbacks>.fromOpaque($0!).retain().toOpaque()) }
-        context.release = { Unmanaged<SourceCallbacks>.fromOpaque($0!).release() }
-        context.schedule = { info, _, mode in SourceCallbacks.of(info).schedule(text(mode!)) }
-        context.cancel = { info, _, mode in SourceCallbacks.of(info).cancel(text(mode!)) }
-        context.perform = { info in SourceCallbacks.of(info).perform() }
-        items[name] = .source(withExtendedLifetime(callbacks) { CFRunLoopSourceCreate(nil, order, &context) })
+        items[name] = .source(
+            realSource(order: order, schedule: { schedule(text($0)) }, cancel: { cancel(text($0)) }, perform: perform))
     }
 
     func makeTimer(
@@ -78,25 +69,25 @@ struct CFEngine: Engine {
 
     func add(_ name: String, to mode: String) {
         switch items[name] {
-        case .source(let source), .port(let source, _): CFRunLoopAddSource(loop, source, cfMode(mode))
-        case .timer(let timer): CFRunLoopAddTimer(loop, timer, cfMode(mode))
-        case .observer(let observer): CFRunLoopAddObserver(loop, observer, cfMode(mode))
+        case .source(let source), .port(let source, _): CFRunLoopAddSource(loop, source, realMode(mode))
+        case .timer(let timer): CFRunLoopAddTimer(loop, timer, realMode(mode))
+        case .observer(let observer): CFRunLoopAddObserver(loop, observer, realMode(mode))
         }
     }
 
     func remove(_ name: String, from mode: String) {
         switch items[name] {
-        case .source(let source), .port(let source, _): CFRunLoopRemoveSource(loop, source, cfMode(mode))
-        case .timer(let timer): CFRunLoopRemoveTimer(loop, timer, cfMode(mode))
-        case .observer(let observer): CFRunLoopRemoveObserver(loop, observer, cfMode(mode))
+        case .source(let source), .port(let source, _): CFRunLoopRemoveSource(loop, source, realMode(mode))
+        case .timer(let timer): CFRunLoopRemoveTimer(loop, timer, realMode(mode))
+        case .observer(let observer): CFRunLoopRemoveObserver(loop, observer, realMode(mode))
         }
     }
 
     func contains(_ name: String, in mode: String) -> Bool {
         switch items[name] {
-        case .source(let source), .port(let source, _): CFRunLoopContainsSource(loop, source, cfMode(mode))
-        case .timer(let timer): CFRunLoopContainsTimer(loop, timer, cfMode(mode))
-        case .observer(let observer): CFRunLoopContainsObserver(loop, observer, cfMode(mode))
+        case .source(let source), .port(let source, _): CFRunLoopContainsSource(loop, source, realMode(mode))
+        case .timer(let timer): CFRunLoopContainsTimer(loop, timer, realMode(mode))
+        case .observer(let observer): CFRunLoopContainsObserver(loop, observer, realMode(mode))
         }
     }
 
@@ -123,19 +114,7 @@ struct CFEngine: Engine {
 
     func makePort(_ name: String, handler: @escaping @Sendable () -> Void) {
         let pipe = PortPipe()
-        let callbacks = PortCallbacks(pipe: pipe, perform: handler)
-        var context = CFRunLoopSourceContext1()
-        context.version = 1
-        context.info = Unmanaged.passUnretained(callbacks).toOpaque()
-        context.retain = { UnsafeRawPointer(Unmanaged<PortCallbacks>.fromOpaque($0!).retain().toOpaque()) }
-        context.release = { Unmanaged<PortCallbacks>.fromOpaque($0!).release() }
-        context.getPort = { info in PortCallbacks.of(info).pipe.readEnd }
-        context.perform = { info in PortCallbacks.of(info).perform() }
-        // CF takes a context of either version through one pointer and reads `version`.
-        let source = withUnsafeMutableBytes(of: &context) { bytes in
-            CFRunLoopSourceCreate(nil, 0, bytes.baseAddress!.assumingMemoryBound(to: CFRunLoopSourceContext.self))
-        }
-        items[name] = .port(withExtendedLifetime(callbacks) { source! }, pipe)
+        items[name] = .port(realPortSource(descriptor: pipe.readEnd, owner: pipe, perform: handler), pipe)
     }
 
     func poke(_ port: String) {
@@ -152,15 +131,15 @@ struct CFEngine: Engine {
     func nextFireMilliseconds(_ name: String) -> Double { milliseconds(CFRunLoopTimerGetNextFireDate(timer(name))) }
 
     func nextTimerFireMilliseconds(in mode: String) -> Double? {
-        let date = CFRunLoopGetNextTimerFireDate(loop, cfMode(mode))
+        let date = CFRunLoopGetNextTimerFireDate(loop, realMode(mode))
         return date == 0 ? nil : milliseconds(date)
     }
 
     func performBlock(in modes: [String], _ block: @escaping @Sendable () -> Void) {
         if modes.count == 1 {
-            CFRunLoopPerformBlock(loop, cfMode(modes[0]), block)
+            CFRunLoopPerformBlock(loop, realMode(modes[0]), block)
         } else {
-            let names = modes.map { cfMode($0) }
+            let names = modes.map { realMode($0) }
             let array = CFArrayCreateMutable(nil, names.count, [kCFTypeArrayCallBacks])
             withExtendedLifetime(names) {
                 for name in names { CFArrayAppendValue(array, Unmanaged.passUnretained(name).toOpaque()) }
@@ -172,7 +151,7 @@ struct CFEngine: Engine {
     // MARK: The loop
 
     func run(in mode: String, limitSeconds: Double, returnAfterSource: Bool) -> Outcome {
-        let result = CFRunLoopRunInMode(cfMode(mode), limitSeconds, returnAfterSource)
+        let result = CFRunLoopRunInMode(realMode(mode), limitSeconds, returnAfterSource)
         return switch result {
         case .finished: .finished
         case .stopped: .stopped
@@ -197,51 +176,12 @@ struct CFEngine: Engine {
             })
     }
 
-    func addCommonMode(_ mode: String) { CFRunLoopAddCommonMode(loop, cfMode(mode)) }
-}
-
-private final class SourceCallbacks: Sendable {
-    let schedule: @Sendable (String) -> Void
-    let cancel: @Sendable (String) -> Void
-    let perform: @Sendable () -> Void
-
-    init(
-        schedule: @escaping @Sendable (String) -> Void, cancel: @escaping @Sendable (String) -> Void,
-        perform: @escaping @Sendable () -> Void
-    ) {
-        (self.schedule, self.cancel, self.perform) = (schedule, cancel, perform)
-    }
-
-    static func of(_ info: UnsafeMutableRawPointer?) -> SourceCallbacks {
-        Unmanaged<SourceCallbacks>.fromOpaque(info!).takeUnretainedValue()
-    }
-}
-
-private final class PortCallbacks: Sendable {
-    let pipe: PortPipe
-    let perform: @Sendable () -> Void
-
-    init(pipe: PortPipe, perform: @escaping @Sendable () -> Void) {
-        (self.pipe, self.perform) = (pipe, perform)
-    }
-
-    static func of(_ info: UnsafeMutableRawPointer?) -> PortCallbacks {
-        Unmanaged<PortCallbacks>.fromOpaque(info!).takeUnretainedValue()
-    }
+    func addCommonMode(_ mode: String) { CFRunLoopAddCommonMode(loop, realMode(mode)) }
 }
 
 private let activityLetters: [String: CFRunLoopActivity] = [
     "E": .entry, "T": .beforeTimers, "S": .beforeSources, "W": .beforeWaiting, "A": .afterWaiting, "X": .exit,
 ]
-
-/// The common-modes name must be the constant itself, because CF's C functions compare it by pointer (semantics 2.2).
-private func cfMode(_ name: String) -> CFString {
-    switch name {
-    case "default": kCFRunLoopDefaultMode
-    case "common": kCFRunLoopCommonModes
-    default: name.withCString { CFStringCreateWithCString(nil, $0, CFStringBuiltInEncodings.UTF8.rawValue) }
-    }
-}
 
 private func text(_ mode: CFString) -> String {
     if CFEqual(mode, kCFRunLoopDefaultMode) { return "default" }

@@ -1,4 +1,4 @@
-// The server of README.md and docs/getting-started.md. ProgramTests start it, talk to it, and stop it.
+// The server of docs/getting-started.md. ProgramTests start it, talk to it, and stop it.
 
 import EventLoop
 import EventLoopStreams

@@ -16,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct AddressesTests {
+@Suite(.bounded, .tags(.threads)) struct AddressesTests {
     @Test(arguments: [
         ("127.0.0.1", SocketAddress.ipv4(host: "127.0.0.1", port: 80)), ("::1", .ipv6(host: "::1", port: 80)),
         ("0:0::0:1", .ipv6(host: "::1", port: 80)), ("127.1", .ipv4(host: "127.0.0.1", port: 80)),
@@ -79,11 +79,26 @@ import Darwin
         }
     }
 
-    @Test func `an answer comes although the loop has ended`() async throws {
+    @Test func `a lookup on a loop that has ended throws RunLoopEnded`() async throws {
         let thread = try RunLoopThread(name: "names")
         thread.stop()
         await thread.join()
-        #expect(try await thread.runLoop.addresses(ofHost: "::1", port: 1) == [.ipv6(host: "::1", port: 1)])
+        await #expect(throws: RunLoopEnded.self) { try await thread.runLoop.addresses(ofHost: "::1", port: 1) }
+    }
+
+    @Test func `a lookup in progress throws RunLoopEnded when its loop ends`() async throws {
+        let thread = try RunLoopThread(name: "names")
+        let trace = Trace()
+        let silent = Resolver { _, _, _ in
+            trace.add("asked")
+            return { trace.add("cancelled") }
+        }
+        let task = Task { try await thread.runLoop.addresses(ofHost: "example", port: 1, resolver: silent) }
+        try await suspendUntil("it is asked") { trace.list == ["asked"] }
+        thread.stop()
+        await #expect(throws: RunLoopEnded.self) { try await task.value }
+        #expect(trace.list == ["asked", "cancelled"])
+        await thread.join()
     }
 
     @Test func `cancelling the task ends the waiting and cancels the lookup`() async throws {

@@ -1,5 +1,6 @@
 // Rules proved here (LookupPool.swift):
 // - Threads start on demand, up to the limit, and end when no request waits. Requests begin in order.
+// - Lookups of one name are shared. One whose callers have gone does not count, so it holds up nobody.
 // - A request that waits can be cancelled, and then its body is not called. Requests beyond the limit are refused.
 
 import EventLoop
@@ -34,7 +35,7 @@ private final class Bodies: Sendable {
     func waitUntilDone() throws { try waitUntil("the threads of the pool end") { pool.load == (0, 0) } }
 }
 
-@Suite struct LookupPoolTests {
+@Suite(.tags(.threads)) struct LookupPoolTests {
     @Test func `requests beyond the number of threads wait, and begin in order`() throws {
         let bodies = Bodies(threads: 2, waiting: 10)
         bodies.start("a")
@@ -59,7 +60,7 @@ private final class Bodies: Sendable {
         try bodies.waitUntilDone()
     }
 
-    @Test func `a request that waits is cancelled, and one in progress goes on`() throws {
+    @Test func `a request that waits is cancelled, and one in progress goes on beside others`() throws {
         let bodies = Bodies(threads: 1, waiting: 10)
         let running = bodies.start("a")
         try waitUntil { bodies.trace.description == "a" }
@@ -68,10 +69,13 @@ private final class Bodies: Sendable {
         bodies.pool.cancel(waiting)
         bodies.pool.cancel(waiting)
         bodies.pool.cancel(running)
-        #expect(bodies.pool.load == (1, 1))
-        for name in ["a", "c"] { bodies.finish(name) }
+        try waitUntil { bodies.trace.description == "a c" }
+        #expect(bodies.pool.load == (0, 2))
+        bodies.finish("a")
+        try waitUntil { bodies.pool.load == (0, 1) }
+        bodies.finish("c")
         try bodies.waitUntilDone()
-        #expect(bodies.trace.description == "a /a c /c")
+        #expect(bodies.trace.description == "a c /a /c")
     }
 
     @Test func `requests beyond the limit are refused, and there is room again when one is cancelled`() throws {
@@ -87,6 +91,71 @@ private final class Bodies: Sendable {
         for name in ["a", "c", "e"] { bodies.finish(name) }
         try bodies.waitUntilDone()
         #expect(bodies.trace.take() == "/a c /c e /e")
+    }
+
+    @Test func `lookups of one name that are in flight are one, and each caller gets its answer`() throws {
+        let (pool, runs, answers, gate) = (LookupPool(threads: 2, waiting: 10), Box(0), Box(0), Gate())
+        let ask = {
+            pool.lookUp("one.example") {
+                runs.increment()
+                gate.wait()
+                return .success([.ipv4(host: "192.0.2.1", port: 0)])
+            } _: { answer in
+                if case .success = answer { answers.increment() }
+            }
+        }
+        let cancels = (0..<40).map { _ in ask() }
+        cancels[0]()
+        gate.open()
+        try waitUntil { answers.value == 39 && pool.load == (0, 0) }
+        #expect(runs.value == 1)
+        cancels[1]()
+        #expect(answers.value == 39)
+    }
+
+    @Test func `lookups that nobody waits for any more hold up nobody`() throws {
+        let bodies = Bodies(threads: 2, waiting: 10)
+        let abandoned = ["a", "b"].map { bodies.start($0) }
+        try waitUntil { bodies.trace.list.count == 2 }
+        bodies.start("c")
+        #expect(bodies.pool.load == (1, 2))
+        bodies.pool.cancel(abandoned[0])
+        bodies.pool.cancel(abandoned[0])
+        try waitUntil { bodies.trace.list.last == "c" }
+        bodies.pool.cancel(abandoned[1])
+        bodies.start("d")
+        try waitUntil { bodies.trace.list.last == "d" }
+        for name in ["a", "b", "c", "d"] { bodies.finish(name) }
+        try bodies.waitUntilDone()
+    }
+
+    @Test func `a name that nobody answers delays no other, and a later asker shares an abandoned lookup`() throws {
+        let (pool, gate, slow) = (LookupPool.shared, Gate(), Box(0))
+        let cancels = (0..<20).map { index in
+            pool.lookUp("slow\(index).invalid") {
+                slow.increment()
+                gate.wait()
+                return .failure(.nameServiceFailed(host: "", reason: ""))
+            } _: { _ in
+            }
+        }
+        try waitUntil { slow.value == 20 }
+        let found = Box(false)
+        _ = pool.lookUp("localhost") {
+            SystemLookup.run("localhost", 0)
+        } _: { answer in
+            if case .success = answer { found.value = true }
+        }
+        try waitUntil { found.value }
+        for cancel in cancels { cancel() }
+        let isAnswered = Box(false)
+        _ = pool.lookUp("slow3.invalid") {
+            .success([])
+        } _: {
+            isAnswered.value = $0 != .success([])
+        }
+        gate.open()
+        try waitUntil { isAnswered.value }
     }
 
     @Test func `a flood from several threads runs every request once, and never more at once than there are threads`() throws {

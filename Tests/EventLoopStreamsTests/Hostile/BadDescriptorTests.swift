@@ -43,7 +43,7 @@ private func errno(_ error: SourceError) -> Int32? { if case .system(_, let errn
 /// Ends the process with success if all of these hold; otherwise, the first one that does not is its status.
 private func exit(_ results: Bool...) -> Never { _exit(Int32(results.firstIndex(of: false).map { $0 + 100 } ?? 0)) }
 
-@Suite struct BadDescriptorTests {
+@Suite(.tags(.memory)) struct BadDescriptorTests {
     @Test func `a descriptor that is not open is refused`() async {
         await #expect(processExitsWith: .success) {
             // Far from what the loop opens.

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct ServerShutdownTests {
+@Suite(.bounded, .tags(.threads)) struct ServerShutdownTests {
     @Test func `a connection that is being served may end within the grace`() async throws {
         try await withLoops(2) { loops in
             let trace = Trace()

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct ServerTests {
+@Suite(.bounded, .tags(.threads)) struct ServerTests {
     @Test func `a client is served, and its connection is counted until it has ended`() async throws {
         try await withLoops(1) { loops in
             let server = try StreamServer(listeningOn: anyPort, on: loops, serve: echoLines)
@@ -84,7 +84,7 @@ import Darwin
             await server.shutdown()
             #expect(filesIn(folder).isEmpty)
             // The address is free.
-            await (try StreamServer(listeningOn: address, on: loops, serve: echoLines)).shutdown()
+            await (try await whenFree { try StreamServer(listeningOn: address, on: loops, serve: echoLines) }).shutdown()
         }
     }
 
@@ -126,7 +126,7 @@ import Darwin
                 }
                 await server.shutdown()
                 // The port is free when shutdown returns.
-                await (try StreamServer(listeningOn: address, on: others, serve: echoLines)).shutdown()
+                await (try await whenFree { try StreamServer(listeningOn: address, on: others, serve: echoLines) }).shutdown()
             }
         }
     }
@@ -150,15 +150,19 @@ import Darwin
             for _ in 0..<50 {
                 let address = try SilentPeer(anyPort(of: 1)).address  // free again when this returns
                 let servers = Locked<[StreamServer]>([])
-                let threads = (0..<3).map { _ in
-                    plainThread {
-                        do {
-                            let server = try StreamServer(listeningOn: address, on: loops, serve: echoLines)
-                            servers.withLock { $0.append(server) }
-                        } catch { #expect(error as? RunLoop.SourceError == inUse(address)) }
+                // As for `whenFree`: none starts while a process of another test has a copy of the peer's listener.
+                try await suspendUntil("the address is free") {
+                    let threads = (0..<3).map { _ in
+                        plainThread {
+                            do {
+                                let server = try StreamServer(listeningOn: address, on: loops, serve: echoLines)
+                                servers.withLock { $0.append(server) }
+                            } catch { #expect(error as? RunLoop.SourceError == inUse(address)) }
+                        }
                     }
+                    for thread in threads { try thread.join() }
+                    return servers.withLock { !$0.isEmpty }
                 }
-                for thread in threads { try thread.join() }
                 let started = servers.withLock { $0 }
                 #expect(started.count == 1)
                 for server in started { await server.shutdown() }
@@ -172,10 +176,12 @@ import Darwin
         try await withLoops(1) { loops in
             let address = try SilentPeer(anyPort(of: 2)).address
             for list in [ended.loops, loops + ended.loops, ended.loops + loops] {
-                #expect(throws: RunLoop.SourceError.loopEnded) { try StreamServer(listeningOn: address, on: list, serve: echoLines) }
+                await #expect(throws: RunLoop.SourceError.loopEnded) {
+                    _ = try await whenFree { try StreamServer(listeningOn: address, on: list, serve: echoLines) }
+                }
             }
             try await loops[0].performAsync { #expect(loops[0].itemCount == 0, "\(loops[0].debugDescription)") }
-            await (try StreamServer(listeningOn: address, on: loops, serve: echoLines)).shutdown()
+            await (try await whenFree { try StreamServer(listeningOn: address, on: loops, serve: echoLines) }).shutdown()
         }
     }
 

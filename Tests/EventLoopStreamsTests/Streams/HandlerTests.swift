@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct HandlerTests {
+@Suite(.tags(.memory)) struct HandlerTests {
     @Test func `a handler echoes, and hears of the end when the peer has sent its last byte`() throws {
         try inManualTime { loop, _, trace in
             let pair = SocketPair()
@@ -124,19 +124,6 @@ import Darwin
             #expect(read(ends[0], &buffer, 10) == 3)
             #expect(read(ends[0], &buffer, 10) == 0)
             #expect(trace.list == ["closed"])
-        }
-    }
-
-    @Test func `a file that was blocking is blocking again when the stream has closed it`() throws {
-        try inManualTime { loop, _, _ in
-            let pipe = Pipe()
-            let (ours, copy) = (dup(pipe.readEnd), dup(pipe.readEnd))
-            defer { close(copy) }
-            cstreams_make_blocking(copy)
-            let stream = try ByteStream(adopting: ours, on: loop)
-            #expect(!cstreams_is_blocking(copy))
-            stream.close()
-            #expect(cstreams_is_blocking(copy))
         }
     }
 

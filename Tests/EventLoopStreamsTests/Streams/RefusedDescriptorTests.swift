@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct RefusedDescriptorTests {
+@Suite(.bounded, .tags(.memory)) struct RefusedDescriptorTests {
     @Test func `a refused descriptor is closed once`() async {
         await #expect(processExitsWith: .success) {
             let (isOver, thread) = (Box(false), try RunLoopThread(name: "loop"))

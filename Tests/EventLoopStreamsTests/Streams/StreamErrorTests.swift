@@ -9,6 +9,7 @@ import Testing
         (.endedEarly, "the stream ended inside a frame"),
         (.timedOut, "the time limit has passed"),
         (.frameTooLong(limit: 80), "a frame is longer than its limit of 80 bytes"),
+        (.nameServiceFailed(host: "db.example", reason: "Try again"), "the lookup of db.example failed: Try again"),
         (.hostNotFound(host: "db.example", reason: "Name or service not known"), "no address for db.example: Name or service not known"),
     ])
     func `an error of a stream describes itself`(error: StreamError, text: String) { #expect("\(error)" == text) }

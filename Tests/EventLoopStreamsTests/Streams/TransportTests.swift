@@ -61,29 +61,29 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
     func leave(_ failure: RunLoop.SourceError?) {
         let taken = events
         events = nil
-        taken?.willClose(failure)
+        taken?.transportWillClose(failure)
         trace.add("gone")
-        taken?.closed()
+        taken?.transportDidClose()
     }
 
     let localAddress: RunLoop.SocketAddress? = nil
     let peerAddress: RunLoop.SocketAddress? = nil
 }
 
-@Suite(.bounded) struct TransportTests {
+@Suite(.bounded, .tags(.memory)) struct TransportTests {
     @Test func `a transport that is leaving is not used, even before it says that it has left`() throws {
         try inManualTime { loop, _, trace in
             let transport = RecordingTransport(trace)
             let stream = try ByteStream(over: transport, on: loop)
             let events = try #require(transport.events)
             transport.events = nil
-            events.willClose(.system(operation: "test", errno: 1))
+            events.transportWillClose(.system(operation: "test", errno: 1))
             #expect(!stream.send("x") && !stream.isOpen)
-            events.ready(true, true)
+            events.ready(read: true, write: true)
             stream.isReading = false
             stream.close()
             #expect(trace.list == [])
-            events.closed()
+            events.transportDidClose()
             #expect(stream.end == .failed(.system(operation: "test", errno: 1)))
         }
     }
@@ -167,7 +167,7 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
                 #expect(!isFull && stream.bytesWaiting == max(0, 5 - room) && stream.bytesSent == UInt64(min(5, room)))
                 Array("fg".utf8).withUnsafeBytes { _ = stream.send($0) }
                 transport.room = 100
-                transport.events?.ready(false, true)
+                transport.events?.ready(read: false, write: true)
                 #expect(String(decoding: transport.taken, as: UTF8.self) == "abcdefg")
                 #expect(stream.send(UnsafeRawBufferPointer(start: nil, count: 0)))
                 stream.close()
@@ -197,8 +197,8 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         func receiveEnd() {}
         func read(into space: UnsafeMutableRawBufferPointer) -> LayerRead { .nothing }
         let mayHaveMore = false
-        func write(_ bytes: UnsafeRawBufferPointer) {}
-        func finishWriting() {}
+        func write(_ bytes: UnsafeRawBufferPointer) -> LayerWrite { .wrote }
+        func finishWriting() -> LayerWrite { .wrote }
         func takeOutput() -> [UInt8] { [] }
     }
 
@@ -207,7 +207,11 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
             let pair = SocketPair()
             let stream = try ByteStream(adopting: pair.ours, on: loop)
             Task { try? await stream.install(FailingLayer(), timeout: .seconds(30)) }
-            try waitUntil("the handshake begins") { stream.layer != nil }
+            // Until its limit has a timer: manual time may be faster than the task's thread.
+            try waitUntil("the handshake begins") {
+                let timer = stream.core.withLock { stream.core.timeouts?.timer }
+                return timer.map { $0.nextFire != .distantFuture } ?? false
+            }
             loop.addIdleSource()
             _ = loop.run(for: .seconds(29))
             pair.send("x")
@@ -230,7 +234,7 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
             for _ in 0..<2 {
                 _ = loop.run(for: .seconds(20))
                 transport.room = 1
-                transport.events?.ready(false, true)
+                transport.events?.ready(read: false, write: true)
             }
             #expect(trace.list == [] && stream.bytesWaiting == 1)
             _ = loop.run(for: .seconds(60))

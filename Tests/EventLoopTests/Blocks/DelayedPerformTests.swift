@@ -11,7 +11,7 @@ import Testing
 
 private final class Target: Sendable {}
 
-@Suite struct `A delayed perform` {
+@Suite(.tags(.threads)) struct `A delayed perform` {
     @Test func `is a timer, not a source`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)

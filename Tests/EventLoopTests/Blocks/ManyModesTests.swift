@@ -13,7 +13,7 @@ private enum Kind: CaseIterable, Sendable {
 }
 
 extension RunLoop {
-    fileprivate var workSteps: Int { shared.withLock { $0.modes.testsOnlySteps } }
+    fileprivate var workSteps: Int { shared.withLock { $0.modes.testsOnlySteps.value } }
 }
 
 /// The number of steps that the loop takes to queue `count` closures for two modes and to perform or withdraw them.
@@ -48,7 +48,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
     }
 }
 
-@Suite struct ManyModesTests {
+@Suite(.tags(.threads)) struct ManyModesTests {
     @Test(arguments: Kind.allCases)
     fileprivate func `ten times as many closures for two modes take ten times as many steps`(kind: Kind) throws {
         let few = try steps(kind, 1_000)

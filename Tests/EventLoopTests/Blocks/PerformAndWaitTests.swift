@@ -22,7 +22,7 @@ private func performInNoMode(of loop: RunLoop) {
     try? loop.performAndWait(inModes: [], timeout: .zero) {}
 }
 
-@Suite(.bounded) struct `Perform and wait` {
+@Suite(.bounded, .tags(.threads)) struct `Perform and wait` {
     @Test func `returns the value, computed on the loop's thread`() throws {
         let running = RunningLoop()
         for number in 1...200 {

@@ -16,7 +16,7 @@ private final class Tally: Sendable {
     let refusals = Counter()
 }
 
-@Suite(.bounded) struct `Perform, asynchronously, from many tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Perform, asynchronously, from many tasks` {
     private static let tasks = 24
     private static let calls = 20
 

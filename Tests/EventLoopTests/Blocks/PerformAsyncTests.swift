@@ -42,7 +42,7 @@ private final class HeldLoop: Sendable {
     }
 }
 
-@Suite(.bounded) struct `Perform, asynchronously` {
+@Suite(.bounded, .tags(.threads)) struct `Perform, asynchronously` {
     @Test func `returns the value, computed on the loop's thread`() async throws {
         let running = RunningLoop()
         for number in 1...200 {

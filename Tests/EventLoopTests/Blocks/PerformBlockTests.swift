@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `A block` {
+@Suite(.tags(.threads)) struct `A block` {
     @Test func `runs once, in FIFO order`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)

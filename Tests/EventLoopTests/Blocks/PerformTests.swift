@@ -15,7 +15,7 @@ private final class Note {
     init(_ text: String) { self.text = text }
 }
 
-@Suite struct `A perform` {
+@Suite(.tags(.threads)) struct `A perform` {
     @Test func `is queued, even on the loop's own thread`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)

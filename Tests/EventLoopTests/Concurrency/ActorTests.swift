@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct `Actors on a loop` {
+@Suite(.bounded, .tags(.threads)) struct `Actors on a loop` {
     @Test func `a hundred thousand calls from eight tasks run on the loop's thread, in each sender's order, without a loss`() async throws {
         try await withLoopThread { thread in
             let (senders, calls) = (8, 12_500 / roundsDivisor)

@@ -10,7 +10,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite struct `An async main on the main run loop` {
+@Suite(.tags(.threads)) struct `An async main on the main run loop` {
     @Test func `a program that does not adopt the main run loop is unchanged`() throws {
         let answer = try probe("plain")
         #expect(answer.said.last == "end")

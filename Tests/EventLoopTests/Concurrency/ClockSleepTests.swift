@@ -28,7 +28,7 @@ extension RunLoop {
 
 private struct Failure: Error, Equatable { let number: Int }
 
-@Suite(.bounded) struct `Sleeps and timeouts of tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Sleeps and timeouts of tasks` {
     // MARK: Sleeping
 
     @Test func `a sleep is one timer of the loop, ends at its date, and does not end before`() async throws {

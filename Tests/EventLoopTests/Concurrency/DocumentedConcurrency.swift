@@ -77,7 +77,7 @@ private func readAll(_ pipe: Pipe, on loop: RunLoop, until last: String) async t
     return text
 }
 
-@Suite(.bounded) struct `Code of the documentation` {
+@Suite(.bounded, .tags(.threads)) struct `Code of the documentation` {
     @Test func `an actor on a loop`() async throws {
         let thread = try RunLoopThread(name: "meter")
         let meter = Meter(on: thread.runLoop)

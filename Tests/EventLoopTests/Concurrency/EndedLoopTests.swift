@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct `Jobs of loops that end` {
+@Suite(.bounded, .tags(.threads)) struct `Jobs of loops that end` {
     @Test func `jobs that are queued before stop run in the last batch, before teardown`() async throws {
         for _ in 0..<50 / roundsDivisor {
             let trace = Trace()

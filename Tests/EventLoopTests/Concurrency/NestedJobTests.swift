@@ -12,7 +12,7 @@ extension RunLoop {
     fileprivate func nest(_ mode: Mode = .default, for timeout: Duration) -> RunResult { run(mode: mode, for: timeout) }
 }
 
-@Suite(.bounded) struct `Jobs and nested runs` {
+@Suite(.bounded, .tags(.threads)) struct `Jobs and nested runs` {
     @Test func `no job runs inside another of the same loop`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop

@@ -24,7 +24,7 @@ extension Ledger {
     fileprivate func echo(_ number: Int) -> Int { loop.isCurrent ? number : .min }
 }
 
-@Suite(.bounded) struct `Tasks that prefer a loop` {
+@Suite(.bounded, .tags(.threads)) struct `Tasks that prefer a loop` {
     @Test func `code without an executor of its own runs on the loop's thread`() async throws {
         try await withLoopThread { thread in
             let own = try await thread.runLoop.performAsync { currentThreadID() }

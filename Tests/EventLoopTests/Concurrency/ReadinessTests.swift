@@ -10,7 +10,7 @@ extension RunLoop {
     fileprivate var sourceCount: Int { debugDescription.split(separator: "\n").filter { $0.contains("    descriptor ") }.count }
 }
 
-@Suite(.bounded) struct `Readiness for tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Readiness for tasks` {
     @Test func `a task that asks after each message reads each message once`() async throws {
         try await withLoopThread { thread in
             let pipe = Pipe()

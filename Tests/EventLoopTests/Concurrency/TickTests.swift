@@ -7,7 +7,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct `Ticks for tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Ticks for tasks` {
     @Test func `a task gets one tick for each fire, on the grid, in the loop's own time`() async throws {
         try await withManualThread { loop, clock in
             var ticks = loop.ticks(every: .milliseconds(10)).makeAsyncIterator()

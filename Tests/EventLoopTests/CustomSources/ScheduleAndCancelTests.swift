@@ -17,7 +17,7 @@ private func recordedSource(_ trace: Trace, perform: @escaping @Sendable () -> V
         perform: perform)
 }
 
-@Suite struct `Schedule and cancel` {
+@Suite(.tags(.lifetimes)) struct `Schedule and cancel` {
     @Test func `are called once for each mode that the source is added to and removed from`() throws {
         try onFreshThread { loop in
             let trace = Trace()

@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `A signal` {
+@Suite(.tags(.lifetimes)) struct `A signal` {
     @Test func `is a flag: several before a perform are one`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)

@@ -26,7 +26,7 @@ enum Removal: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 }
 
-@Suite struct `The life of a custom source` {
+@Suite(.tags(.lifetimes)) struct `The life of a custom source` {
     @Test(arguments: Callout.allCases, Removal.allCases)
     func `a source that a callout removes or invalidates is not performed`(_ callout: Callout, _ removal: Removal) throws {
         try inManualTime { loop, clock, trace in

@@ -7,7 +7,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct TwoSignallersTests {
+@Suite(.tags(.lifetimes)) struct TwoSignallersTests {
     @Test func `a signal reaches the loop even if the thread that gave it first has not enqueued it yet`() throws {
         try onFreshThread { loop in
             let performed = Box(0)

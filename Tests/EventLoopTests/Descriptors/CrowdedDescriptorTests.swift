@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct CrowdedDescriptorTests {
+@Suite(.tags(.memory)) struct CrowdedDescriptorTests {
     private static let count = 200
 
     /// How many sources were compared with the file of their descriptor in what `body` does.
@@ -33,7 +33,7 @@ import Darwin
             body(loop, pipe, sources)
             _ = loop.run(until: .distantPast)
             for source in sources { source.invalidate() }
-            return loop.shared.withLock { $0.modes[0].poller!.testsOnlyComparisons }  // the mode has a base
+            return loop.shared.withLock { $0.modes[0].owned.poller!.state.testsOnlyComparisons.value }  // the mode has a base
         }
     }
 

@@ -7,7 +7,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct DescriptorEventsTests {
+@Suite(.tags(.memory)) struct DescriptorEventsTests {
     @Test func `a source without events stays in its mode, keeps it alive and is not called; setting events resumes its calls`() throws {
         let trace = try inManualTime { loop, _, trace in
             trace.observe(loop)

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct DescriptorHangUpTests {
+@Suite(.tags(.memory)) struct DescriptorHangUpTests {
     private typealias Events = RunLoop.DescriptorSource.Events
 
     /// A source of `events` on the near end of `pair`. Its handler records the ready events and stops the run.
@@ -234,32 +234,6 @@ import Darwin
             return trace.description
         }
         #expect(trace == "E T S W A X -> timedOut")
-    }
-}
-
-/// A pipe whose ends can be closed separately.
-private final class RawPipe: Sendable {
-    let readEnd: Int32
-    let writeEnd: Int32
-    private let open: Box<Set<Int32>>
-
-    init() {
-        var ends: [Int32] = [-1, -1]
-        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
-        for end in ends { precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
-        (readEnd, writeEnd) = (ends[0], ends[1])
-        open = Box([ends[0], ends[1]])
-    }
-
-    /// Closes an end, and returns when the other's hang-up is visible.
-    func closeReadEnd() { if closeOnce(readEnd) { waitForHangUp(of: writeEnd) } }
-    func closeWriteEnd() { if closeOnce(writeEnd) { waitForHangUp(of: readEnd) } }
-
-    private func closeOnce(_ end: Int32) -> Bool { open.change({ $0.remove(end) }) != nil && close(end) == 0 }
-
-    deinit {
-        _ = closeOnce(readEnd)
-        _ = closeOnce(writeEnd)
     }
 }
 

@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct DescriptorPriorityTests {
+@Suite(.tags(.memory)) struct DescriptorPriorityTests {
     @Test func `priorities compare by urgency, with high first`() {
         #expect([RunLoop.Priority.low, .high, .default].sorted() == [.high, .default, .low])
     }

@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct DescriptorReadinessTests {
+@Suite(.tags(.memory)) struct DescriptorReadinessTests {
     // MARK: Step 5
 
     @Test func `a descriptor that is ready at step 5 is served without the waiting notifications`() throws {

@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct DescriptorRefusalTests {
+@Suite(.bounded, .tags(.memory)) struct DescriptorRefusalTests {
     private typealias Source = RunLoop.DescriptorSource
 
     private static func errorOfWatching(_ descriptor: Int32, _ events: RunLoop.DescriptorSource.Events) -> RunLoop.SourceError? {

@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct DescriptorReuseTests {
+@Suite(.tags(.memory)) struct DescriptorReuseTests {
     /// A loop in manual time with a source that it has watched. `reuse()` gives the source's number to the read end of another pipe.
     private final class Stage: Sendable {
         let trace = Trace()

@@ -74,8 +74,36 @@ func waitForHangUp(of descriptor: Int32) {
     precondition(poll(&request, 1, 60_000) == 1, "the other end of descriptor \(descriptor) is still open")
 }
 
+/// A pipe whose ends can be closed separately.
+final class RawPipe: Sendable {
+    let readEnd: Int32
+    let writeEnd: Int32
+    private let open: Box<Set<Int32>>
+
+    init() {
+        var ends: [Int32] = [-1, -1]
+        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        for end in ends { precondition(fcntl(end, F_SETFL, O_NONBLOCK) == 0) }
+        (readEnd, writeEnd) = (ends[0], ends[1])
+        open = Box([ends[0], ends[1]])
+    }
+
+    /// Closes an end, and returns when the other's hang-up is visible.
+    func closeReadEnd() { if closeOnce(readEnd) { waitForHangUp(of: writeEnd) } }
+    func closeWriteEnd() { if closeOnce(writeEnd) { waitForHangUp(of: readEnd) } }
+
+    private func closeOnce(_ end: Int32) -> Bool { open.change({ $0.remove(end) }) != nil && close(end) == 0 }
+
+    deinit {
+        _ = closeOnce(readEnd)
+        _ = closeOnce(writeEnd)
+    }
+}
+
 func describe(_ events: RunLoop.DescriptorSource.Events) -> String {
-    let names: [(RunLoop.DescriptorSource.Events, String)] = [(.read, "read"), (.write, "write"), (.closed, "closed")]
+    let names: [(RunLoop.DescriptorSource.Events, String)] = [
+        (.read, "read"), (.write, "write"), (.closed, "closed"), (.priority, "priority"), (.error, "error"),
+    ]
     return names.filter { events.contains($0.0) }.map(\.1).joined(separator: "+")
 }
 

@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct DescriptorTriggerTests {
+@Suite(.tags(.memory)) struct DescriptorTriggerTests {
     private typealias Trigger = RunLoop.DescriptorSource.Trigger
 
     /// Makes `count` polling passes.

@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct InvalidationArgumentTests {
+@Suite(.bounded, .tags(.memory)) struct InvalidationArgumentTests {
     @Test func `the end of a loop releases a source whose closure closes the descriptor of its argument`() throws {
         var ends: [Int32] = [-1, -1]
         #expect(closeOnExecPipe(&ends))

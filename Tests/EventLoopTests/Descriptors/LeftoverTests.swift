@@ -23,7 +23,7 @@ private func replaceWritingEnd(of pipe: Pipe, byThatOf other: Pipe) {
     precondition(number == pipe.writeEnd, "dup2: errno \(errno)")
 }
 
-@Suite(.bounded) struct `Leftovers of runs that return after a source` {
+@Suite(.bounded, .tags(.memory)) struct `Leftovers of runs that return after a source` {
     /// How often the loop has asked the kernel: each question ends a stretch of work, and so does the end of a run.
     private func stretches(_ loop: RunLoop) -> UInt64 { loop.statistics.responseDelays.count }
 

@@ -6,7 +6,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct ParkingTests {
+@Suite(.tags(.memory)) struct ParkingTests {
     /// A loop with a descriptor source in `default` and `other`, which have both run, and a method that makes a mode serve it repeatedly.
     private struct Stage {
         let loop: RunLoop

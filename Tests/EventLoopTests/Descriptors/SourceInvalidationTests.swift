@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SourceInvalidationTests {
+@Suite(.tags(.memory)) struct SourceInvalidationTests {
     // MARK: Where and when
 
     @Test func `a source that was never added calls onInvalidation at once, on the caller's thread`() throws {

@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TurnTests {
+@Suite(.tags(.memory)) struct TurnTests {
     /// The entries of `trace` that are not observers' letters.
     private static func words(_ trace: Trace) -> [String] {
         trace.list.filter { !["E", "T", "S", "W", "A", "X"].contains($0) }

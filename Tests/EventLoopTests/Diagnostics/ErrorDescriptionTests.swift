@@ -1,6 +1,7 @@
 // Every error describes itself (API): the operation, the descriptor, number, address or name, and the system's message with its symbol.
 
 import EventLoop
+import EventLoopMessagePorts
 import EventLoopTestSupport
 import Testing
 

@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct GuestLoopTests {
+@Suite(.bounded, .tags(.threads)) struct GuestLoopTests {
     /// A guest whose descriptor is a pipe, and whose instant a test sets.
     private final class Guest: Sendable {
         let pipe = Pipe()

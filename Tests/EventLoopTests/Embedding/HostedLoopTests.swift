@@ -12,7 +12,7 @@ import Darwin
 #endif
 
 #if os(Linux)
-@Suite(.bounded) struct HostedLoopTests {
+@Suite(.bounded, .tags(.threads)) struct HostedLoopTests {
     // MARK: What makes the descriptor readable
 
     @Test(arguments: HostKind.allCases) func `a hosted loop without work is quiet, and a step changes nothing`(_ kind: HostKind) throws {

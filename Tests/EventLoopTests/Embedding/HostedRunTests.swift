@@ -11,7 +11,7 @@ import Darwin
 #endif
 
 #if os(Linux)
-@Suite(.bounded) struct HostedRunTests {
+@Suite(.bounded, .tags(.threads)) struct HostedRunTests {
     // MARK: Runs
 
     @Test func `an outermost run of a hosted mode traps and says why, also without an item`() async throws {

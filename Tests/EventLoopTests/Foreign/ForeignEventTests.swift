@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct ForeignEventTests {
+@Suite(.bounded, .tags(.memory)) struct ForeignEventTests {
     /// An event that watches `pipe` on the base of `mode`.
     private static func watch(
         _ pipe: Pipe, on loop: RunLoop, mode: RunLoop.Mode = .default, _ body: @escaping (ForeignEvent) -> Void

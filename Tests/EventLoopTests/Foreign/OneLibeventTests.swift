@@ -10,7 +10,7 @@ import Testing
 #if os(Linux)
 import Glibc
 
-@Suite(.bounded) struct OneLibeventTests {
+@Suite(.bounded, .tags(.memory)) struct OneLibeventTests {
     /// The shared libraries of this process that contain libevent's core.
     private static func loadedCores() throws -> [String] {
         let file = try #require(fopen("/proc/self/maps", "re"))

@@ -3,6 +3,7 @@
 // DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both.
 
 import EventLoop
+import EventLoopMessagePorts
 import EventLoopTestSupport
 import Testing
 
@@ -90,7 +91,7 @@ private func logger(_ name: String) throws -> RunLoop.LocalMessagePort {
         })
 }
 
-@Suite(.bounded) struct `Code of the page on message ports` {
+@Suite(.bounded, .tags(.threads)) struct `Code of the page on message ports` {
     @Test func `the check-in`() throws {
         let (mainName, workerName) = (freshName("main"), freshName("worker"))
         try onFreshThread { loop in

@@ -9,8 +9,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded) struct ForkedPortTests {
+@Suite(.bounded, .tags(.threads)) struct ForkedPortTests {
     @Test func `the lock of a killed process is free, even if its forked child lives on`() async {
         await #expect(processExitsWith: .success) {
             let path = makeTemporaryDirectory()

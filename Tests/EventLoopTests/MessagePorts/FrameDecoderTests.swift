@@ -7,8 +7,9 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite struct FrameDecoderTests {
+@Suite(.tags(.threads)) struct FrameDecoderTests {
     private func bytes(of frame: Frame, seal: UInt8 = Frame.complete) -> [UInt8] {
         let header = Frame.header(
             frame.kind, descriptors: frame.descriptorCount, length: frame.body.count, conversation: frame.conversation, id: frame.id)

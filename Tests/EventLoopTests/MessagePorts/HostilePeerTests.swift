@@ -12,8 +12,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded) struct HostilePeerTests {
+@Suite(.bounded, .tags(.threads)) struct HostilePeerTests {
     private func withPort(_ body: (String) throws -> Void) throws {
         let served = try ServedPort { _, id, data in id == 2 ? [UInt8](repeating: 0, count: 1 << 20) : data }
         let honest = try RunLoop.RemoteMessagePort(name: served.name)

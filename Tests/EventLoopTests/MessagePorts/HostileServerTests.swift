@@ -9,8 +9,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded) struct HostileServerTests {
+@Suite(.bounded, .tags(.threads)) struct HostileServerTests {
     private func request(
         _ remote: RunLoop.RemoteMessagePort, _ way: TwoProcessTests.Way, _ id: Int32 = 1
     ) async throws -> [UInt8]? {

@@ -7,10 +7,11 @@
 //  - When either end becomes invalid, both ends learn it at once.
 
 import EventLoop
+import EventLoopMessagePorts
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct MessagePortTests {
+@Suite(.bounded, .tags(.threads)) struct MessagePortTests {
     @Test func `a request gets the handler's reply, by id and data`() throws {
         let served = try ServedPort { port, id, data in Array("\(port.name.prefix(4)) \(id) \(text(data))".utf8) }
         let remote = try RunLoop.RemoteMessagePort(name: served.name)

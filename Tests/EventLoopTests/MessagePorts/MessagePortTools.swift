@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 #if canImport(Glibc)
 import Glibc

@@ -12,6 +12,7 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 /// A TCP connection whose close blocks: it has SO_LINGER, unsent bytes, and a peer that reads nothing. A copy in a child process would keep
 /// the close from blocking, so no child inherits it.
@@ -76,7 +77,7 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
     withExtendedLifetime(lingering) {}
 }
 
-@Suite(.bounded, .serialized) struct PortClosingTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct PortClosingTests {
     private static let limit = Duration.seconds(60)
 
     private func isServed(_ name: String) throws -> Bool {

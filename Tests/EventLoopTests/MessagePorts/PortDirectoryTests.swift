@@ -12,8 +12,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded) struct PortDirectoryTests {
+@Suite(.bounded, .tags(.threads)) struct PortDirectoryTests {
     private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {
         let path = makeTemporaryDirectory()
         defer {

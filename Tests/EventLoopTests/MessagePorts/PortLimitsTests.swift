@@ -14,6 +14,7 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 /// Sends bytes in pieces.
 private final class Sender {
@@ -41,7 +42,7 @@ private final class Sender {
     }
 }
 
-@Suite struct PortLimitsTests {
+@Suite(.tags(.threads)) struct PortLimitsTests {
     private static let size = 1 << 20
     private static let memory = 4 << 20
 

@@ -12,8 +12,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded) struct PortPlaceTests {
+@Suite(.bounded, .tags(.threads)) struct PortPlaceTests {
     private typealias Candidate = PortDirectory.Candidate
 
     private func inTemporaryDirectory(_ body: (String) throws -> Void) rethrows {

@@ -13,8 +13,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite struct PortServerTests {
+@Suite(.tags(.threads)) struct PortServerTests {
     private func withServer(
         descriptorLimit: Int? = nil, clock: RunLoop.ManualClock? = nil, _ body: (PortServer, String) throws -> Void
     ) throws {

@@ -8,6 +8,7 @@ import Testing
 import Glibc
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 /// A connection to a port that can violate the protocol.
 final class RawClient: Sendable {

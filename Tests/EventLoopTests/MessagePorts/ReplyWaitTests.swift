@@ -8,6 +8,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 #if canImport(Glibc)
 import Glibc
@@ -15,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct ReplyWaitTests {
+@Suite(.bounded, .tags(.threads)) struct ReplyWaitTests {
     @Test func `a thread that becomes the reader just as it times out passes the reading on`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
@@ -110,7 +111,7 @@ import Darwin
         // Nobody serves the port: this request fills the connection, and further ones wait.
         let first = ReplyWaiter(.task)
         try connection.startRequest(first, id: 1, data: [UInt8](repeating: 0, count: 1 << 20), descriptors: [])
-        let before = connection.state.withLock { $0.unsent.testsOnlySteps }
+        let before = connection.state.withLock { $0.unsent.testsOnlySteps.value }
         let count = 10_000
         let waiters = try (0..<count).map { _ in
             let waiter = ReplyWaiter(.task)
@@ -121,7 +122,7 @@ import Darwin
         for waiter in waiters.suffix(count / 2).reversed() + waiters.prefix(count / 2) {
             #expect(connection.abandon(waiter, .replyTimedOut) == .failure(.sendTimedOut))
         }
-        let (steps, left) = connection.state.withLock { ($0.unsent.testsOnlySteps - before, $0.unsent.count) }
+        let (steps, left) = connection.state.withLock { ($0.unsent.testsOnlySteps.value - before, $0.unsent.count) }
         #expect(steps <= 3 * count && left == 1, "\(steps) steps for \(count) requests")
         connection.end(.becameInvalid)
         port.invalidate()

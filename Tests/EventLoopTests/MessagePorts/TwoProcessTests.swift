@@ -8,11 +8,12 @@
 #if os(Linux)
 
 import EventLoop
+import EventLoopMessagePorts
 import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite(.bounded) struct TwoProcessTests {
+@Suite(.bounded, .tags(.threads)) struct TwoProcessTests {
     @Test func `another process replies to a request`() throws {
         let name = freshName()
         let peer = try PeerProcess.serving(name)

@@ -41,7 +41,7 @@ import Testing
                 }
                 let hasSignal = list.hasSignal
                 #expect(hasSignal == model.contains { sources[$0].isSignaled })
-                #expect(memberships.indices.allSatisfy { memberships[$0].queuedModes.contains(0) == model.contains($0) })
+                #expect(memberships.indices.allSatisfy { memberships[$0].locked.queuedModes.contains(0) == model.contains($0) })
             }
             list.removeAll()
             let hasSignal = list.hasSignal

@@ -41,9 +41,11 @@ private struct StatePlay: ModelPlay, ~Copyable {
         case 1 where uses > (loopID == 0 ? 0 : 1) + (isFiring ? 1 : 0):
             uses -= 1
             try agree(state.exit(), isOver(), "exit")
-        case 2 where !isFiring:
-            try agree(state.beginFiring(), isValid, "beginFiring")
-            if isValid { (uses, isFiring, isDateSet) = (uses + 1, true, false) }
+        case 2:
+            let id = random.below(4) == 0 ? 99 : loopID
+            let begins = isValid && !isFiring && loopID == id
+            try agree(state.beginFiring(in: id), begins, "beginFiring")
+            if begins { (uses, isFiring, isDateSet) = (uses + 1, true, false) }
         case 3 where isFiring:
             let (was, isLast) = state.endFiring()
             try agree(was.isDateSet, isDateSet, "isDateSet")

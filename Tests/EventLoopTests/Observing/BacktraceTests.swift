@@ -5,10 +5,12 @@
 // - Other code's handler of SIGURG stays installed, and sees its own signals only.
 
 import CPlatform
+import CStacks
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 #if os(Linux)
 import Glibc
@@ -54,13 +56,13 @@ private final class SpinningThread: Sendable {
 /// Until the thread sleeps in a call.
 private func waitForCall(_ thread: Int32) throws {
     try waitUntil("the thread sleeps in a system call") {
-        var activity = cplatform_thread_activity()
-        cplatform_thread_activity(thread, &activity)
-        return Int(activity.kind) == CPLATFORM_THREAD_IN_CALL
+        var activity = cstacks_thread_activity()
+        cstacks_thread_activity(thread, &activity)
+        return Int(activity.kind) == CSTACKS_THREAD_IN_CALL
     }
 }
 
-@Suite(.bounded, .serialized) struct BacktraceTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct BacktraceTests {
     @Test func `the backtrace of a running thread names its functions, innermost first`() throws {
         let thread = SpinningThread()
         var lines: [String] = []
@@ -100,7 +102,7 @@ private func waitForCall(_ thread: Int32) throws {
     @Test func `a thread that has ended has no backtrace`() throws {
         let id = try plainThread { cplatform_thread_id() }.join()
         // A join returns a moment before the kernel removes the thread.
-        try waitUntil("the kernel has removed the thread") { cplatform_processor_time(id) == -1 }
+        try waitUntil("the kernel has removed the thread") { cstacks_processor_time(id) == -1 }
         #expect(Backtrace.lines(of: id).isEmpty)
         #expect(Backtrace.lines(of: 0).isEmpty)
     }

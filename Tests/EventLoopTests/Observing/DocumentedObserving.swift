@@ -1,6 +1,8 @@
 // The code of docs/observing.md, compiled and run, and the server of its pictures.
 
 import EventLoop
+import EventLoopObserving
+import EventLoopSupervisor
 import EventLoopTestSupport
 import Testing
 
@@ -10,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct DocumentedObserving {
+@Suite(.bounded, .tags(.threads)) struct DocumentedObserving {
     @Test func `a signal begins a recording of every loop, and the next one ends it`() async {
         await #expect(processExitsWith: .success) {
             letThrough(SIGUSR1)
@@ -123,8 +125,8 @@ private enum CompiledOnly {
     static func watchdog(_ group: RunLoopThreadGroup, log: @escaping @Sendable (String) -> Void) -> RunLoop.Watchdog {
         let watchdog = RunLoop.Watchdog(threshold: .milliseconds(250)) { stall in
             let item = "\(stall.kind) \(stall.label ?? "") of \(stall.createdAt ?? "?")"
-            log("\(item) takes \(stall.duration), \(stall.processorTime) of it on a processor")
-            for line in stall.backtrace { log(line) }
+            log("\(stall.loopName ?? "a loop"): \(item) takes \(stall.duration), \(stall.processorTime) of it on a processor")
+            for line in stall.summary { log(line) }
         }
         watchdog.watch(.main)
         for loop in group.runLoops { watchdog.watch(loop) }

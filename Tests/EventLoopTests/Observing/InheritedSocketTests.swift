@@ -6,6 +6,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopSupervisor
 
 #if canImport(Glibc)
 import Glibc
@@ -13,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct InheritedSocketTests {
+@Suite(.tags(.threads)) struct InheritedSocketTests {
     private static func environment(_ count: Int, names: String? = nil) -> [String: String] {
         var environment = ["LISTEN_PID": "\(getpid())", "LISTEN_FDS": "\(count)"]
         environment["LISTEN_FDNAMES"] = names
@@ -66,7 +67,7 @@ import Darwin
                 closeDescriptor(connection)
                 accepted.increment()
             }
-            #expect(source.descriptor == descriptor && isNonBlockingAndCloseOnExec(descriptor))
+            #expect(source.descriptor == descriptor && fcntl(descriptor, F_GETFD) & FD_CLOEXEC != 0)
             loop.add(source)
             let client = connectedClient(to: try #require(source.localAddress))
             #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)

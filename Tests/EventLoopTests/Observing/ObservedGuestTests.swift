@@ -10,12 +10,13 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 #if canImport(Glibc)
 import Glibc
 #endif
 
-@Suite(.bounded) struct ObservedGuestTests {
+@Suite(.bounded, .tags(.threads)) struct ObservedGuestTests {
     private func event(
         on loop: RunLoop, _ pipe: Pipe? = nil, mode: RunLoop.Mode = .default, _ body: @escaping (ForeignEvent) -> Void
     ) -> ForeignEvent {

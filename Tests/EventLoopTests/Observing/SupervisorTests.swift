@@ -8,6 +8,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopSupervisor
 
 #if canImport(Glibc)
 import Glibc
@@ -15,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct SupervisorTests {
+@Suite(.bounded, .tags(.threads)) struct SupervisorTests {
     private static var kinds: [NotificationSocket.Kind] {
         #if os(Linux)
         NotificationSocket.Kind.allCases
@@ -118,6 +119,33 @@ import Darwin
         #expect(manager.received().count == sent)
         try notifier.send(["READY=1"])
     }
+
+    #if os(Linux)
+    @Test func `signals do not lengthen a notification that has no room`() async {
+        await #expect(processExitsWith: .success) {
+            let manager = NotificationSocket()
+            let notifier = try #require(try manager.supervisor().notifier)
+            while (try? notifier.send(["WATCHDOG=1"], waits: false)) != nil {}  // ends: the queue is finite
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { _ in }  // without SA_RESTART: calls are interrupted
+            sigaction(SIGUSR1, &action, nil)
+            let (handle, time) = (Box<UInt>(0), Box<Duration?>(nil))
+            let sender = plainThread {
+                handle.value = UInt(pthread_self())
+                let start = ContinuousClock.now
+                #expect(throws: RunLoop.SupervisorError.self) { try notifier.send(["READY=1"]) }
+                time.value = ContinuousClock.now - start
+            }
+            try waitUntil { handle.value != 0 }
+            while time.value == nil {  // ends: with the notification
+                pthread_kill(pthread_t(handle.value), SIGUSR1)
+                usleep(200_000)
+            }
+            try sender.join()
+            #expect(try #require(time.value) < .milliseconds(2_500))
+        }
+    }
+    #endif
 
     struct Wrong: Sendable, CustomTestStringConvertible {
         let variables: [String: String]

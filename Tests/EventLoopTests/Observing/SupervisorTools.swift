@@ -3,6 +3,7 @@
 import CLibevent
 import CPlatform
 import EventLoop
+import EventLoopSupervisor
 import EventLoopTestSupport
 import Testing
 

@@ -7,6 +7,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopSupervisor
 
 /// A loop that is stuck in a callout until it is released.
 private final class StuckLoop: Sendable {
@@ -29,7 +30,7 @@ private final class StuckLoop: Sendable {
 /// `#expect` cannot call a mutating function on its own.
 private func looks(_ check: inout ProgressCheck) -> Bool { check.look() }
 
-@Suite(.bounded) struct ProgressCheckTests {
+@Suite(.bounded, .tags(.threads)) struct ProgressCheckTests {
     @Test func `a loop that sleeps is not woken and makes progress`() throws {
         let running = RunningLoop()
         try waitUntilAsleep(running.loop)
@@ -171,7 +172,7 @@ private func looks(_ check: inout ProgressCheck) -> Bool { check.look() }
     }
 }
 
-@Suite(.bounded) struct SupervisorWatchTests {
+@Suite(.bounded, .tags(.threads)) struct SupervisorWatchTests {
     /// Short, so that the tests are. No test depends on when a sign of life comes.
     private static let interval: Duration = .milliseconds(40)
 

@@ -6,10 +6,12 @@
 // - Other code's handlers of the signals stay, and see their own signals only; a thread that blocks both signals gets none.
 
 import CPlatform
+import CStacks
 import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 #if os(Linux)
 import Glibc
@@ -93,7 +95,7 @@ private func change(_ how: Int32, _ signals: [Int32]) {
 
 nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one thread at a time in a process of one test
 
-@Suite(.bounded, .serialized) struct WatchdogProcessTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct WatchdogProcessTests {
     @Test func `while the watched loops sleep, the watchdog's thread sleeps, and it wakes when one works`() async {
         await #expect(processExitsWith: .success) {
             let loops = (0..<3).map { _ in RunningLoop() }
@@ -264,7 +266,7 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
                 }
                 try whileComputing({ change(SIG_BLOCK, [SIGURG, SIGPROF]) }) { thread in
                     #expect(Backtrace.lines(of: thread).isEmpty)
-                    #expect(cplatform_processor_time(thread) > 0)
+                    #expect(cstacks_processor_time(thread) > 0)
                 }
             }
             try threads()

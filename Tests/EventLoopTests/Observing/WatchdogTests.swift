@@ -15,6 +15,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 /// What a watchdog has reported about the planted stall.
 private final class Reports: Sendable {
@@ -127,7 +128,7 @@ private enum Place: String, CaseIterable, Sendable, CustomTestStringConvertible 
     }
 }
 
-@Suite(.bounded) struct WatchdogTests {
+@Suite(.bounded, .tags(.threads)) struct WatchdogTests {
     @Test(arguments: Place.allCases)
     private func `a stall is reported once, while it lasts, with its kind, label and line`(place: Place) throws {
         let line = Box(UInt(0))

@@ -109,7 +109,7 @@ private func sum(_ port: RunLoop.Port, on loop: RunLoop, until last: UInt32) asy
     return total
 }
 
-@Suite(.bounded) struct `Code of the page on ports` {
+@Suite(.bounded, .tags(.threads)) struct `Code of the page on ports` {
     @Test func `the check-in of the Guide, with an answer and a farewell`() throws {
         #expect(try onFreshThread { _ in checkIn() } == 42)
     }

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 16.1 to 16.6, 16.15; RunLoop+Serving.swift):
+// Rules proved here (semantics 16.1 to 16.6, 16.15; Serving.swift):
 // - A message arrives as the sender sent it: id, bytes and ports in order, and the reply port. A message may contain only its id.
 // - Each call of the handler receives one message, in FIFO order, and counts as a handled source.
 // - Messages wait while the port is in no mode or other modes run. Removing the port keeps its messages. A port in several modes delivers
@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct PortDeliveryTests {
+@Suite(.tags(.threads)) struct PortDeliveryTests {
     @Test func `a message arrives with its id, its components in order, and its reply port`() throws {
         try onFreshThread { loop in
             let (inside, reply) = (RunLoop.Port(), RunLoop.Port())
@@ -346,7 +346,7 @@ import Testing
     }
 }
 
-@Suite struct PortTurnTests {
+@Suite(.tags(.threads)) struct PortTurnTests {
     @Test func `a port that sends to itself starves neither timers nor descriptors, and they do not starve it`() throws {
         try inManualTime { loop, clock, trace in
             let port = loop.addPort(trace, prefix: "m") { port, message in try! port.send(message.id) }

@@ -14,7 +14,7 @@ extension RunLoop {
     fileprivate var readerCount: Int { debugDescription.split(separator: "\n").filter { $0.contains("    reader of a port") }.count }
 }
 
-@Suite(.bounded) struct `Messages for tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Messages for tasks` {
     @Test func `a task receives each message once, in order`() async throws {
         try await withLoopThread { thread in
             let count = 2_000 / UInt32(roundsDivisor)

@@ -1,4 +1,4 @@
-// Rules proved here, with many threads (semantics 16.7, 16.11, 16.13; RunLoop+Messages.swift):
+// Rules proved here, with many threads (semantics 16.7, 16.11, 16.13; Messages.swift):
 // - No message is lost or delivered twice, and each sender's order is kept, while many threads send and others add and remove the port.
 // - If a port is in several loops, its handler never runs on two threads at once, and each message is delivered once.
 // - If a port is invalidated while threads send to it, no sender continues to wait.
@@ -34,7 +34,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     for number in 0..<count { try port.send(Message(id: Book.id(sender, number)), before: .now + patience) }
 }
 
-@Suite struct PortRaceTests {
+@Suite(.tags(.threads)) struct PortRaceTests {
     @Test(arguments: [1, 3, 64, 4096])
     func `no message of many senders is lost, and each sender's order is kept`(capacity: Int) throws {
         let (senders, each) = (4, 5_000 / roundsDivisor)
@@ -203,7 +203,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     }
 }
 
-@Suite struct PortTrafficTests {
+@Suite(.tags(.threads)) struct PortTrafficTests {
     @Test func `a batch of messages to a busy loop causes no wake-up and at most two passes`() throws {
         let (entered, leave) = (Gate(), Gate())
         let count = Counter()
@@ -237,7 +237,7 @@ private func sendAll(_ count: Int, from sender: Int, to port: RunLoop.Port) thro
     }
 }
 
-@Suite struct PortCountTests {
+@Suite(.tags(.threads)) struct PortCountTests {
     @Test func `the number of waiting messages can be read while messages come and go, and is never negative`() throws {
         // The number was the difference of two counters, read in an order in which it could become negative, which trapped.
         let rounds = 20_000 / roundsDivisor

@@ -16,7 +16,19 @@ private func waitForSenders(_ count: Int, of port: RunLoop.Port) async throws {
     try await suspendUntil("the senders to wait") { port.queue.senderCount == count }
 }
 
-@Suite(.bounded) struct PortSendingTaskTests {
+@Suite(.bounded, .tags(.threads)) struct PortSendingTaskTests {
+    @Test func `a request that an ended loop had accepted is invalid, and its closure is released`() throws {
+        let probe = WeakReference<Trace>()
+        let request = try onFreshThread { loop in
+            let (port, captured) = (RunLoop.Port(capacity: 1) { _, _ in }, Trace())
+            probe.value = captured
+            // There is room, so the loop accepts the closure, in a mode that never runs.
+            return port.whenRoom(on: loop, inModes: ["never"]) { captured.add("room") }
+        }
+        #expect(!request.isValid)
+        #expect(probe.value == nil)
+    }
+
     @Test func `a task's send suspends until there is room`() async throws {
         let trace = Trace()
         try await withLoopThread { thread in
@@ -148,7 +160,7 @@ private func waitForSenders(_ count: Int, of port: RunLoop.Port) async throws {
     }
 }
 
-@Suite(.bounded) struct RoomRequestTests {
+@Suite(.bounded, .tags(.threads)) struct RoomRequestTests {
     @Test func `a request is notified once, on its loop, when a message is delivered`() throws {
         let trace = Trace()
         let sender = RunningLoop()

@@ -13,7 +13,7 @@ private typealias Message = RunLoop.PortMessage
 /// A date that no correct send reaches.
 private var farOff: RunLoop.Instant { .now + patience }
 
-@Suite(.bounded) struct PortSendTests {
+@Suite(.bounded, .tags(.threads)) struct PortSendTests {
     @Test(arguments: [1, 2, 7, 300])
     func `a port accepts as many messages as its capacity, and no more`(capacity: Int) throws {
         let port = RunLoop.Port(capacity: capacity) { _, _ in }
@@ -128,7 +128,7 @@ private var farOff: RunLoop.Instant { .now + patience }
     }
 }
 
-@Suite struct PortInvalidationTests {
+@Suite(.tags(.threads)) struct PortInvalidationTests {
     @Test func `a send to an invalid port throws`() throws {
         let port = RunLoop.Port { _, _ in }
         port.invalidate()

@@ -10,7 +10,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct `Exit statuses for tasks` {
+@Suite(.bounded, .tags(.lifetimes)) struct `Exit statuses for tasks` {
     @Test func `a task waits for its child`() async throws {
         try await withLoopThread { thread in
             let status = try await thread.runLoop.exitStatus(of: spawn("exit 4"))

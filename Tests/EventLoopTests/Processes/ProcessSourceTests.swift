@@ -36,7 +36,7 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
     }
 }
 
-@Suite(.bounded) struct ProcessSourceTests {
+@Suite(.bounded, .tags(.lifetimes)) struct ProcessSourceTests {
     @Test(arguments: ChildWay.allCases)
     func `the source reports once how a child ended, and reaps the child`(way: ChildWay) async {
         await #expect(processExitsWith: .success) { [way] in

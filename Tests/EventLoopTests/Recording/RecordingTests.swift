@@ -5,7 +5,7 @@ import Testing
 
 @testable import EventLoop
 
-@Suite struct RecordingTests {
+@Suite(.tags(.threads)) struct RecordingTests {
     private typealias Kind = RunLoop.Recording.Kind
 
     /// The kinds of a recording's events, by start.
@@ -340,5 +340,54 @@ import Testing
         #expect(kinds(recording).contains(.perform))
         loop.startRecording()
         #expect(loop.stopRecording()?.events.isEmpty == true)
+    }
+
+    @Test func `cancel of a custom source that a perform invalidates is recorded, unless there is none`() throws {
+        try inManualTime { loop, _, _ in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            let cancelled = RunLoop.CustomSource(label: "cancelled", cancel: { _, _ in }, perform: {})
+            let silent = RunLoop.CustomSource(label: "silent") {}
+            for source in [cancelled, silent] { loop.add(source) }
+            loop.startRecording()
+            loop.perform {
+                cancelled.invalidate()
+                silent.invalidate()
+            }
+            _ = loop.run(for: .zero)
+            let recording = try #require(loop.stopRecording())
+            let ends = recording.events.filter { $0.kind == .invalidation }
+            #expect(ends.map(\.label) == ["cancelled"])
+            let perform = try #require(recording.events.first { $0.kind == .perform })
+            for end in ends { #expect(end.start >= perform.start && end.start + end.duration <= perform.start + perform.duration) }
+        }
+    }
+
+    @Test func `a recording says since when its events are all there`() throws {
+        try inManualTime { loop, _, _ in
+            let alive = loop.keepAlive()
+            defer { alive.cancel() }
+            loop.startRecording(capacity: 8)
+            for _ in 0..<2 { loop.perform {} }
+            _ = loop.run(for: .zero)
+            let whole = try #require(loop.stopRecording())
+            #expect(whole.overwritten == 0 && whole.completeSince == nil)
+            loop.startRecording(capacity: 8)
+            // Inside one run, whose pass began long before the events that are left.
+            loop.perform {
+                for _ in 0..<20 {
+                    loop.perform(inModes: ["inner"]) {}
+                    _ = loop.run(mode: "inner", for: .zero)
+                }
+            }
+            _ = loop.run(for: .zero)
+            let recording = try #require(loop.stopRecording())
+            #expect(recording.overwritten > 0)
+            let since = try #require(recording.completeSince)
+            // The events are written when they end.
+            let firstEnd = try #require(recording.events.map { $0.start + $0.duration }.min())
+            #expect(since == firstEnd)
+            #expect(recording.events.contains { $0.kind == .run && $0.start < since })
+        }
     }
 }

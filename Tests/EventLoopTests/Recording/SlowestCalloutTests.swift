@@ -4,7 +4,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct SlowestCalloutTests {
+@Suite(.tags(.threads)) struct SlowestCalloutTests {
     /// Keeps the thread busy: the callout must be longer than the others, whatever the machine does.
     private static func spin(milliseconds: Int64) {
         let end = RunLoop.Instant.now + .milliseconds(milliseconds)

@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct DescriptorRegressionTests {
+@Suite(.tags(.lifetimes)) struct DescriptorRegressionTests {
     private typealias Source = RunLoop.DescriptorSource
 
     /// Duplicates the read end with a number so high that no other test's files reuse it after it is closed. Each test has its own `area`.

@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct MovedTimerAndReusedNumberTests {
+@Suite(.tags(.lifetimes)) struct MovedTimerAndReusedNumberTests {
     @Test func `two sources of a reused number that invalidate each other are finished once each`() throws {
         let outcome = try inManualTime { loop, _, trace in
             let (old, new) = (Pipe(), Pipe())

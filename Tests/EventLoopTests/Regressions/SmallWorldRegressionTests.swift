@@ -14,7 +14,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct SmallWorldRegressionTests {
+@Suite(.tags(.lifetimes)) struct SmallWorldRegressionTests {
     @Test func `a run in a mode that another thread has emptied makes the last callouts before it finishes`() throws {
         for mode in [RunLoop.Mode.default, "never made", .common] {
             try inManualTime { loop, _, trace in

@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct TimerRegressionTests {
+@Suite(.tags(.lifetimes)) struct TimerRegressionTests {
     // MARK: Changes within changes
 
     /// Queues at `loop` a source that fails when it is added, and then `timer`. Each test has its own `area` of descriptor numbers.

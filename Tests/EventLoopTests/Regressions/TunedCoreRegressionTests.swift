@@ -10,7 +10,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct TunedCoreRegressionTests {
+@Suite(.tags(.lifetimes)) struct TunedCoreRegressionTests {
     /// The loop released the stale source before it failed the source, and used freed memory, which AddressSanitizer detects.
     @Test func `a source of a reused descriptor that a later handler of the batch invalidates fails before its release`() throws {
         let outcome = try onFreshThread { loop in

@@ -1,4 +1,4 @@
-// Rules proved here (semantics 9.12; ChangeQueue.swift, RunLoop+Changes.swift; Tests/Models/changes.pml has every interleaving):
+// Rules proved here (semantics 9.12; ChangeQueue.swift, ChangeBatch.swift; Tests/Models/changes.pml has every interleaving):
 // - A pass carries out the changes that were queued when it reached them, and continues: other threads cannot hold it there.
 // - Changes of one item coalesce. The queue has one change for each membership of a source and one for the dates of each timer, and none
 //   for a timer that was added and removed again before the owner looked.
@@ -34,7 +34,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     }
 }
 
-@Suite struct ChangeQueueTests {
+@Suite(.tags(.threads)) struct ChangeQueueTests {
     @Test func `a pass ends although another thread makes a change whenever the owner carries one out`() throws {
         let looks = try onFreshThread { loop in
             let pipe = Pipe()
@@ -66,7 +66,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
                 #expect(membership.anyRegistration != nil && loop.queuedChanges == 0)
                 loop.remove(source)
                 #expect(!loop.contains(source))
-                #expect(membership.anyRegistration == nil && membership.isDead && loop.queuedChanges == 0)
+                #expect(membership.anyRegistration == nil && membership.locked.isDead && loop.queuedChanges == 0)
             }
             #expect(!isFinished.value)
             source.invalidate()
@@ -146,7 +146,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
             }.join()
             let queued = loop.queuedChanges
             // Changes that were queued and cancelled occupy no slot.
-            let slots = loop.shared.withLock { $0.modes[0].timerSlots.take() }
+            let slots = loop.shared.withLock { $0.modes[0].locked.timerSlots.take() }
             return (queued, slots)
         }
         #expect(queued == 0)
@@ -239,7 +239,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
             #expect(loop.queuedChanges == 0)
             // A timer has a slot in each mode, and another one while the change with which it left is queued.
             for index in 0..<modes.count - 1 {
-                let slot = loop.shared.withLock { $0.modes[index].timerSlots.take() }
+                let slot = loop.shared.withLock { $0.modes[index].locked.timerSlots.take() }
                 #expect(slot <= 2 * timers.count)
             }
         }

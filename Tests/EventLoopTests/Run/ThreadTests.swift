@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `A loop and its thread` {
+@Suite(.tags(.threads)) struct `A loop and its thread` {
     @Test func `a thread has one loop, and it stays the same`() throws {
         try onFreshThread { loop in
             #expect(RunLoop.current === loop)

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct SignalChainTests {
+@Suite(.bounded, .tags(.threads)) struct SignalChainTests {
     @Test func `an earlier plain handler is called once for each signal, and restored`() throws {
         let signal = testSignal(10)
         try chain(signal, .plain(plainHandler)) { plainCalls[Int(signal)].value }

@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct SignalDispatchTests {
+@Suite(.bounded, .tags(.threads)) struct SignalDispatchTests {
     @Test func `a source counts every signal to the process while Dispatch is busy and watches another signal`() async {
         await #expect(processExitsWith: .success) {
             let signal = testSignal(24)

@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct SignalRaceTests {
+@Suite(.tags(.threads)) struct SignalRaceTests {
     @Test func `while sources come and go during signals, the remaining sources count every signal`() throws {
         let signal = testSignal(20)
         install(.plain(plainHandler), for: signal)

@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct `Signals for tasks` {
+@Suite(.bounded, .tags(.threads)) struct `Signals for tasks` {
     @Test func `a task counts every signal, and signals that arrive while it is busy coalesce into one element`() async throws {
         let signal = testSignal(24)
         try await withLoopThread { thread in

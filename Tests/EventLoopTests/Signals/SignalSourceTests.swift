@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct SignalSourceTests {
+@Suite(.bounded, .tags(.threads)) struct SignalSourceTests {
     @Test func `one call reports several signals, with their number, on the loop's thread`() throws {
         let signal = testSignal(1)
         let trace = Trace()

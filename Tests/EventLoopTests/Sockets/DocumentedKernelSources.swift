@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct DocumentedKernelSources {
+@Suite(.bounded, .tags(.memory)) struct DocumentedKernelSources {
     @Test func `a signal stops a server, and a configuration is read again`() async {
         await #expect(processExitsWith: .success) {
             letThrough(SIGTERM, SIGHUP)

@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite struct ListenerTests {
+@Suite(.tags(.memory)) struct ListenerTests {
     @Test(arguments: AddressKind.present)
     func `a connection is accepted, and a loop can watch its descriptor`(kind: AddressKind) throws {
         let folder = SocketFolder()
@@ -143,7 +143,7 @@ import Darwin
             let again = Box<RunLoop.SocketSource?>(nil)
             source.onInvalidation {
                 trace.add("ended")
-                again.value = try? RunLoop.SocketSource(listeningOn: address) { _, _, _ in }
+                again.value = try? whenFree { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }
             }
             loop.add(source)
             #expect(loop.run(for: patience) == .finished)
@@ -210,7 +210,7 @@ import Darwin
             return [first, inLoop.localAddress!]
         }
         for address in addresses {
-            try RunLoop.SocketSource(listeningOn: address) { _, _, _ in }.invalidate()
+            try whenFree { try RunLoop.SocketSource(listeningOn: address) { _, _, _ in } }.invalidate()
         }
     }
 }

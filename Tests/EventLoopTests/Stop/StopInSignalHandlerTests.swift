@@ -67,7 +67,7 @@ private func send(to thread: UInt) {
     #endif
 }
 
-@Suite(.serialized) struct `A stop in a signal handler` {
+@Suite(.serialized, .tags(.threads)) struct `A stop in a signal handler` {
     @Test func `ends the sleep of the thread it interrupts`() throws {
         let running = RunningLoop { _ in unblockTestSignal() }
         let result = try handling(running.loop, with: stopHandler) {

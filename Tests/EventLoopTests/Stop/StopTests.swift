@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `A stop` {
+@Suite(.tags(.threads)) struct `A stop` {
     @Test func `in an entry observer ends the run without a pass`() throws {
         try inManualTime { loop, clock, trace in
             trace.observe(loop)

@@ -31,7 +31,7 @@ private struct StuckThread {
     }
 }
 
-@Suite(.bounded) struct AsyncJoinTests {
+@Suite(.bounded, .tags(.threads)) struct AsyncJoinTests {
     @Test func `join is the form that suspends in a task, and the form that blocks elsewhere`() async throws {
         let thread = try RunLoopThread(name: "both")
         thread.stop()
@@ -146,7 +146,7 @@ private struct StuckThread {
     }
 }
 
-@Suite(.bounded) struct AsyncShutdownTests {
+@Suite(.bounded, .tags(.threads)) struct AsyncShutdownTests {
     @Test func `shutdown suspends until every thread has ended, and can be repeated`() async throws {
         let performed = Box(0)
         let group = try RunLoopThreadGroup(count: 3)

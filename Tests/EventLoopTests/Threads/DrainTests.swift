@@ -16,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct DrainTests {
+@Suite(.bounded, .tags(.threads)) struct DrainTests {
     /// Not Sendable.
     private final class Library {
         var calls: [String] = ["made"]

@@ -14,8 +14,9 @@ import Synchronization
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.serialized) struct ForkStormTests {
+@Suite(.serialized, .tags(.threads)) struct ForkStormTests {
     @Test(.disabled(if: isUnderThreadSanitizer, "ThreadSanitizer's runtime has locks of its own, which a child inherits"))
     func `no child hangs, whatever the parent's threads were doing at the fork`() async {
         await #expect(processExitsWith: .success) {

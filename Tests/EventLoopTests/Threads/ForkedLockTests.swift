@@ -11,8 +11,9 @@ import Glibc
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
-@Suite(.bounded, .serialized) struct ForkedLockTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct ForkedLockTests {
     @Test(arguments: InheritedUse.allCases)
     func `a child ends its use of inherited objects although a thread of the parent held their locks`(use: InheritedUse) async {
         await #expect(processExitsWith: .success) { [use] in
@@ -85,7 +86,7 @@ import Testing
             try onFreshThread { _ = $0.run(for: .zero) }
             let (locked, forking) = (EventLoop.Latch(), Box(false))
             let holder = plainThread {
-                LoopRegistry.holdOverFork()
+                LoopRegistry.hold()
                 locked.open()
                 try waitUntil { forking.value }
                 for _ in 0..<10_000 { sched_yield() }

@@ -6,7 +6,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct `LoopBound releases its value on the loop's thread` {
+@Suite(.tags(.threads)) struct `LoopBound releases its value on the loop's thread` {
     @Test func `a value dropped between stop and the end of the thread is released on the loop's thread`() throws {
         let released = Box<[Bool]>([])
         let (entered, mayGoOn) = (Gate(), Gate())

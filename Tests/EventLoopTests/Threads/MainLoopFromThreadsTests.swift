@@ -5,7 +5,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct MainLoopFromThreadsTests {
+@Suite(.bounded, .tags(.threads)) struct MainLoopFromThreadsTests {
     @Test func `the main loop is available before the main thread has asked for it`() async {
         // In a process of its own, in which no thread has asked before.
         await #expect(processExitsWith: .success) {

@@ -8,7 +8,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded) struct RunLoopThreadGroupTests {
+@Suite(.bounded, .tags(.threads)) struct RunLoopThreadGroupTests {
     @Test func `a group has the requested number of loops, each on a thread of its own`() throws {
         let group = try RunLoopThreadGroup(count: 3)
         defer { group.shutdown() }

@@ -18,7 +18,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded) struct RunLoopThreadTests {
+@Suite(.bounded, .tags(.threads)) struct RunLoopThreadTests {
     private struct Refused: Error, Equatable { let reason: Int }
 
     // MARK: Lifetime

@@ -18,7 +18,7 @@ private nonisolated(unsafe) var signalledLoop: RunLoop?
 // SAFETY: the handler writes it, on any thread; the test reads it after that thread has been joined or has announced the write.
 private nonisolated(unsafe) var handlerCalls: Int32 = 0
 
-@Suite(.bounded, .serialized) struct SignalHandlerTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct SignalHandlerTests {
     @Test func `stop in a handler that interrupts the sleeping loop's own thread ends the run`() async {
         await #expect(processExitsWith: .success) {
             let result = try onFreshThread { loop in

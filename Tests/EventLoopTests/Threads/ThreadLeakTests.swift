@@ -12,7 +12,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite(.bounded, .serialized) struct ThreadLeakTests {
+@Suite(.bounded, .serialized, .tags(.threads)) struct ThreadLeakTests {
     @Test func `ten thousand ended threads leak no descriptor, thread or memory`() async {
         await #expect(processExitsWith: .success) {
             @Sendable func useThread(_ number: Int) throws {

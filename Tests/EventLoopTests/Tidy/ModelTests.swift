@@ -16,7 +16,7 @@ private func models() throws -> [(name: String, text: String)] {
 /// The text of every file of the library, by name.
 private func libraryFiles() throws -> [String: String] {
     var files: [String: String] = [:]
-    let library = root.appendingPathComponent("Sources/EventLoop")
+    let library = root.appendingPathComponent("Sources")
     for case let name as String in FileManager.default.enumerator(atPath: library.path) ?? .init() where name.hasSuffix(".swift") {
         let url = library.appendingPathComponent(name)
         files[url.lastPathComponent] = try String(contentsOf: url, encoding: .utf8)

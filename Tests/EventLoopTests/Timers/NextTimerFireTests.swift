@@ -91,7 +91,7 @@ private final class NextFirePlay {
     func finish() { for timer in timers { timer.invalidate() } }
 }
 
-@Suite struct NextTimerFireTests {
+@Suite(.tags(.lifetimes)) struct NextTimerFireTests {
     @Test func `random timers have the next fire that a search finds, in handlers too`() throws {
         let handlersAsked = try onFreshThread { loop in
             let clock = RunLoop.ManualClock()

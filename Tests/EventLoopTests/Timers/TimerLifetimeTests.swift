@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TimerLifetimeTests {
+@Suite(.tags(.lifetimes)) struct TimerLifetimeTests {
     // MARK: 18
 
     @Test func `fire calls a repeating timer's handler immediately and does not change its schedule`() throws {

@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TimerMembershipTests {
+@Suite(.tags(.lifetimes)) struct TimerMembershipTests {
     // MARK: 8
 
     @Test func `a loop refuses an invalid timer`() throws {

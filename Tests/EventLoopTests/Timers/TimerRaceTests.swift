@@ -70,7 +70,7 @@ private final class TimerPool: Sendable {
     }
 }
 
-@Suite struct TimerRaceTests {
+@Suite(.tags(.lifetimes)) struct TimerRaceTests {
     @Test(arguments: [1, 8])
     func `timers that owners and other threads change at once end once each, and leave nothing in the loops:`(_ count: Int) throws {
         let pool = TimerPool(count)

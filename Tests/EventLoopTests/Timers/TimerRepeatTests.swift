@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TimerRepeatTests {
+@Suite(.tags(.lifetimes)) struct TimerRepeatTests {
     // MARK: 2
 
     @Test func `a repeating timer fires on its grid, once per pass`() throws {

@@ -14,7 +14,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite struct TimerSchedulingTests {
+@Suite(.tags(.lifetimes)) struct TimerSchedulingTests {
     // MARK: 4
 
     @Test func `all due timers fire in one pass, sorted by date and then by insertion, whatever their order`() throws {

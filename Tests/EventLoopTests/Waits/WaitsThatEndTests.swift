@@ -6,6 +6,7 @@
 
 import CLibevent
 import EventLoop
+import EventLoopObserving
 import EventLoopTestSupport
 import Testing
 

@@ -1,5 +1,5 @@
-// Changes that wait for the owner: what other threads change goes into a queue under the lock, and the owner carries it out
-// (RunLoop+Changes.swift). Tests/Models/changes.pml checks every interleaving.
+// The changes that other threads have queued for the owner, which carries them out (ChangeBatch.swift). Tests/Models/changes.pml checks every
+// interleaving.
 
 import Synchronization
 
@@ -39,21 +39,21 @@ struct ChangeQueue: ~Copyable, Sendable {
     /// Takes the first change; there must be one.
     mutating func popFirst() -> LoopChange {
         let change = changes.popFirst()
-        if case .source(let source) = change { source.membership.changePlace = LinkedQueue<LoopChange>.noPlace }
+        if case .source(let source) = change { source.membership.locked.changePlace = LinkedQueue<LoopChange>.noPlace }
         return change
     }
 
     // MARK: Sources
 
     /// Queues a change of a source's membership, or adds to the one that is queued.
-    mutating func enqueueChange(of membership: SourceMembership, left modeIndex: Int? = nil, isRewatched: Bool = false) {
-        if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
-            membership.changePlace = changes.append(.source(SourceChange(membership: membership)))
+    mutating func enqueueChange(of membership: SourceMembership, left: ModeSet = ModeSet(), isRewatched: Bool = false) {
+        if membership.locked.changePlace == LinkedQueue<LoopChange>.noPlace {
+            membership.locked.changePlace = changes.append(.source(SourceChange(membership: membership)))
         }
-        if modeIndex == nil && !isRewatched { return }
-        changes.update(membership.changePlace) { change in
+        if left.isEmpty && !isRewatched { return }
+        changes.update(membership.locked.changePlace) { change in
             guard case .source(var source) = change else { return assertionFailure("the place of another change") }
-            if let modeIndex { source.left.insert(modeIndex) }
+            left.forEach { source.left.insert($0) }
             if isRewatched { source.isRewatched = true }
             change = .source(source)
         }
@@ -61,9 +61,9 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     /// The loop ends: its sources leave it without a change.
     mutating func cancelChange(of membership: SourceMembership) {
-        if membership.changePlace == LinkedQueue<LoopChange>.noPlace { return }
-        _ = changes.remove(membership.changePlace)
-        membership.changePlace = LinkedQueue<LoopChange>.noPlace
+        if membership.locked.changePlace == LinkedQueue<LoopChange>.noPlace { return }
+        _ = changes.remove(membership.locked.changePlace)
+        membership.locked.changePlace = LinkedQueue<LoopChange>.noPlace
     }
 
     // MARK: Timers
@@ -127,55 +127,4 @@ struct ChangeQueue: ~Copyable, Sendable {
     mutating func enqueueEnd(_ timer: RunLoop.Timer) { changes.append(.timerDied(timer)) }
 
     mutating func enqueueEnd(_ observer: RunLoop.Observer) { changes.append(.observerDied(observer)) }
-}
-
-/// The batch of changes that the owner carries out. Owning thread only.
-struct ChangeBatch: ~Copyable {
-    private(set) var isApplying = false
-    /// How many changes the batch has left; nil before the first.
-    private var left: Int?
-    /// Sources that turned out not to be watchable.
-    private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
-    /// How deep the innermost run is in which sources are being failed; nil if none are.
-    private var failingDepth: Int?
-
-    mutating func begin() { (isApplying, left) = (true, nil) }
-    mutating func end() { isApplying = false }
-
-    /// A nested call: the batch goes on until it has carried out what is queued now.
-    mutating func extend(to count: Int) { left = count }
-
-    /// Whether the batch has another change; counts it. `queued`: how many the queue has.
-    mutating func takeOne(of queued: Int) -> Bool {
-        let left = left ?? queued
-        if left <= 0 || queued == 0 { return false }
-        self.left = left - 1
-        return true
-    }
-
-    /// Holds back the failures of what `body` does, as while changes are applied. True if the caller must fail the sources now.
-    mutating func beginHoldingFailures() -> Bool {
-        defer { isApplying = true }
-        return !isApplying
-    }
-
-    /// Holds back a failure until the batch is over. False if there is none.
-    mutating func hold(_ source: RunLoop.Source, _ error: RunLoop.SourceError) -> Bool {
-        if isApplying { failures.append((source: source, error: error)) }
-        return isApplying
-    }
-
-    var hasFailures: Bool { !failures.isEmpty }
-
-    mutating func takeFailure() -> (source: RunLoop.Source, error: RunLoop.SourceError)? { failures.isEmpty ? nil : failures.popFirst() }
-
-    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and what
-    /// `endFailing` needs.
-    mutating func beginFailing(inRun depth: Int) -> (count: Int, outerDepth: Int?)? {
-        if failingDepth == depth { return nil }
-        defer { failingDepth = depth }
-        return (failures.count, failingDepth)
-    }
-
-    mutating func endFailing(_ outerDepth: Int?) { failingDepth = outerDepth }
 }

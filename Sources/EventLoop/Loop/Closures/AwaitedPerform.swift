@@ -26,14 +26,14 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
 ///
 /// Lifecycle: made by the call, which retains it until it returns; the loop's queues retain it until the closure's turn.
 @usableFromInline final class AwaitedPerform<Value>: WorkTicket, @unchecked Sendable {
-    // SAFETY: `state` is atomic. `body` and `continuation` are written before the state is `waiting`, and then belong to the thread that
-    // ends that state. If the state never becomes `waiting`, they belong to the calling task.
+    // SAFETY: `state` is atomic. `content` is written before the state is `waiting`, and then belongs to the thread that
+    // ends that state. If the state never becomes `waiting`, it belongs to the calling task.
 
     private let state = Atomic(AwaitedPerformState.starting)
-    @exclusivity(unchecked) private var body: (@Sendable () throws -> sending Value)?
-    @exclusivity(unchecked) private var continuation: UnsafeContinuation<Value, any Error>?
+    @exclusivity(unchecked) private var content:
+        (body: (@Sendable () throws -> sending Value)?, continuation: UnsafeContinuation<Value, any Error>?)
 
-    @usableFromInline init(_ body: @escaping @Sendable () throws -> sending Value) { self.body = body }
+    @usableFromInline init(_ body: @escaping @Sendable () throws -> sending Value) { content = (body, nil) }
 
     override var isWaiting: Bool { state.load(ordering: .acquiring) == .waiting }
 
@@ -42,10 +42,10 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
         _ continuation: UnsafeContinuation<Value, any Error>, on loop: RunLoop, _ modes: [RunLoop.Mode], _ file: StaticString, _ line: UInt
     ) {
         let site = CreationSite(file, line)
-        self.continuation = continuation
+        content.continuation = continuation
         guard move(from: .starting, to: .waiting) else { return fail(CancellationError(), in: .cancelled) }
         guard loop.enqueuePerform(modes, { [self] in perform() }, site, self) else { return workWasDropped() }
-        // Cancelled before it was in a queue: the thread that has cancelled it did not find it there.
+        // If it was cancelled before it was queued, the cancelling thread did not find it in the queue.
         if state.load(ordering: .acquiring) == .cancelled { loop.dequeue(self) }
     }
 
@@ -55,15 +55,15 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
     /// Called by the loop, at the closure's turn.
     private func perform() { /* DOES CALLOUT */
         guard move(from: .waiting, to: .begun) else { return }
-        var body = body
-        self.body = nil
+        var body = content.body
+        content.body = nil
         do {
             let value = try body!()  // it is there until the closure begins
             // Before the task resumes, because the closure may hold what the task wants released.
             body = nil
             publish(.begun)
             cplatform_begin_unrecorded_accesses()
-            continuation!.resume(returning: value)  // the state was `waiting`
+            takeContinuation().resume(returning: value)
             cplatform_end_unrecorded_accesses()
         } catch {
             body = nil
@@ -84,12 +84,23 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
         if move(from: .waiting, to: .dropped) { fail(RunLoopEnded(), in: .dropped) }
     }
 
+    override func workWasAbandoned() {
+        // Nil if the task was resumed: code that its executor runs at once may end the thread.
+        if state.load(ordering: .acquiring) == .begun && content.continuation != nil { fail(RunLoopEnded(), in: .begun) }
+    }
+
+    /// Set before the state is `waiting`, and before `start` fails; taken once.
+    private func takeContinuation() -> UnsafeContinuation<Value, any Error> {
+        defer { content.continuation = nil }
+        return content.continuation.unsafelyUnwrapped
+    }
+
     /// Releases the closure and resumes the task. For the thread to which they belong, in the state that ended `waiting`.
     private func fail(_ error: any Error, in state: AwaitedPerformState) {
-        body = nil
+        content.body = nil
         publish(state)
         cplatform_begin_unrecorded_accesses()
-        continuation!.resume(throwing: error)  // set before the state is `waiting`, and before `start` fails
+        takeContinuation().resume(throwing: error)
         cplatform_end_unrecorded_accesses()
     }
 

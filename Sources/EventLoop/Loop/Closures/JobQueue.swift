@@ -1,7 +1,7 @@
 // The jobs of actors and tasks that wait for the loop.
 //
-// The queue is two arrays that change places: senders append to one under the lock, the owner runs the other. Both keep their memory, so
-// a job posted to a working loop costs neither an allocation nor a system call.
+// Senders append to one array under the lock, and the owner runs another; they swap. Both keep their memory, so posting a job to a working loop
+// neither allocates nor enters the kernel.
 
 import Synchronization
 
@@ -21,7 +21,7 @@ struct PendingJobs: ~Copyable, Sendable {
 /// The jobs that wait, in the order in which they came. Under the loop's lock.
 struct JobQueue: Sendable {
     private var jobs: ContiguousArray<QueuedJob> = []
-    private var goElsewhere = false
+    private var isHandedOver = false
 
     var isEmpty: Bool { jobs.isEmpty }
     var count: Int { jobs.count }
@@ -30,9 +30,9 @@ struct JobQueue: Sendable {
     mutating func append(_ job: QueuedJob, _ pending: borrowing PendingJobs) -> (isFirst: Bool, isElsewhere: Bool) {
         let isFirst = jobs.isEmpty
         // One batch stands for all jobs that are queued.
-        if isFirst && !goElsewhere { pending.beginBatch() }
+        if isFirst && !isHandedOver { pending.beginBatch() }
         jobs.append(job)
-        return (isFirst, goElsewhere)
+        return (isFirst, isHandedOver)
     }
 
     /// Exchanges the queue for an empty array, which keeps its memory.
@@ -43,9 +43,12 @@ struct JobQueue: Sendable {
         return jobs
     }
 
+    /// Puts jobs that were taken and not run before all others.
+    mutating func putBack(_ rest: ArraySlice<QueuedJob>) { jobs = rest + jobs }
+
     /// The loop's thread runs no more jobs. True if some are queued.
     mutating func handOver() -> Bool {
-        goElsewhere = true
+        isHandedOver = true
         return !jobs.isEmpty
     }
 }
@@ -55,22 +58,34 @@ struct JobRunner {
     /// A job is on the stack: nested runs perform none.
     private(set) var isRunning = false
     /// Emptied, and kept for its memory.
-    private var spare: ContiguousArray<QueuedJob> = []
+    var batch: ContiguousArray<QueuedJob> = []
+    /// How many jobs of the batch have begun.
+    private var begun = 0
     /// When a pass that had only jobs to do last asked the kernel, in real time.
     private var lastPoll: Int64 = 0
 
-    mutating func begin() -> ContiguousArray<QueuedJob> {
+    mutating func begin() {
         assert(!isRunning, "no job inside another")
         isRunning = true
-        var batch = ContiguousArray<QueuedJob>()
-        swap(&batch, &spare)
-        return batch
     }
 
-    mutating func end(_ batch: inout ContiguousArray<QueuedJob>) {
-        isRunning = false
+    /// The next job of the batch, and whether it is the last; nil after that.
+    @inline(__always)
+    mutating func next() -> (job: QueuedJob, isLast: Bool)? {
+        guard begun < batch.count else { return nil }
+        begun &+= 1
+        return (batch[begun &- 1], begun == batch.count)
+    }
+
+    mutating func end() {
+        (isRunning, begun) = (false, 0)
         batch.removeAll(keepingCapacity: true)
-        swap(&batch, &spare)
+    }
+
+    /// The jobs that have not begun: the thread ends inside one of them.
+    mutating func abandon() -> ArraySlice<QueuedJob> {
+        defer { (batch, begun) = ([], 0) }
+        return batch[begun...]
     }
 
     /// Whether the kernel was asked a moment ago. If it was not, it is taken to be asked now.
@@ -79,5 +94,71 @@ struct JobRunner {
         if present &- lastPoll < 20_000 { return true }
         lastPoll = present
         return false
+    }
+}
+
+// MARK: - Jobs of actors and tasks that live on the loop: queued by the Swift runtime, run at the points of a pass where blocks are
+
+extension RunLoop {
+    /// Queues a job for the next point of a pass in a common mode, and wakes the loop; for `OrphanedJobExecutor` if the loop has ended. Thread-safe.
+    func enqueueJob(_ job: QueuedJob) {
+        preconditionOurs()
+        // The job may hold the last reference to the loop, and end before this call does.
+        let isOnLoop = LoopID.current == id
+        if !isOnLoop { _ = Unmanaged.passRetained(self) }
+        defer { if !isOnLoop { Unmanaged.passUnretained(self).release() } }
+        let (isFirst, isElsewhere) = shared.withLock { shared in
+            common.countQueueingLocked()
+            return shared.jobs.append(job, pendingJobs)
+        }
+        if isElsewhere {
+            if isFirst { OrphanedJobExecutor.adopt(self) }
+        } else if isOnLoop && !waker.isWorking {
+            notifyBetweenSteps(.jobs)
+        } else {
+            notify(.jobs)
+        }
+    }
+
+    /// Runs the jobs that were queued when this begins, in order; what they queue waits for the next point, so that no storm of jobs starves
+    /// sources and timers. Nothing in a mode that is not common, and nothing while a job is on the stack: one inside the other would
+    /// break the isolation of their actor.
+    func performJobs(in mode: ModeState) { /* DOES CALLOUT */
+        owned.pending.remove(.jobs)
+        if owned.jobs.isRunning || !mode.isCommon.load(ordering: .acquiring) { return }
+        performJobBatch(mode) { if hasPendingWork { carryOutPendingChanges(mode) } }
+    }
+
+    /// As `performJobs`, whatever the mode. `carryOutChanges` is called between taking the jobs and running them.
+    func performJobBatch(_ mode: ModeState, _ carryOutChanges: () -> Void) { /* DOES CALLOUT */
+        owned.jobs.begin()
+        shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch) }
+        carryOutChanges()
+        while let (job, isLast) = owned.jobs.next() {  // ends: one goes a turn
+            if isLast { pendingJobs.endBatch() }
+            counters.jobsPerformed.increment()
+            let span = openSpan(mode, CalloutItem(kind: .job))
+            callOutToJob(job)
+            closeSpan(span)
+        }
+        owned.jobs.end()
+    }
+
+    /// Whether nothing but jobs and messages keeps the thread from sleeping, and the kernel was asked a moment ago. A pass that has no more
+    /// to do than a short job would otherwise spend most of its time on asking. Nobody observes the sleep then, or step 5 would have asked.
+    var mayPutOffPolling: Bool {
+        let bits = owned.pending.bits.subtracting(.observed)
+        if bits.isEmpty || !bits.isSubset(of: [.jobs, .messages]) { return false }
+        return owned.jobs.hasPolledLately()
+    }
+
+    /// The loop has ended, and its thread passes its isolation checks no more: what is queued, and what will come, is run elsewhere.
+    func handOverJobs() {
+        if shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(self) }
+    }
+
+    /// Takes the jobs of a loop that has ended. On the thread of `OrphanedJobExecutor` only.
+    func takeLeftJobs() -> ContiguousArray<QueuedJob> {
+        shared.withLock { $0.jobs.takeAll() }
     }
 }

@@ -3,14 +3,7 @@
 // Lifecycle of the thread: started with the first such job, detached, and there until the process ends.
 
 internal import CPlatform
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import EventLoopLibC
 
 /// The one thread of the process that runs the jobs of ended loops. On it the isolation checks of the loop whose job it runs pass.
 ///
@@ -23,7 +16,7 @@ enum OrphanedJobExecutor {
         /// The thread waits for it while there are no jobs.
         var latch: Latch?
     }
-    private static let state = ForkAwareMutex(State())
+    private static let state = LoopLock(State())
 
     /// Has the thread run the jobs of `loop`, which has ended. Thread-safe.
     static func adopt(_ loop: RunLoop) {
@@ -36,28 +29,25 @@ enum OrphanedJobExecutor {
         if mustStart { start() }
     }
 
-    /// Before a fork: nobody is in the middle of a change.
-    static func holdOverFork() {
+    static func hold() {
         _ = fresh.hasThread
         _ = state.lockValue()
     }
 
-    /// For a child of fork: to make an empty array, the runtime may look up types, under locks of its own.
+    /// For `release(inChild:)`.
     private static let fresh = State()
 
-    /// In a child of fork there is no thread yet, and the loops are the parent's, which runs their jobs.
     static func release(inChild: Bool) {
-        // Written over, and what was there is kept for ever: the end of a loop is no business of a handler of fork.
         if inChild { state.lockedValue().initialize(to: fresh) }
         state.unlock()
     }
 
     private static func start() {
-        let code = NativeThread.start { live() }
+        let code = NativeThread.start { runJobs() }
         precondition(code == 0, "no thread could be started for the jobs of actors whose run loop has ended: errno \(code)")
     }
 
-    private static func live() { /* DOES CALLOUT */
+    private static func runJobs() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
         while true {  // ends: with the process
             let latch = Latch()
@@ -72,8 +62,7 @@ enum OrphanedJobExecutor {
     }
 
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
-        // A job before this one may have forked, and returned in the child.
-        loop.preconditionNotForked()
+        loop.preconditionOurs()
         LoopID.adopted = loop.id
         for job in loop.takeLeftJobs() { loop.callOutToJob(job) }
         LoopID.adopted = 0

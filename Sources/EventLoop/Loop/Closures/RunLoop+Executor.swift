@@ -14,13 +14,13 @@
 /// An actor refers to its executor without holding it: keep the loop in a property of the actor.
 extension RunLoop: SerialExecutor, TaskExecutor {
     /// Called by the Swift runtime: has the loop run a job of an actor, or of a task that prefers the loop. Thread-safe; no system call and
-    /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child of `fork`.
+    /// in steady state no allocation when the loop is working, one system call when it sleeps. Traps in a child process, for an inherited loop.
     public func enqueue(_ job: consuming ExecutorJob) {
         enqueueJob(QueuedJob(job: UnownedJob(job), isPreference: false))
     }
 
-    // The runtime says which of the two sides it means only by the witness that it calls, so each has its own. Without them everything comes through
-    // the call above and is right, and a task that prefers the loop pays a trip through the queue for each function that is not isolated.
+    // The runtime calls a different witness for each protocol. Without this one, a task that prefers the loop would go through the queue for each
+    // nonisolated function.
     #if compiler(>=6.0) && compiler(<6.5)
     /// Called by the Swift runtime: as `enqueue`, for code of a task that prefers the loop, outside any actor.
     @_implements(TaskExecutor,enqueue(_:))

@@ -20,7 +20,7 @@ extension RunLoop {
     /// The same in the common modes. A function of its own, because passing a list of modes, even of one, costs more than the closure.
     @discardableResult
     public func perform(file: StaticString = #fileID, line: UInt = #line, _ body: __owned @escaping @Sendable () -> Void) -> Bool {
-        preconditionNotForked()
+        preconditionOurs()
         let site = CreationSite(file, line)
         let posted = RecordedPosts.present
         let locked = shared.lockValue()
@@ -58,7 +58,7 @@ extension RunLoop {
     func enqueueClosure(
         _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?, _ kind: ClosureKind
     ) -> Bool {
-        preconditionNotForked()
+        preconditionOurs()
         let posted = RecordedPosts.present
         let sequence = shared.withLock { shared -> UInt64? in
             if shared.phase != .open { return nil }
@@ -84,7 +84,7 @@ extension RunLoop {
         var isPerformed = false
         if owned.pending.contains(.performs) {
             isPerformed = performQueued(in: mode)
-            if isPerformed && frame.returnsAfterSource { return true }
+            if isPerformed && frame.owned.returnsAfterSource { return true }
             takeAttention(mode)
         }
         guard owned.pending.contains(.signals) else { return isPerformed }
@@ -101,15 +101,11 @@ extension RunLoop {
         let (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
         // Changes that were made before they were queued take effect before they are performed.
         settleEnds(mode)
-        return isObserved
-            ? performTaken(in: mode, isCommon, last, ticketed, Observed.self)
-            : performTaken(in: mode, isCommon, last, ticketed, Unobserved.self)
+        return performTaken(in: mode, isCommon, last, ticketed)
     }
 
     @inline(__always)
-    private func performTaken<Observer: CalloutObserver>(
-        in mode: ModeState, _ isCommon: Bool, _ last: UInt64, _ firstTicketed: UInt64, _: Observer.Type
-    ) -> Bool { /* DOES CALLOUT */
+    private func performTaken(in mode: ModeState, _ isCommon: Bool, _ last: UInt64, _ firstTicketed: UInt64) -> Bool { /* DOES CALLOUT */
         var ticketed = firstTicketed
         var isPerformed = false
         while true {  // ends: what is queued from here on has a later place
@@ -130,20 +126,30 @@ extension RunLoop {
             } else {
                 break
             }
-            // Withdrawn after the owner took it: nothing is left of it.
+            // Withdrawn after the owner took it.
             if let ticket = item.ticket, !ticket.isWaiting { continue }
             isPerformed = true
             counters.sourcesHandled.increment()
-            let span = Observer.open(self, mode, .perform, item.sequence, item.site)
-            callOutToPerform(item.body)
-            Observer.close(self, span)
+            perform(item, mode)
         }
         return isPerformed
     }
 
+    @inline(__always)
+    func perform(_ item: WorkItem, _ mode: ModeState) { /* DOES CALLOUT */
+        if let ticket = item.ticket {
+            ticket.outer = owned.performing
+            owned.performing = .passUnretained(ticket)
+        }
+        let span = openSpan(mode, .perform, item.sequence, item.site)
+        callOutToPerform(item.body)
+        closeSpan(span)
+        if let ticket = item.ticket { owned.performing = ticket.outer }
+    }
+
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
     func dequeue(_ ticket: WorkTicket) {
-        if belongsToParentProcess { return }
+        guard isOurs else { return }
         // Released outside the lock.
         let item = shared.withLock { $0.modes.takeTicketedLocked(ticket) }
         withExtendedLifetime(item) {}
@@ -175,5 +181,87 @@ final class Parcel<Value>: @unchecked Sendable {
         nonisolated(unsafe) let taken = value!  // SAFETY: taken once, so nobody else can reach it
         value = nil
         return taken
+    }
+}
+
+// MARK: - Blocks: closures that are queued without waking anybody (CFRunLoopPerformBlock)
+
+extension RunLoop {
+    /// Queues a block as CFRunLoopPerformBlock does: it wakes nobody and is not a handled source, but a loop does not sleep over it.
+    ///
+    /// It is performed once, in the first run of any of `modes`, first in first out. False when the loop has ended: the block will not
+    /// be performed. An empty list of modes performs nothing. Thread-safe.
+    @discardableResult
+    public func performBlock(
+        inModes modes: [Mode] = Mode.onlyDefault, file: StaticString = #fileID, line: UInt = #line, _ block: @escaping @Sendable () -> Void
+    ) -> Bool {
+        let site = CreationSite(file, line)
+        guard enqueueClosure(modes, block, site, Self.ticket(for: modes), .block) else { return refuseClosure(site) }
+        waker.mark(.blocks)
+        return true
+    }
+
+    /// Performs the jobs of actors and tasks, then the blocks, that were queued for the mode when this begins: what they queue waits for the
+    /// next point. True when there was a block.
+    @inline(__always)
+    @discardableResult
+    func performBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
+        hasWork(.forBlocks) && performQueuedBlocks(in: mode)
+    }
+
+    @inline(never)
+    private func performQueuedBlocks(in mode: ModeState) -> Bool { /* DOES CALLOUT */
+        takeAttention(mode)
+        if owned.pending.contains(.jobs) { performJobs(in: mode) }
+        guard owned.pending.contains(.blocks) else { return false }
+        owned.pending.remove(.blocks)
+        var batch = WorkQueue()
+        swap(&batch, &owned.spareBlocks)
+        let hasMore = shared.withLock { _ in takeBlocksLocked(mode, &batch) }
+        if hasMore { takeMoreBlocks(mode, &batch) }
+        if hasPendingWork { carryOutPendingChanges(mode) }
+        let isPerformed = !batch.isEmpty
+        while !batch.isEmpty {  // ends: the batch is fixed
+            counters.blocksPerformed.increment()
+            let item = batch.popFirst()
+            let span = openSpan(mode, .block, item.sequence, item.site)
+            callOutToBlock(item.body)
+            closeSpan(span)
+        }
+        swap(&batch, &owned.spareBlocks)
+        return isPerformed
+    }
+
+    /// True if there is more than can be taken by exchanging two queues.
+    private func takeBlocksLocked(_ mode: ModeState, _ batch: inout WorkQueue) -> Bool {
+        mode.takePlainBlocksLocked(into: &batch)
+        let isCommon = mode.isCommon.load(ordering: .relaxed)
+        if isCommon && batch.isEmpty { common.takePlainBlocksLocked(into: &batch) }
+        return !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block))
+    }
+
+    /// Adds the blocks for the common modes and those with a ticket. Only so many at a time under the lock, which others wait for.
+    @inline(never)
+    private func takeMoreBlocks(_ mode: ModeState, _ batch: inout WorkQueue) {
+        let isCommon = mode.isCommon.load(ordering: .acquiring)
+        var plain = WorkQueue()
+        let last = shared.withLock { shared -> UInt64 in
+            if isCommon { common.takePlainBlocksLocked(into: &plain) }
+            return shared.lastWork
+        }
+        while !plain.isEmpty { batch.append(plain.popFirst()) }  // ends: one goes a turn
+        var taken: [WorkItem] = []
+        repeat {  // ends: what is queued from here on has a later place
+            taken.removeAll(keepingCapacity: true)
+            shared.withLock { shared in
+                while taken.count < 64,  // ends: one goes a turn
+                    let item = modeTable.popTicketedLocked(mode, isCommon: isCommon, .block, before: last + 1)
+                {
+                    taken.append(item)
+                }
+            }
+            for item in taken { batch.append(item) }
+        } while !taken.isEmpty
+        batch.sort()
     }
 }

@@ -1,8 +1,9 @@
 // Performing on a loop's thread and getting the value back.
 
+internal import CPlatform
 import Synchronization
 
-/// The loop's thread exited before the closure was performed.
+/// The loop's thread exited before the closure was performed, or inside it.
 public struct RunLoopEnded: Error, Sendable, CustomStringConvertible {
     /// Makes the error: for tests of code that catches it.
     public init() {}
@@ -18,8 +19,8 @@ public struct PerformTimedOut: Error, Sendable, CustomStringConvertible {
 extension RunLoop {
     /// Performs `body` on the owning thread and returns its value; inline, ahead of anything queued, when the caller is already there.
     ///
-    /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, else what `body`
-    /// throws. The closure is released before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
+    /// Blocks the calling thread without running its loop. Throws `RunLoopEnded` when the loop's thread exits first, or inside `body`;
+    /// else what `body` throws. The closure is released before the caller resumes. With a `timeout` (in real time) that passes before `body` has begun,
     /// `body` is withdrawn and `PerformTimedOut` thrown. It never returns while the loop is not run in any of `modes` and there is no
     /// timeout. An empty list of modes is a precondition failure: the call could never return. See
     /// `performSelector:onThread:withObject:waitUntilDone:modes:`.
@@ -30,7 +31,7 @@ extension RunLoop {
     ) throws -> sending R { /* DOES CALLOUT */
         precondition(
             !modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
-        preconditionNotForked()
+        preconditionOurs()
         if isCurrent {
             if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
             return try body()
@@ -39,6 +40,7 @@ extension RunLoop {
         let latch = Latch()
         // The request releases the closure before it opens the latch, so the closure does not outlive this call.
         try withoutActuallyEscaping(body) { body in
+            let context = contextOfClosure(body)
             let request = PerformRequest(
                 perform: { result.run(body) },
                 completion: { [latch] _ in latch.open() })
@@ -52,9 +54,11 @@ extension RunLoop {
                     dequeue(request)
                     throw PerformTimedOut()
                 }
-                // It has begun: it is waited for.
+                // It has begun, so this waits for its end.
                 _ = latch.wait(until: nil)
             }
+            // `withoutActuallyEscaping` traps if the closure is referenced elsewhere, and the frames of an abandoned thread reference it.
+            if request.wasAbandoned { cplatform_release_all_but_one(context) }
             if request.wasDropped { throw RunLoopEnded() }
         }
         return try result.take()
@@ -86,10 +90,21 @@ extension RunLoop {
     @usableFromInline func performsAtOnce(_ modes: [Mode]) throws -> Bool {
         precondition(
             !modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
-        preconditionNotForked()
+        preconditionOurs()
         try Task.checkCancellation()
         return isCurrent && !hasEnded.load(ordering: .relaxed)
     }
+}
+
+/// The object with the values that a closure has captured.
+private func contextOfClosure<R>(_ body: @escaping @Sendable () throws -> sending R) -> UnsafeMutableRawPointer? {
+    // A function, and the context.
+    withUnsafeBytes(of: ClosureWords(body: body)) { $0.load(fromByteOffset: MemoryLayout<UInt>.size, as: UnsafeMutableRawPointer?.self) }
+}
+
+/// A closure in a struct: one that is passed as a generic value is wrapped in another closure.
+private struct ClosureWords<R> {
+    let body: @Sendable () throws -> sending R
 }
 
 /// Where the value of a closure is left for the thread that waits.
@@ -112,19 +127,21 @@ private final class ClosureResult<R>: @unchecked Sendable {
 /// A closure that somebody waits for: performed once, or withdrawn, or dropped with its loop.
 final class PerformRequest: WorkTicket, @unchecked Sendable {
     // SAFETY: a constant that has a lock.
-    private enum State { case waiting, begun, done, dropped, cancelled }
+    private enum State { case waiting, begun, done, dropped, abandoned, cancelled }
     private struct Content {
         var state = State.waiting
         var body: (@Sendable () -> Void)?
         var completion: (@Sendable (PerformRequest) -> Void)?
     }
-    private let content: ForkAwareMutex<Content>
+    private let content: LoopLock<Content>
 
     init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable (PerformRequest) -> Void)? = nil) {
-        content = ForkAwareMutex(Content(body: body, completion: completion))
+        content = LoopLock(Content(body: body, completion: completion))
     }
 
-    var wasDropped: Bool { content.withLock { $0.state == .dropped } }
+    /// The loop has ended, before the closure began or inside it.
+    var wasDropped: Bool { content.withLock { $0.state == .dropped || $0.state == .abandoned } }
+    var wasAbandoned: Bool { content.withLock { $0.state == .abandoned } }
     var wasCancelled: Bool { content.withLock { $0.state == .cancelled } }
 
     /// Sets the completion handler, which is called at once if the request was cancelled before.
@@ -156,7 +173,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     @discardableResult
     func withdraw() -> Bool {
         let released =
-            content.withLockUnlessInherited { content -> Content? in
+            content.withLockIfOwn { content -> Content? in
                 guard content.state == .waiting else { return nil }
                 let released = content
                 content = Content(state: .cancelled)
@@ -172,13 +189,15 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
 
     override func workWasDropped() { end(.dropped, from: .waiting) }
 
+    override func workWasAbandoned() { end(.abandoned, from: .begun) }
+
     override var isWaiting: Bool { content.withLock { $0.state == .waiting } }
 
     /// False when the request was not in `expected`.
     @discardableResult
     private func end(_ state: State, from expected: State) -> Bool {
         var released =
-            content.withLockUnlessInherited { content -> Content? in
+            content.withLockIfOwn { content -> Content? in
                 guard content.state == expected else { return nil }
                 let released = content
                 content = Content(state: state)
@@ -186,7 +205,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
             } ?? nil
         guard released != nil else { return false }
         let completion = released?.completion
-        // Outside the lock, because what the closure holds is the user's; before the waiter wakes, because the closure may live on its stack.
+        // Outside the lock, because a deinit is a callout; before the waiter wakes, because the closure may be on its stack.
         released = nil
         completion?(self)
         return true

@@ -1,14 +1,7 @@
-// A loop that another loop drives. RunLoop+Hosting.swift has what happens between two steps.
+// A loop that another loop drives. Hosting.swift has what happens between two steps.
 
+import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 extension RunLoop {
     /// Lets a loop that is not ours (GLib's, Qt's, libuv's, Dispatch's, a game's) drive this one: from now on nobody runs `mode` but `step()`.
@@ -33,13 +26,13 @@ extension RunLoop {
     /// If the loop's thread ends, `descriptor` stays open and is not readable any more, and `step()` returns `.finished`. The last release on
     /// the owning thread invalidates.
     public final class HostedLoop {
-        private let loop: RunLoop
-        private let hosted: HostedMode
+        let loop: RunLoop
+        let hosted: HostedMode
 
         init(_ loop: RunLoop, _ hosted: HostedMode) { (self.loop, self.hosted) = (loop, hosted) }
 
         deinit {
-            if !hosted.isOver && loop.isCurrent && !loop.belongsToParentProcess { loop.endHosting(hosted) }
+            if !hosted.isOver && loop.isCurrent && loop.isOurs { loop.endHosting(hosted) }
         }
 
         /// Readable whenever `step()` has something to do: a source, a post, a wake-up, a due timer, an event of a C library. Level-triggered;
@@ -71,7 +64,7 @@ extension RunLoop {
         /// The loop is its thread's again, and may be run. Closes `descriptor`, so the host must have stopped watching it. A second call does
         /// nothing.
         public func invalidate() {
-            if hosted.isOver || loop.belongsToParentProcess { return hosted.closeSet() }
+            if hosted.isOver || !loop.isOurs { return hosted.closeSet() }
             loop.preconditionOnLoop("HostedLoop.invalidate")
             loop.endHosting(hosted)
         }

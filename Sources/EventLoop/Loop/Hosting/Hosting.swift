@@ -2,13 +2,9 @@
 //
 // Lifecycle of the outer set: made by `RunLoop.hosted`, closed by `HostedMode.close`, at the latest when the last reference goes.
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
+internal import CPlatform
+internal import EventLoopLibC
+import Synchronization
 
 /// A mode that a host drives, and the set that the host watches.
 ///
@@ -22,6 +18,8 @@ final class HostedMode: @unchecked Sendable {
     private(set) var descriptor: Int32
     /// The mode is hosted no more.
     var isOver = false
+    /// Asks the host to make a step by itself: see `HostedLoop.setStepRequest`.
+    var stepRequest: (() -> Bool)?
 
     init(_ mode: ModeState, _ set: OuterSet) { (self.mode, descriptor) = (mode, set.descriptor) }
 
@@ -44,6 +42,8 @@ struct Hosting {
     var isStepping = false
     /// The owner is on its way to sleep, and calls out.
     var isSettling = false
+    /// The span of the host's own pass, while somebody observes the loop's callouts.
+    var pass: OpenCalloutSpan?
 
     var isEmpty: Bool { modes.isEmpty }
 
@@ -55,5 +55,228 @@ struct Hosting {
     mutating func takeAll() -> [HostedMode] {
         defer { modes = [] }
         return modes
+    }
+}
+
+// MARK: - The sleep of a loop that another loop drives
+
+// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base. So everything that ends a sleep of this loop
+// makes the host's descriptor readable. After each step, and after each change between two steps, the owner prepares to sleep in the usual order
+// (`sleepInHost`): it applies changes, arms the deadline, stores *asleep*, then takes the attention bits. If it must not sleep, it writes to its
+// own channel, which makes the descriptor readable. Tests/Models/hosted.pml checks every interleaving.
+
+extension RunLoop {
+    // MARK: Beginning and end
+
+    func beginHosting(_ name: Mode) throws(SourceError) -> HostedMode { /* DOES CALLOUT */
+        let mode = shared.withLock { $0.modes.makeLocked(name) }
+        precondition(
+            !owned.hosting.contains(mode.index), "mode \"\(name)\" is hosted already; use that HostedLoop, or invalidate it first")
+        runs.forEachFrame {
+            precondition($0.mode !== mode, "a run of mode \"\(name)\" is in progress; host the mode when the run has ended")
+        }
+        let set = try OuterSet.make()
+        let hosted = HostedMode(mode, set)
+        guard let poller = mode.owned.poller ?? makePoller(mode) else {
+            throw .system(operation: "making an event base for a hosted run loop", errno: EMFILE)
+        }
+        try poller.join(set)
+        owned.hosting.append(hosted)
+        // Before the first sleep: see `Waker.mark`.
+        waker.setHosted(true)
+        updateRunsAreUnusual()
+        if !mode.owned.parked.isEmpty { unpark(mode) }
+        sleepInHost()
+        return hosted
+    }
+
+    func endHosting(_ hosted: HostedMode) {
+        hosted.isOver = true
+        hosted.mode.owned.poller?.leaveOuterSet()
+        hosted.closeSet()
+        owned.hosting.remove(hosted)
+        hosted.stepRequest = nil
+        let wasBetweenSteps = owned.hosting.isBetweenSteps
+        wakeInHost()
+        if owned.hosting.isEmpty {
+            waker.setHosted(false)
+            updateRunsAreUnusual()
+        } else if wasBetweenSteps {
+            sleepInHost()
+        }
+    }
+
+    /// The loop ends. The hosts' descriptors stay open: their numbers must not become another file's while the hosts watch them.
+    func endHosting() {
+        if owned.hosting.isEmpty { return }
+        wakeInHost()
+        for hosted in owned.hosting.takeAll() {
+            hosted.isOver = true
+            hosted.mode.owned.poller?.leaveOuterSet()
+        }
+        waker.setHosted(false)
+    }
+
+    // MARK: Runs
+
+    func step(_ hosted: HostedMode) -> RunResult { /* DOES CALLOUT */
+        let passes = counters.passes.current
+        owned.hosting.isStepping = true
+        hosted.mode.owned.hasSleptInHost = owned.hosting.isBetweenSteps
+        let result = run(hosted.mode.name, limit: .min, returnsAfterSource: false)
+        if runs.depth > 0 && !hosted.isOver { sleepInHost() }
+        // Without a pass, nobody has polled the kernel or taken the wake-up.
+        if result == .finished && counters.passes.current == passes && !hosted.isOver { dropWakeUps(hosted) }
+        return result
+    }
+
+    /// Makes an empty mode's descriptor quiet.
+    private func dropWakeUps(_ hosted: HostedMode) { /* DOES CALLOUT */
+        wakeInHost()
+        takeAttention(hosted.mode)
+        owned.pending.remove(.wake)
+        _ = hosted.mode.owned.poller?.poll()
+        sleepInHost()
+    }
+
+    /// False if the loop has ended. Otherwise the loop is hosted, and leaves the sleep in its host.
+    @inline(never)
+    func prepareUnusualRun(_ name: Mode) -> Bool {
+        if hasEnded.load(ordering: .relaxed) { return false }
+        if waker.untaken.union(owned.pending.bits).contains(.observers) { takeObservers() }
+        if owned.hosting.isStepping {
+            owned.hosting.isStepping = false
+        } else if runs.depth == 0 {
+            precondition(
+                !owned.hosting.modes.contains { $0.mode.name == name },
+                "mode \"\(name)\" is hosted, so only HostedLoop.step() runs it; run another mode, or invalidate the HostedLoop first")
+        }
+        wakeInHost()
+        return true
+    }
+
+    /// A run of a hosted loop has ended. If the host sleeps next, the loop sleeps in it.
+    @inline(never)
+    func finishUnusualRun() { /* DOES CALLOUT */
+        endObservedRun()
+        if owned.hosting.isEmpty { return }
+        owned.pending.insert(.recheckQueues)
+        if runs.depth == 0 || runs.depth == owned.hosting.depth { sleepInHost() }
+    }
+
+    func updateRunsAreUnusual() {
+        runsAreUnusual.store(
+            hasEnded.load(ordering: .relaxed) || !owned.hosting.isEmpty || owned.observation != nil, ordering: .relaxed)
+    }
+
+    // MARK: Sleeping
+
+    /// The owner has queued something, and is in no callout of the loop.
+    @inline(never)
+    func notifyBetweenSteps(_ bits: Attention) {
+        // With a manual clock, a wake-up keeps the clock from jumping before the step.
+        guard owned.hosting.isBetweenSteps, runs.depth == 0, owned.hosting.modes.count == 1, time.manualClock == nil,
+            let request = owned.hosting.modes[0].stepRequest
+        else { return notify(bits) }
+        guard isOurs else { return }
+        waker.markForStep(bits)
+        if !request() { waker.wakeIfAsleep() }
+    }
+
+    /// The owner works again.
+    private func wakeInHost() {
+        if !owned.hosting.isBetweenSteps { return }
+        owned.hosting.isBetweenSteps = false
+        if runs.depth > 0 { observeHost(isWorking: true) }
+        time.manualClock?.endWaiting(self)
+        if waker.endSleep() { counters.wakeUps.increment() }
+    }
+
+    /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later.
+    @inline(never)
+    func sleepInHost() { /* DOES CALLOUT */
+        // What is changed meanwhile is seen below.
+        if owned.hosting.isSettling || owned.hosting.isEmpty { return }
+        owned.hosting.isSettling = true
+        wakeInHost()
+        for hosted in owned.hosting.modes { settle(hosted.mode) }
+        owned.hosting.isSettling = false
+        // A callout may have invalidated the last of them.
+        if owned.hosting.isEmpty { return }
+        // No callouts from here on.
+        for hosted in owned.hosting.modes { armDeadline(hosted.mode) }
+        owned.hosting.isBetweenSteps = true
+        observeHost(isWorking: false)
+        owned.hosting.depth = runs.depth
+        if runs.depth == 0 { waker.beginSleep() } else { waker.beAlert() }
+        let severalModes = owned.hosting.modes.count > 1
+        for hosted in owned.hosting.modes {
+            if severalModes { owned.pending.insert(.recheckQueues) }
+            guard hasReasonToStep(hosted.mode) else { continue }
+            // The channel is in the bases of all hosted modes, so it cannot wake one of them.
+            if severalModes { hosted.mode.owned.poller?.armDeadline(1) } else { waker.wakeIfAsleep() }
+        }
+        if let clock = time.manualClock { sleepInHost(on: clock) }
+    }
+
+    /// The callouts before a sleep in the host.
+    private func settle(_ mode: ModeState) { /* DOES CALLOUT */
+        if hasPendingWork { carryOutPendingChanges(mode) }
+        if owned.pending.contains(.finishing) { finishItems() }
+        if mode.hasGuestLoops { prepareGuestLoops(mode) }
+        // The main queue may have become one of the mode's.
+        _ = preparePoller(mode, mayStayWithout: false)
+    }
+
+    private func hasReasonToStep(_ mode: ModeState) -> Bool {
+        if runs.depth == 0 && runs.hasPendingStop { return true }
+        if let poller = mode.owned.poller, !poller.ready.isEmpty || !poller.state.stale.isEmpty || poller.hasActiveGuest { return true }
+        let waitsForDrain = owned.pending.deferredEvents.contains(.mainQueueDrain) && !owned.mainQueue.isDraining
+        if waitsForDrain && servesMainQueue(in: mode) { return true }
+        // In a handler, the wake-up is for the outer run.
+        let isOwed = runs.depth > 0 && owned.pending.contains(.wake)
+        if isOwed { owned.pending.remove(.wake) }
+        defer { if isOwed { owned.pending.insert(.wake) } }
+        return hasPendingWork && isReasonPending(mode)
+    }
+
+    // MARK: Deadlines
+
+    /// When a timer or a guest loop of the mode is due.
+    private func nextWake(_ mode: ModeState) -> Int64 {
+        min(mode.owned.timers.nextWake(), mode.hasGuestLoops ? mode.owned.nextGuestCall : .max)
+    }
+
+    private func armDeadline(_ mode: ModeState) {
+        guard let poller = mode.owned.poller else { return }
+        let own = time.manualClock == nil ? nextWake(mode) : .max
+        // An active guest is a reason to step, which the owner looks for next.
+        poller.armDeadline(min(own, poller.hasActiveGuest ? .max : poller.nextGuestTimeout))
+    }
+
+    func nextDeadline(of hosted: HostedMode) -> Instant? {
+        var next = nextWake(hosted.mode)
+        if let timeout = hosted.mode.owned.poller?.nextGuestTimeout, timeout != .max {
+            // The loop's time may be a manual one.
+            let present = now().nanoseconds
+            next = min(next, max(present, present.addingSaturated(timeout.subtractingSaturated(Instant.now.nanoseconds))))
+        }
+        return next == .max ? nil : Instant(nanoseconds: next)
+    }
+
+    /// The host sleeps until the clock reaches the next timer.
+    private func sleepInHost(on clock: ManualClock) {
+        let limit = owned.hosting.modes.reduce(Int64.max) { min($0, nextWake($1.mode)) }
+        var turn = clock.comeToWait()
+        while true {  // ends: each turn is for another loop that has worked meanwhile
+            switch clock.beginWaiting(self, until: limit, since: turn) {
+            case .due: return waker.wakeIfAsleep()
+            case .sleep: return
+            case .askAgain(let newer):
+                // What another loop did has made the descriptor readable, or it was not for this one.
+                if owned.hosting.modes.contains(where: { cplatform_wait_for_readable($0.descriptor, 0) }) { return }
+                turn = newer
+            }
+        }
     }
 }

@@ -1,15 +1,18 @@
 // Items whose last use has ended, until the owner may call out.
 
-/// An item whose last callout is outstanding.
-enum FinishedItem {
+/// What the owner finishes at the next safe point.
+enum FinishedItem: Sendable {
     case source(RunLoop.Source)
     case timer(RunLoop.Timer)
     case observer(RunLoop.Observer)
+    /// A change that was carried out. It may hold the last reference to its item, and a deinit is a callout.
+    case applied(LoopChange)
 }
 
-/// Items whose last use has ended; their last callouts are made at the next safe point. Owning thread only.
-struct EndedItems {
-    private var items: ContiguousArray<FinishedItem> = []
+/// Items whose last use has ended; their last callouts are made at the next safe point, one at a time, so that a run nested in one of them
+/// makes the others. Owning thread only.
+struct EndedItems: ~Copyable {
+    private var items = Deque<FinishedItem>()
     /// Observers that have left the loop in their own call: their uses end when it returns.
     private var observersInCall: [RunLoop.Observer] = []
 
@@ -17,12 +20,13 @@ struct EndedItems {
 
     mutating func append(_ item: FinishedItem) { items.append(item) }
 
-    mutating func takeAll() -> ContiguousArray<FinishedItem> {
-        defer { items = [] }
-        return items
-    }
+    /// The next item, which stays on the list until `removeFirst`.
+    var first: FinishedItem? { items.withFirst { copy $0 } }
+
+    mutating func removeFirst() { _ = items.popFirst() }
 
     var hasObserversInCall: Bool { !observersInCall.isEmpty }
+    var allObserversInCall: [RunLoop.Observer] { observersInCall }
 
     mutating func hold(_ observer: RunLoop.Observer) { observersInCall.append(observer) }
 

@@ -4,15 +4,8 @@
 // thread-local variable that `current` reads holds none. Users may hold the object longer: it is ended then, and harmless.
 
 internal import CPlatform
+internal import EventLoopLibC
 import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 enum LoopLifetime {
     /// The main thread's loop, made by the first caller.
@@ -22,8 +15,8 @@ enum LoopLifetime {
     }
 
     private static func makeMain() -> RunLoop {
-        // Before the lock: a fork takes it between the beginning and the end of this.
-        LoopForks.prepare()
+        // Before the lock, which `prepare` takes too.
+        LoopGlobals.prepare()
         return LoopRegistry.main {
             guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
                 preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
@@ -38,7 +31,7 @@ enum LoopLifetime {
     /// The same, borrowed: it lives as long as its thread.
     @inline(__always)
     static func withCurrent<R>(_ body: (RunLoop) -> R) -> R {
-        Unmanaged<RunLoop>.fromOpaque(cplatform_current_loop()!)._withUnsafeGuaranteedRef(body)  // the caller knows that there is one
+        Borrowed<RunLoop>(at: cplatform_current_loop()!, keptBy: .thread).use(body)  // the caller knows that there is one
     }
 
     static func makeLoopOfThisThread() -> RunLoop {
@@ -50,10 +43,11 @@ enum LoopLifetime {
         return loop
     }
 
-    /// Makes a new loop the calling thread's, until the thread exits or `endLoopOfThisThread` is called.
-    static func adopt(_ loop: RunLoop) {
+    /// Makes a new loop the calling thread's, until the thread exits or `endLoopOfThisThread` is called. `atEnd` is called last, on that thread.
+    static func adopt(_ loop: RunLoop, atEnd: (() -> Void)? = nil) {
         LoopRegistry.add(loop)
         own(loop)
+        loop.owned.atEnd = atEnd
     }
 
     private static func own(_ loop: RunLoop) {
@@ -68,16 +62,14 @@ enum LoopLifetime {
     static func adoptMainLoopIfMainThread() -> Bool {
         guard LoopID.current == 0 else { return LoopID.current == main.id }
         guard cplatform_is_main_thread() else { return false }
-        main.preconditionNotForked()
+        main.preconditionOurs()
         own(main)
         return true
     }
 
     /// Ends the calling thread's loop before the thread exits.
     static func endLoopOfThisThread() { /* DOES CALLOUT */
-        guard let pointer = cplatform_current_loop() else { return }
-        pthread_setspecific(exitKey, nil)
-        end(pointer)
+        if let pointer = cplatform_current_loop() { end(pointer) }
     }
 
     /// "At thread exit, if a key value has a non-NULL destructor pointer, and the thread has a non-NULL value associated with that key ...
@@ -86,7 +78,7 @@ enum LoopLifetime {
         var key = pthread_key_t()
         let code = pthread_key_create(&key) { pointer in
             let loop: UnsafeMutableRawPointer? = pointer
-            // Other exit handlers may have looked: only the thread's own loop is ended.
+            // Another exit handler may have made a new loop. Only the thread's own loop ends here.
             if let loop, loop == cplatform_current_loop() { LoopLifetime.end(loop) }
         }
         precondition(code == 0, "pthread_key_create: \(code)")
@@ -94,33 +86,38 @@ enum LoopLifetime {
     }()
 
     private static func end(_ pointer: UnsafeMutableRawPointer) { /* DOES CALLOUT */
-        let loop = Unmanaged<RunLoop>.fromOpaque(pointer)
-        if loop._withUnsafeGuaranteedRef({ $0.belongsToParentProcess }) {
-            // A child of fork ends: the kernel's objects are the parent's too, so they are left alone, and the loop with them.
+        let owned = Unmanaged<RunLoop>.fromOpaque(pointer)
+        let loop = Borrowed(owned, keptBy: .thread)
+        if loop.use({ !$0.isOurs }) {
             return cplatform_set_current_loop(0, nil)
         }
-        loop.takeUnretainedValue().end()
-        loop._withUnsafeGuaranteedRef { $0.releaseLast() }
+        // If a callout ends the thread, its exit handler calls this again, which continues where it stopped.
+        pthread_setspecific(exitKey, pointer)
+        loop.use { $0.end() }
+        loop.use { $0.releaseLast() }
+        pthread_setspecific(exitKey, nil)
+        let atEnd = loop.use { $0.takeAtEnd() }
         cplatform_set_current_loop(0, nil)
-        // From here on this thread passes none of the loop's isolation checks, so another one may.
-        loop._withUnsafeGuaranteedRef { $0.handOverJobs() }
-        loop.release()
+        // This thread no longer passes the loop's isolation checks, so the orphaned jobs' thread may.
+        loop.use { $0.handOverJobs() }
+        owned.release()
+        atEnd?()
     }
 }
 
 /// Every loop that has not ended, by id: how a thread finds the loop of an item that may be leaving it.
-enum LoopRegistry {
-    private static let loops = ForkAwareMutex<[UInt64: Unmanaged<RunLoop>]>([:])
+package enum LoopRegistry {
+    private static let loops = LoopLock<[UInt64: Borrowed<RunLoop>]>([:])
 
-    static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Unmanaged.passUnretained(loop) } }
+    static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Borrowed(loop, keptBy: .list) } }
 
     /// The main loop, made with `make` if there is none yet: by one thread while the others wait, because at the last descriptor the others
-    /// could make none. A fork waits too, so that a child never finds it half made.
+    /// could make none.
     static func main(_ make: () -> RunLoop) -> RunLoop {
         loops.withLock { loops in
             if let loop = cplatform_main_loop() { return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue() }
             let loop = make()
-            loops[loop.id] = .passUnretained(loop)
+            loops[loop.id] = Borrowed(loop, keptBy: .list)
             cplatform_set_main_loop(Unmanaged.passRetained(loop).toOpaque())
             return loop
         }
@@ -129,23 +126,22 @@ enum LoopRegistry {
     /// Before the thread releases its loop.
     static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
 
-    /// Nil when the loop has ended, and in a child of fork for a loop of the parent's that is not the caller's own.
-    static func loop(_ id: UInt64) -> RunLoop? {
+    /// Nil when the loop has ended, or is the parent process's and not the caller's own.
+    package static func loop(_ id: UInt64) -> RunLoop? {
         if id == LoopID.current { return LoopLifetime.unsafeCurrent }
         // A registered loop is held by its thread, so it can be retained under the lock.
-        return loops.withLock { $0[id]?.takeUnretainedValue() }
+        return loops.withLock { $0[id]?.object }
     }
 
-    /// For a child of fork: to make an empty dictionary, the runtime may look up types, under locks of its own.
-    private static let none: [UInt64: Unmanaged<RunLoop>] = [:]
+    /// For `release(inChild:)`.
+    private static let none: [UInt64: Borrowed<RunLoop>] = [:]
 
-    static func holdOverFork() {
+    static func hold() {
         _ = none.count
         _ = loops.lockValue()
     }
 
     static func release(inChild: Bool) {
-        // The threads of these loops are the parent's. Written over: a handler of fork frees nothing.
         if inChild { loops.lockedValue().initialize(to: none) }
         loops.unlock()
     }
@@ -153,30 +149,32 @@ enum LoopRegistry {
 
 extension RunLoop {
     /// Ends the loop, on its thread: releases its items, which may join other loops, drops what is queued and wakes its waiters, and frees the
-    /// kernel's objects.
+    /// kernel's objects. Called again if a callout of it has ended the thread.
     fileprivate func end() { /* DOES CALLOUT */
         endHosting()
+        endCallsInProgress()
+        callPassEndListeners()
         applyChanges()
         finishItems()
-        // Nothing is released under the lock: a deinit may be the user's.
-        let (sources, timers, observers, dropped, released) = shared.withLock { $0.end(self) }
+        // Items are released after the lock, because a deinit is a callout.
+        if !hasEnded.load(ordering: .relaxed) { owned.remains.take(shared.withLock { $0.end(self) }, takeUnperformed()) }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
-        runsNeedCare.store(true, ordering: .sequentiallyConsistent)
+        runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         // Changes that other threads queued until then.
         applyChanges()
-        // Not by `failSources`: a callout may end the thread while that is in progress.
+        // Not `failSources`, which would not continue if a callout ended the thread.
         while let (source, error) = owned.changeBatch.takeFailure() { fail(source, error) }  // ends: the loop refuses other sources
-        for work in dropped + takeUnperformed() { work.ticket?.workWasDropped() }
-        for sleep in released.sleeps { sleep.workWasDropped() }
-        for token in released.delayed { token.cancel() }
-        release(timers, observers)
-        release(sources)
-        modeTable.forEach { $0.poller = nil }
+        releaseRemains()
+        modeTable.forEach { $0.owned.poller = nil }
         Reserve.completeAgain()
         LoopRegistry.remove(id)
         time.manualClock?.leave(self)
         finishItems()
-        withExtendedLifetime(released) {}
+    }
+
+    fileprivate func takeAtEnd() -> (() -> Void)? {
+        defer { owned.atEnd = nil }
+        return owned.atEnd
     }
 
     /// The closures that were taken from under the lock and not performed.
@@ -184,52 +182,94 @@ extension RunLoop {
         modeTable.all.flatMap { $0.performing.removeAll() } + common.performing.removeAll()
     }
 
-    private func release(_ timers: [Timer], _ observers: [Observer]) {
-        for timer in timers {
+    /// Takes each out of the list before its callouts, so that an end that goes on does not find it again.
+    private func releaseRemains() { /* DOES CALLOUT */
+        // Each of these ends: one goes a turn.
+        while let work = owned.remains.dropped.popLast() { work.ticket?.workWasDropped() }
+        while let sleep = owned.remains.sleeps.popLast() { sleep.workWasDropped() }
+        while let token = owned.remains.delayed.popLast() { token.cancel() }
+        while let timer = owned.remains.timers.popLast() {
             if timer.endsWithLoop { timer.invalidate() }
             if timer.state.exit() { timer.finish() }
         }
         forgetSeenObservers()
-        for observer in observers where observer.rundown.exit() { observer.finish() }
-    }
-
-    private func release(_ sources: [(SourceMembership, lost: [ModeState])]) { /* DOES CALLOUT */
-        for (membership, lost) in sources {
-            forgetParked(membership)
-            // Ends: one goes a turn.
-            while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
-            let source = membership.source
-            for mode in lost { source.didLeave(self, mode.name) }
-            source.forget(membership)
-            endUse(of: source)
+        while let observer = owned.remains.observers.popLast() {
+            if observer.rundown.exit() { observer.finish() }
+        }
+        while let (membership, lost) = owned.remains.sources.last {
+            if let mode = lost.first {
+                owned.remains.takeLostMode(of: membership)
+                callDidLeave(membership.source, mode)
+            } else {
+                release(membership)
+            }
         }
         finishItems()
     }
+
+    private func release(_ membership: SourceMembership) {
+        forgetParked(membership)
+        // Ends: one goes a turn.
+        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        membership.source.forget(membership)
+        endUse(of: membership.source)
+        owned.remains.remove(membership)
+    }
 }
 
-/// The other objects that a loop held, beside its items.
-struct ReleasedAtEnd: Sendable {
+/// What a loop held when it ended, in reverse order.
+struct LoopRemains {
+    var dropped: [WorkItem] = []
+    var sleeps: [PerformRequest] = []
+    var delayed: [RunLoop.DelayedPerform] = []
+    var timers: [RunLoop.Timer] = []
+    var observers: [RunLoop.Observer] = []
+    /// Each with the modes whose `cancel` is still to be called; before the end, those whose `cancel` is being called.
+    var sources: [(membership: SourceMembership, lost: ArraySlice<ModeState>)] = []
+
+    fileprivate mutating func take(_ held: HeldAtEnd, _ unperformed: [WorkItem]) {
+        dropped = (held.dropped + unperformed).reversed()
+        sleeps = held.sleeps.reversed()
+        delayed = held.delayed.reversed()
+        timers = held.timers.reversed()
+        observers = held.observers.reversed()
+        sources = held.sources.reversed().map { ($0.membership, $0.lost[...]) } + sources
+    }
+
+    /// A source leaves the loop by a call on its thread.
+    mutating func leave(_ membership: SourceMembership, _ lost: [ModeState]) { sources.append((membership, lost[...])) }
+
+    /// `cancel` is called for the next mode.
+    mutating func takeLostMode(of membership: SourceMembership) {
+        if let place = sources.lastIndex(where: { $0.membership === membership }) { sources[place].lost.removeFirst() }
+    }
+
+    mutating func remove(_ membership: SourceMembership) {
+        if let place = sources.lastIndex(where: { $0.membership === membership }) { sources.remove(at: place) }
+    }
+}
+
+/// Everything that the lock guarded.
+private struct HeldAtEnd: Sendable {
+    let sources: [(membership: SourceMembership, lost: [ModeState])]
+    let timers: [RunLoop.Timer]
+    let observers: [RunLoop.Observer]
+    let dropped: [WorkItem]
     let sleeps: [PerformRequest]
     let delayed: [RunLoop.DelayedPerform]
 }
 
 extension LoopShared {
     /// Takes everything out. Nothing is accepted from here on.
-    fileprivate mutating func end(
-        _ loop: RunLoop
-    ) -> (
-        sources: [(SourceMembership, lost: [ModeState])], timers: [RunLoop.Timer], observers: [RunLoop.Observer],
-        dropped: [WorkItem], released: ReleasedAtEnd
-    ) {
+    fileprivate mutating func end(_ loop: RunLoop) -> HeldAtEnd {
         phase = .ended
-        let released = ReleasedAtEnd(sleeps: sleeps.takeAll(), delayed: delayed.takeAll())
         modes.forEach { $0.watchedSources.store(0, ordering: .relaxed) }
         let endedSources = sources.takeAll().map { membership in
-            membership.isDead = true
+            membership.locked.isDead = true
             changes.cancelChange(of: membership)
-            let lost = modes.all.filter { membership.modes.contains($0.index) }
-            membership.modes = ModeSet()
-            return (membership, lost: lost)
+            let lost = modes.all.filter { membership.locked.modes.contains($0.index) }
+            membership.locked.modes = ModeSet()
+            return (membership: membership, lost: lost)
         }
         let endedTimers = timers.takeAll()
         for timer in endedTimers {
@@ -237,7 +277,8 @@ extension LoopShared {
             timer.state.leave()
         }
         var endedObservers: [RunLoop.Observer] = []
-        for observer in modes.all.flatMap(\.observers) + commonObservers where observer.loopID.load(ordering: .relaxed) == loop.id {
+        for observer in modes.all.flatMap({ $0.locked.observers }) + commonObservers
+        where observer.loopID.load(ordering: .relaxed) == loop.id {
             observer.modes = ModeSet()
             observer.isCommon = false
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
@@ -245,12 +286,14 @@ extension LoopShared {
         }
         let dropped = modes.takeAllClosuresLocked()
         modes.forEach { mode in
-            mode.signaled.removeAll()
-            mode.messaged.removeAll()
+            mode.locked.signaled.removeAll()
+            mode.locked.messaged.removeAll()
             mode.removeAllGuestLoopsLocked()
             mode.removeAllObserversLocked()
         }
         commonObservers = []
-        return (endedSources, endedTimers, endedObservers, dropped, released)
+        return HeldAtEnd(
+            sources: endedSources, timers: endedTimers, observers: endedObservers, dropped: dropped, sleeps: sleeps.takeAll(),
+            delayed: delayed.takeAll())
     }
 }

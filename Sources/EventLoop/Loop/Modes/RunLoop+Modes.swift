@@ -12,14 +12,14 @@ extension RunLoop {
     /// Makes a mode one of the common ones, for good: every item that was or will be added to `.common` is in it. Calls `schedule` of
     /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
     public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
-        preconditionNotForked()
+        preconditionOurs()
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
         let gained = shared.withLock { $0.addCommonMode(mode) }
         for (membership, state) in gained {
             // Held until the callouts have returned; nobody is notified of an invalid source.
             let source = membership.source
             guard source.rundown.enter() else { continue }
-            afterJoining(membership, [state])
+            afterJoining(membership, ChangedModes(state), isQueued: source.kind.isWatched)
             if source.rundown.exit() { source.finish() }
         }
         // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
@@ -29,14 +29,14 @@ extension RunLoop {
 
     /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.
     public func keepAlive(forMode mode: Mode = .default) -> KeepAlive {
-        preconditionNotForked()
+        preconditionOurs()
         let queues = shared.withLock { shared in
             let queues = mode == .common ? shared.modes.common : shared.modes.makeLocked(mode)
             queues.changePopulationLocked(by: 1)
             return queues
         }
         return KeepAlive { [self] in
-            if belongsToParentProcess { return }
+            guard isOurs else { return }
             shared.withLock { _ in queues.changePopulationLocked(by: -1) }
             notifyIfElsewhere(.wake)
         }
@@ -48,9 +48,11 @@ extension LoopShared {
         guard modes.addCommonNameLocked(name) else { return [] }
         var gained: [(SourceMembership, ModeState)] = []
         // A mode without items is not made just because it is common.
-        for membership in sources.filter(\.isCommon) {
+        for membership in sources.filter({ $0.locked.isCommon }) {
             let mode = modes.makeLocked(name)
-            if put(membership, in: mode) != nil { gained.append((membership, mode)) }
+            guard put(membership, in: mode) else { continue }
+            if membership.source.kind.isWatched { changes.enqueueChange(of: membership) }
+            gained.append((membership, mode))
         }
         for timer in timers.filter(\.listing.isCommon) {
             guard let membership = Self.put(timer, in: modes.makeLocked(name), timer.state.value.loopID) else { continue }

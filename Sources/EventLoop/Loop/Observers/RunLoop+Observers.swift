@@ -9,7 +9,7 @@ extension RunLoop {
     /// the next one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
     @discardableResult
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
-        preconditionNotForked()
+        preconditionOurs()
         let isAdded = shared.withLock { shared in
             guard claimLocked(observer, shared) else { return false }
             if mode == .common {
@@ -30,12 +30,12 @@ extension RunLoop {
     public func remove(_ observer: Observer, forMode mode: Mode = .default) {
         leave(observer) { shared in
             if mode != .common {
-                shared.modes.find(mode)?.removeObserverLocked(observer)
+                shared.modes.findLocked(mode)?.removeObserverLocked(observer)
                 return
             }
             guard observer.isCommon else { return }
             shared.forgetCommon(observer)
-            for name in shared.modes.commonNames { shared.modes.find(name)?.removeObserverLocked(observer) }
+            for name in shared.modes.commonNames { shared.modes.findLocked(name)?.removeObserverLocked(observer) }
         }
     }
 
@@ -44,7 +44,7 @@ extension RunLoop {
         shared.withLock { shared in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             if mode == .common { return observer.isCommon }
-            return shared.modes.find(mode).map { observer.modes.contains($0.index) } ?? false
+            return shared.modes.findLocked(mode).map { observer.modes.contains($0.index) } ?? false
         }
     }
 
@@ -57,7 +57,7 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        if belongsToParentProcess { return }
+        guard isOurs else { return }
         let isDead = shared.withLock { shared in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             taking(&shared)
@@ -93,52 +93,55 @@ extension RunLoop {
 
     @inline(never)
     private func callObservers(_ activity: Activity, in mode: ModeState) { /* DOES CALLOUT */
-        guard isObserved else { return callObservers(activity, in: mode, Unobserved.self) }
-        if activity == .exit { endObservedPass() }
-        callObservers(activity, in: mode, Observed.self)
-    }
-
-    @inline(__always)
-    private func callObservers<Observing: CalloutObserver>(_ activity: Activity, in mode: ModeState, _ observing: Observing.Type)
-    { /* DOES CALLOUT */
+        if isObserved && activity == .exit { endObservedPass() }
         let generation = removals.generation
         // A snapshot: an observer that is added meanwhile is notified from the next notification on.
         let observers = observersNow(mode)
-        // The snapshot holds them, so they are borrowed without counting.
+        // The snapshot keeps them.
         observers.withUnsafeBufferPointer { observers in
             for index in observers.indices {
-                Unmanaged.passUnretained(observers[index])._withUnsafeGuaranteedRef { call($0, activity, mode, generation, observing) }
+                Borrowed(observers[index], keptBy: .batch).use { call($0, activity, mode, generation) }
             }
         }
     }
 
     @inline(__always)
-    private func call<Observing: CalloutObserver>(
-        _ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64, _: Observing.Type
-    ) { /* DOES CALLOUT */
-        if observer.activities.isDisjoint(with: activity) || observer.isFiring.load(ordering: .relaxed) { return }
+    private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
+        if observer.activities.isDisjoint(with: activity) || observer.isFiring { return }
         if removals.generation != generation && !isMember(observer, of: mode) { return }
         if !observer.isValid { return }
-        observer.isFiring.store(true, ordering: .relaxed)
-        let span = Observing.open(self, mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))
+        observer.callingLoop.store(id, ordering: .relaxed)
+        let span = openSpan(mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))
         callOutToObserver(observer, activity)
-        Observing.close(self, span)
-        observer.isFiring.store(false, ordering: .relaxed)
+        closeSpan(span)
+        endCall(of: observer)
+    }
+
+    @inline(__always)
+    private func endCall(of observer: Observer) { /* DOES CALLOUT */
+        observer.callingLoop.store(0, ordering: .relaxed)
         if !observer.repeats { observer.invalidate() }
         if owned.ended.hasObserversInCall { endObserver(observer) }
     }
 
+    /// The thread ends inside calls of observers: they have returned.
+    func endCallsOfObservers() { /* DOES CALLOUT */
+        // One that has left the loop in its call is held. The loop has carried out all changes.
+        let observers = shared.withLock { shared in shared.modes.all.flatMap { $0.locked.observers } } + owned.ended.allObserversInCall
+        for observer in observers where observer.callingLoop.load(ordering: .relaxed) == id { endCall(of: observer) }
+    }
+
     private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
-        if mode.observed.version != mode.observerSnapshot.version {
+        if mode.observed.version != mode.owned.observerSnapshot.version {
             // The old list is released outside the lock.
             let now = shared.withLock { _ in mode.observersLocked() }
-            mode.observerSnapshot = now
+            mode.owned.observerSnapshot = now
         }
-        return mode.observerSnapshot.list
+        return mode.owned.observerSnapshot.list
     }
 
     /// Drops the snapshots, which may hold an observer that has left.
-    func forgetSeenObservers() { modeTable.forEach { $0.observerSnapshot.forget() } }
+    func forgetSeenObservers() { modeTable.forEach { $0.owned.observerSnapshot.forget() } }
 
     /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
     private func endObserver(_ observer: Observer) { /* DOES CALLOUT */

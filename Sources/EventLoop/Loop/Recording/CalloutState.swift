@@ -1,10 +1,10 @@
-// What a loop's thread is doing, as another thread sees it: for a watchdog.
+// What a loop's thread is doing, for a watchdog on another thread.
 
 import Synchronization
 
 extension RunLoop {
     /// What the owner does at the moment.
-    enum CalloutState {
+    package enum CalloutState {
         /// In a sleep, nested or not, or in no run; also after the end of the loop.
         case asleep
         /// Inside a run, between two callouts, or the owner does not publish its callouts yet.
@@ -14,18 +14,18 @@ extension RunLoop {
     }
 
     /// A callout in progress.
-    struct OpenCallout {
-        let kind: Recording.Kind
-        let label: String?
-        let site: CreationSite?
+    package struct OpenCallout {
+        package let kind: Recording.Kind
+        package let label: String?
+        package let site: CreationSite?
         /// When it began, and when it last went on: at its beginning, or at the end of the last run nested in it. In ticks.
-        let startTicks: UInt64, resumedTicks: UInt64
+        package let startTicks: UInt64, resumedTicks: UInt64
         /// Changes with each callout, and with each return from a nested run.
-        let serial: UInt64
+        package let serial: UInt64
     }
 
     /// What the owner does. Any thread; no lock. O(1).
-    func calloutState() -> CalloutState {
+    package func calloutState() -> CalloutState {
         guard let observation = observation.load(), observation.isWatchAdopted.load(ordering: .acquiring) else {
             return runs.depth == 0 || waker.isSleeping ? .asleep : .working
         }
@@ -40,29 +40,36 @@ extension RunLoop {
     /// Whether the owner publishes its callouts. Any thread.
     var hasAdoptedObservation: Bool { observation.load()?.isWatchAdopted.load(ordering: .acquiring) ?? false }
 
+    /// Whether a working loop may be in a callout that began before the loop published its callouts. The pass of that callout is not
+    /// published either, also not when a run nested in the callout has begun to publish. If the loop makes another pass, the callout is over.
+    package var isInUnpublishedCallout: Bool {
+        guard hasAdoptedObservation else { return true }
+        return observation.load()?.spans.innermost()?.mark.kind == .run
+    }
+
     /// Has the owner call `WatchdogAlarm.ring()` when it next begins to work: after a sleep, or with its next run. Any thread. Look at
     /// `calloutState()` afterwards: the owner may have begun before.
-    func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
+    package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
     /// Has the owner publish its callouts, from its next pass on; wakes it. Any thread.
-    func beginObservingCallouts(for reason: CalloutObservation) {
+    package func beginObservingCallouts(for reason: CalloutObservation) {
         observationForWishes().begin(reason)
         notifyOfObservers()
     }
 
     /// Any thread. The owner notices with its next pass.
-    func endObservingCallouts(for reason: CalloutObservation) {
+    package func endObservingCallouts(for reason: CalloutObservation) {
         observationForWishes().end(reason)
-        if !belongsToParentProcess { waker.mark(.observers) }
+        if isOurs { waker.mark(.observers) }
     }
 
     func observationForWishes() -> Observation { observation.load() ?? observation.storeIfNil(Observation()) }
 
     /// The owner looks who observes it, before it sleeps again.
     func notifyOfObservers() {
-        if belongsToParentProcess { return }
+        guard isOurs else { return }
         // Its next run looks before it calls out.
-        runsNeedCare.store(true, ordering: .sequentiallyConsistent)
+        runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         notify([.observers, .wake])
     }
 }

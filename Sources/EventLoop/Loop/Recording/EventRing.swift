@@ -1,7 +1,7 @@
 // The newest events of a recording, in memory that was allocated when it began.
 //
-// Lifecycle of a ring: made by `startRecording`; held by the loop's `Observation`, and by the owner until it notices the end of the
-// recording; freed by the last of the two, or by the thread that has taken the recording.
+// Lifecycle of a ring: made by `startRecording`; held by the loop's `Observation`, by the owner until it notices the end of the recording, and by
+// the thread that takes the recording.
 
 import Synchronization
 
@@ -138,7 +138,7 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     init(entries: Int, words width: Int) {
         (self.entries, self.width) = (entries, width)
         words = .allocate(capacity: entries * width)
-        // Touches every page now, so that the owner meets no page that is not there.
+        // Touches every page, so that the owner takes no page faults.
         for index in 0..<entries * width { (words + index).initialize(to: Atomic(0)) }
     }
 
@@ -192,16 +192,14 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
 
 /// Where labels were written lately, by a hash of their text. Owning thread only.
 private final class SeenLabels {
-    @exclusivity(unchecked) private var hashes = [UInt64](repeating: 0, count: 64)
-    @exclusivity(unchecked) private var places = [UInt64](repeating: 0, count: 64)
+    @exclusivity(unchecked) private var seen = [(hash: UInt64, place: UInt64)](repeating: (0, 0), count: 64)
 
     func place(_ hash: UInt64) -> UInt64? {
         let index = Int(hash >> 58)
-        return hashes[index] == hash ? places[index] : nil
+        return seen[index].hash == hash ? seen[index].place : nil
     }
 
     func set(_ hash: UInt64, _ place: UInt64) {
-        let index = Int(hash >> 58)
-        (hashes[index], places[index]) = (hash, place)
+        seen[Int(hash >> 58)] = (hash, place)
     }
 }

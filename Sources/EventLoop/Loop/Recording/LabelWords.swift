@@ -22,7 +22,7 @@ enum LabelWords {
             if count > maximumBytes {
                 // Room for the three bytes of the mark behind it.
                 count = maximumBytes - 3
-                // Not in the middle of a character: its further bytes begin with the bits 10.
+                // Not inside a character, whose continuation bytes begin with the bits 10.
                 while count > 0 && bytes[count] & 0xC0 == 0x80 { count -= 1 }  // ends: at the first byte
             }
             words[0].store(UInt64(count) | 1 << 33 | (count < bytes.count ? cutBit : 0), ordering: .relaxed)

@@ -1,14 +1,11 @@
-// Who observes the callouts of a loop, and what the owner keeps for them.
-//
-// A loop that nobody observes pays nothing: the owner has a bit among its pending work while somebody does (`Attention.observed`), and every
-// step tests for pending work anyway. With the bit, a step takes its slow path and finds the observation there (decision 37).
+// Who observes the callouts of a loop, and what the owner keeps for them. `Attention.observed` is set while somebody does (decision 37).
 
 internal import CPlatform
 import Synchronization
 
 /// Why the callouts of a loop are observed.
 /// Recordings have a ring instead.
-enum CalloutObservation: Sendable {
+package enum CalloutObservation: Sendable {
     case watchdog, slowest
 }
 
@@ -23,7 +20,7 @@ final class Observation: @unchecked Sendable {
         var isEmpty: Bool { watchdogs == 0 && !wantsSlowest && ring == nil }
     }
 
-    private let wishes = ForkAwareMutex(Wishes())
+    private let wishes = LoopLock(Wishes())
     let spans = OpenSpans()
     let slowest = SlowestCallouts()
 
@@ -39,15 +36,22 @@ final class Observation: @unchecked Sendable {
     let isWatchAdopted = Atomic<Bool>(false)
 
     // SAFETY: touched on the loop's thread only.
-    /// Nil while nobody records.
-    @exclusivity(unchecked) private var ring: EventRing?
-    /// The same, without a count.
-    @exclusivity(unchecked) private(set) var ringReference: Unmanaged<EventRing>?
-    @exclusivity(unchecked) private var findsSlowest = false
-    /// When the last span of a callout or a sleep ended.
-    @exclusivity(unchecked) private var lastEnd: UInt64 = 0
-    /// Only a watchdog asks whether the thread works.
-    @exclusivity(unchecked) private var isWatched = false
+    @exclusivity(unchecked) private var owned = Owned()
+
+    /// What the loop's thread owns.
+    private struct Owned {
+        /// Nil while nobody records.
+        var ring: EventRing? {
+            didSet { ringReference = ring.map { Borrowed($0, keptBy: .loop) } }
+        }
+        /// The same, without a count.
+        private(set) var ringReference: Borrowed<EventRing>?
+        var findsSlowest = false
+        /// When the last span of a callout or a sleep ended.
+        var lastEnd: UInt64 = 0
+        /// Only a watchdog asks whether the thread works.
+        var isWatched = false
+    }
 
     deinit {
         // The loop is gone, and its recording with it.
@@ -87,13 +91,13 @@ final class Observation: @unchecked Sendable {
 
     // MARK: The owner
 
+    /// The ring of the recording in progress.
+    var ringReference: Borrowed<EventRing>? { owned.ringReference }
+
     /// Takes what others wish. False if nobody observes the loop any more.
     func takeWishes() -> Bool {
         let (ring, findsSlowest, isWatched, isEmpty) = wishes.withLock { ($0.ring, $0.wantsSlowest, $0.watchdogs > 0, $0.isEmpty) }
-        self.ring = ring
-        ringReference = ring.map { .passUnretained($0) }
-        self.findsSlowest = findsSlowest
-        self.isWatched = isWatched
+        (owned.ring, owned.findsSlowest, owned.isWatched) = (ring, findsSlowest, isWatched)
         isWatchAdopted.store(isWatched, ordering: .releasing)
         return !isEmpty
     }
@@ -101,14 +105,14 @@ final class Observation: @unchecked Sendable {
     /// The thread begins to work. It stores `isWorking` before it loads `alarm`; the watchdog stores `alarm` before it loads `isWorking`.
     @inline(__always)
     func beginWorking() {
-        if !isWatched { return }
+        if !owned.isWatched { return }
         isWorking.store(true, ordering: .sequentiallyConsistent)
         if alarm.load(ordering: .sequentiallyConsistent) { ringAlarm() }
     }
 
     @inline(__always)
     func endWorking() {
-        if isWatched { isWorking.store(false, ordering: .sequentiallyConsistent) }
+        if owned.isWatched { isWorking.store(false, ordering: .sequentiallyConsistent) }
     }
 
     @inline(never)
@@ -120,9 +124,9 @@ final class Observation: @unchecked Sendable {
     @inline(__always)
     func close(at end: UInt64) {
         let span = spans.top
-        lastEnd = end
-        if let ringReference { ringReference._withUnsafeGuaranteedRef { $0.record(span, until: end) } }
-        if findsSlowest { slowest.note(span, until: end) }
+        owned.lastEnd = end
+        if let reference = owned.ringReference { reference.use { $0.record(span, until: end) } }
+        if owned.findsSlowest { slowest.note(span, until: end) }
         spans.pop()
     }
 
@@ -134,9 +138,9 @@ final class Observation: @unchecked Sendable {
     @inline(__always)
     func beginPass(_ mark: SpanMark) {
         if spans.depth > 0 && spans.top.mark == mark.word {
-            // Two passes meet where the last thing in the first of them ended, which saves a reading of the clock.
-            let ticks = lastEnd > spans.top.startTicks ? lastEnd : TickClock.ticks
-            ringReference?._withUnsafeGuaranteedRef { $0.record(spans.top, until: ticks) }
+            // The new pass begins where the last span ended, which saves reading the clock.
+            let ticks = owned.lastEnd > spans.top.startTicks ? owned.lastEnd : TickClock.ticks
+            owned.ringReference?.use { $0.record(spans.top, until: ticks) }
             return spans.restart(at: ticks)
         }
         _ = spans.push(mark, at: TickClock.ticks)
@@ -152,8 +156,8 @@ final class Observation: @unchecked Sendable {
     /// The owner slept.
     @inline(__always)
     func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {
-        lastEnd = end
-        ringReference?._withUnsafeGuaranteedRef { $0.record(mark, from: start, until: end) }
+        owned.lastEnd = end
+        owned.ringReference?.use { $0.record(mark, from: start, until: end) }
     }
 
     /// Opens the span of a callout. False if too many are open.

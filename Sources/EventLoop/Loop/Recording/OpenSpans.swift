@@ -1,4 +1,4 @@
-// The spans that have begun on a loop and not ended: what the thread is doing now, for any thread to read.
+// The open spans of a loop: what its thread is doing now. Any thread reads them.
 //
 // Lifecycle of the storage: allocated with the stack, freed with it.
 

@@ -11,9 +11,9 @@ extension RunLoop {
     /// call, and about thirty nanoseconds; nothing is recorded in the time when the loop is not run. An event takes 80 bytes, all of them
     /// allocated here. More than 256 spans one inside another are not recorded. `capacity` is between one and 67,108,864.
     ///
-    /// Thread-safe. A precondition failure in a child of fork.
+    /// Thread-safe. A precondition failure in a child process, for an inherited loop.
     public func startRecording(capacity: Int = 65_536) {
-        preconditionNotForked()
+        preconditionOurs()
         precondition(
             (1...Self.largestRecording).contains(capacity),
             "a recording keeps between one event and \(Self.largestRecording), not \(capacity)")
@@ -27,7 +27,7 @@ extension RunLoop {
     /// On the owning thread the recording has everything up to this call. On another one, the events that the owner records at this moment may be
     /// missing.
     public func stopRecording() -> Recording? {
-        if belongsToParentProcess { return nil }
+        guard isOurs else { return nil }
         guard let observation = observation.load(), let ring = observation.setRing(nil) else { return nil }
         cplatform_count_recordings(-1)
         let recording = makeRecording(observation, ring)
@@ -44,7 +44,7 @@ extension RunLoop {
     private func sleepInProgress(_ observation: Observation, in spans: [OpenSpans.Span]) -> UInt64? {
         guard isWaiting, let pass = spans.last else { return nil }
         let start = counters.lastChange
-        // The owner counts the time before it sets when it came back: if this is not counted yet, `start` is when it went to sleep.
+        // The owner adds the sleep to `waitedTicks` before it updates `lastChange`. Until then `start` is when it fell asleep.
         atomicMemoryFence(ordering: .acquiring)
         guard counters.waitedTicks == observation.waitedBeforeSleep.load(ordering: .relaxed) else { return nil }
         // Before it sleeps, `start` is when it came back from its last sleep: in another pass, or in a run inside this one.
@@ -53,7 +53,7 @@ extension RunLoop {
     }
 
     private func makeRecording(_ observation: Observation, _ ring: EventRing) -> Recording {
-        // In this order: a span that ends meanwhile is in both. One that begins meanwhile is left out, since what encloses it may be in neither.
+        // Open spans first: one that ends meanwhile is in both lists. One that begins meanwhile is left out, because its parent may be in neither.
         let taken = TickClock.ticks
         let open = observation.isAdopted.load(ordering: .acquiring) ? observation.spans.snapshot() : []
         let sleep = sleepInProgress(observation, in: open)
@@ -75,7 +75,7 @@ extension RunLoop {
                 kind: mark.kind, start: first, duration: first.duration(to: last), mode: mode(mark.modeIndex), depth: mark.depth,
                 label: label, createdAt: CreationSite(word: mark.site)?.description, flow: mark.flow)
         }
-        // The first pass to be recorded may have ended where its last callout did, which was before the recording began.
+        // The end of a pass is that of its last callout, which may be before the recording began.
         let isInside = { (entry: EventRing.Entry) in entry.start <= taken && entry.start &+ entry.duration > ring.start.ticks }
         var events = entries.filter(isInside).map { event($0.mark, $0.start, $0.duration, $0.label) }
         var ended = Set<[UInt64]>()
@@ -95,6 +95,8 @@ extension RunLoop {
         events.sort { $0.start != $1.start ? $0.start < $1.start : $0.duration > $1.duration }
         var recording = Recording(events: events, overwritten: overwritten)
         recording.loopID = id
+        // Events are written when they end, so none that ended later is missing.
+        if overwritten > 0 { recording.completeSince = clock.instant(entries.first.map { $0.start &+ $0.duration } ?? end.ticks) }
         recording.posts = ring.allPosts().map { Recording.Post(target: $0.target, flow: $0.flow, at: clock.instant($0.ticks)) }
         return recording
     }
@@ -138,7 +140,7 @@ extension RunLoop.Source {
     /// Records that the caller has made the source ready in all of its loops.
     @inline(never)
     func recordPost(_ flow: UInt64, at ticks: UInt64) {
-        _ = state.withLockUnlessInherited { state in
+        _ = state.withLockIfOwn { state in
             state.forEachMembership { RecordedPosts.record(to: $0.loop.id, flow, at: ticks) }
         }
     }
@@ -154,9 +156,9 @@ enum RecordedPosts {
     static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
         guard cplatform_current_loop() != nil else { return }
         LoopLifetime.withCurrent { loop in
-            if loop.belongsToParentProcess { return }
-            loop.owned.observation?._withUnsafeGuaranteedRef { observation in
-                observation.ringReference?._withUnsafeGuaranteedRef { $0.recordPost(to: target, flow, at: ticks) }
+            guard loop.isOurs else { return }
+            loop.owned.observation?.use { observation in
+                observation.ringReference?.use { $0.recordPost(to: target, flow, at: ticks) }
             }
         }
     }

@@ -17,7 +17,7 @@ final class SlowestCallouts: @unchecked Sendable {
         var labels: [String?] = []
     }
 
-    private let texts = ForkAwareMutex(Texts())
+    private let texts = LoopLock(Texts())
     private let words: UnsafeMutablePointer<Entry>
     private let count = Counter()
     private let shortest = Counter()

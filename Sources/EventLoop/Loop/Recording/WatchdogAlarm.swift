@@ -3,7 +3,7 @@
 internal import CPlatform
 
 /// The bell of the thread that serves all watchdogs. It sleeps while all loops that it watches do.
-enum WatchdogAlarm {
+package enum WatchdogAlarm {
     /// Wakes the watchdogs' thread. No lock and no allocation; one system call. Async-signal-safe.
-    static func ring() { cplatform_ring_alarm() }
+    package static func ring() { cplatform_ring_alarm() }
 }

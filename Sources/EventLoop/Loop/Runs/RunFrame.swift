@@ -7,7 +7,7 @@ final class RunFrame: Sendable {
     /// Whether the run is in progress, and the stops that it has got. The only part that other threads touch.
     private let stopWord = Atomic<UInt8>(StopWord.idle)
     /// The run that this one is nested in.
-    let outer: Unmanaged<RunFrame>?
+    let outer: Borrowed<RunFrame>?
 
     private enum StopWord {
         static let idle: UInt8 = 0
@@ -16,53 +16,56 @@ final class RunFrame: Sendable {
         static let isSticky: UInt8 = 4
     }
 
-    // MARK: Owned by the loop's thread
-    // SAFETY: each of these is touched on the owning thread only.
+    // SAFETY: touched on the owning thread only.
+    @exclusivity(unchecked) nonisolated(unsafe) var owned = Owned()
 
-    @exclusivity(unchecked) nonisolated(unsafe) private var innerFrame: RunFrame?  // SAFETY: owning thread
-    // SAFETY: owning thread; modes live as long as their loop
-    @exclusivity(unchecked) nonisolated(unsafe) private(set) var modeReference: Unmanaged<ModeState>?
-    @exclusivity(unchecked) nonisolated(unsafe) private(set) var limit = Int64.max  // SAFETY: owning thread
-    @exclusivity(unchecked) nonisolated(unsafe) private(set) var returnsAfterSource = false  // SAFETY: owning thread
-    /// The run makes one pass, which does not sleep.
-    @exclusivity(unchecked) nonisolated(unsafe) private(set) var pollsOnly = false  // SAFETY: owning thread
-    /// A pass that performs blocks sleeps even if its mode is empty then, as in CFRunLoop.
-    @exclusivity(unchecked) nonisolated(unsafe) var sleepsAfterBlocks = false  // SAFETY: owning thread
-    /// The pass in progress does so.
-    @exclusivity(unchecked) nonisolated(unsafe) var sleepsEvenIfEmpty = false  // SAFETY: owning thread
-    /// The custom sources of the pass in progress.
-    @exclusivity(unchecked) nonisolated(unsafe) var signals = PassBatch<SourceMembership>()  // SAFETY: owning thread
-    /// The due timers of the pass in progress.
-    @exclusivity(unchecked) nonisolated(unsafe) var timers = PassBatch<RunLoop.Timer>()  // SAFETY: owning thread
-    /// A nested run has begun since the pass began to serve ready sources: the rest of the batch does not belong to this pass any more.
-    @exclusivity(unchecked) nonisolated(unsafe) var lostItsBatch = false  // SAFETY: owning thread
+    /// What the loop's thread owns.
+    struct Owned: ~Copyable {
+        fileprivate var innerFrame: RunFrame?
+        /// Modes live as long as their loop.
+        fileprivate(set) var modeReference: Borrowed<ModeState>?
+        fileprivate(set) var limit = Int64.max
+        fileprivate(set) var returnsAfterSource = false
+        /// The run makes one pass, which does not sleep.
+        fileprivate(set) var pollsOnly = false
+        /// A pass that performs blocks sleeps even if its mode is empty then, as in CFRunLoop.
+        var sleepsAfterBlocks = false
+        /// The pass in progress does so.
+        var sleepsEvenIfEmpty = false
+        /// The custom sources of the pass in progress.
+        var signals = PassBatch<SourceMembership>()
+        /// The due timers of the pass in progress.
+        var timers = PassBatch<RunLoop.Timer>()
+        /// A nested run has begun since the pass began to serve ready sources: the rest of the batch does not belong to this pass any more.
+        var lostItsBatch = false
+    }
 
-    init(outer: Unmanaged<RunFrame>?) { self.outer = outer }
+    init(outer: Borrowed<RunFrame>?) { self.outer = outer }
 
     /// For the end of the loop.
     func takeInner() -> RunFrame? {
-        defer { innerFrame = nil }
-        return innerFrame
+        defer { owned.innerFrame = nil }
+        return owned.innerFrame
     }
 
     /// The mode of the run. Every run sets it before anything else; nil before the first.
-    var mode: ModeState! { modeReference?.takeUnretainedValue() }
+    var mode: ModeState! { owned.modeReference?.object }
 
     /// Sets the run's parameters. `limit` is in the loop's time; `.min` means one pass, `.max` no limit.
     @inline(__always)
     func prepare(_ mode: ModeState, limit: Int64, pollsOnly: Bool, returnsAfterSource: Bool) {
-        modeReference = .passUnretained(mode)
-        self.limit = limit
-        self.pollsOnly = pollsOnly
-        self.returnsAfterSource = returnsAfterSource
+        owned.modeReference = Borrowed(mode, keptBy: .loop)
+        owned.limit = limit
+        owned.pollsOnly = pollsOnly
+        owned.returnsAfterSource = returnsAfterSource
     }
 
     /// The frame of a run that is nested in this one; made once.
-    func inner() -> Unmanaged<RunFrame> {
-        if let innerFrame { return .passUnretained(innerFrame) }
-        let made = RunFrame(outer: .passUnretained(self))
-        innerFrame = made
-        return .passUnretained(made)
+    func inner() -> Borrowed<RunFrame> {
+        if let innerFrame = owned.innerFrame { return Borrowed(innerFrame, keptBy: .loop) }
+        let made = RunFrame(outer: Borrowed(self, keptBy: .loop))
+        owned.innerFrame = made
+        return Borrowed(made, keptBy: .loop)
     }
 
     // MARK: Stops. `RunStack` says which frame a stop is for.
@@ -117,8 +120,8 @@ struct PassBatch<Item> {
 
     /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
     @inline(__always)
-    mutating func takeNext() -> Unmanaged<Item> where Item: AnyObject {
-        let item = Unmanaged.passUnretained(items[next])
+    mutating func takeNext() -> Borrowed<Item> where Item: AnyObject {
+        let item = Borrowed(items[next], keptBy: .batch)
         next += 1
         return item
     }

@@ -17,7 +17,7 @@ extension RunLoop {
     ///
     /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
     /// `.finished` at once, without notifying observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
-    /// called from any handler, in any mode. See `CFRunLoopRunInMode`.
+    /// called from any handler, in any mode, up to 65,535 runs deep (beyond that, a precondition failure). See `CFRunLoopRunInMode`.
     @available(
         *, noasync,
         message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
@@ -35,16 +35,17 @@ extension RunLoop {
     public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
         guard let begun = beginRun(mode, "run(mode:for:)") else { return .finished }
         let limit = limit(after: timeout)
-        return begun.pushed._withUnsafeGuaranteedRef {
-            $0.sleepsAfterBlocks = false
+        return begun.pushed.use {
+            $0.owned.sleepsAfterBlocks = false
             return run($0, mode, limit, returnAfterSourceHandled, begun.outerWasWoken)
         }
     }
 
-    func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult { /* DOES CALLOUT */
+    package func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult
+    { /* DOES CALLOUT */
         guard let begun = beginRun(name, "run") else { return .finished }
-        return begun.pushed._withUnsafeGuaranteedRef {
-            $0.sleepsAfterBlocks = sleepsAfterBlocks
+        return begun.pushed.use {
+            $0.owned.sleepsAfterBlocks = sleepsAfterBlocks
             return run($0, name, limit, returnsAfterSource, begun.outerWasWoken)
         }
     }
@@ -56,16 +57,24 @@ extension RunLoop {
         return nanoseconds == .max ? .max : now().nanoseconds.addingSaturated(nanoseconds)
     }
 
+    /// How many runs of a loop may be in progress, one inside another: each may be in a call of the same source, and a source counts its calls
+    /// in 16 bits.
+    static let deepestRun = Int(UInt16.max)
+
     /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
     /// stop that comes earlier finds no run, and is forgotten.
     ///
     /// The frame is borrowed, like everything that a run needs and the loop holds: each count of a reference is a locked instruction.
     @inline(__always)
-    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Unmanaged<RunFrame>, outerWasWoken: Bool)? {
+    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outerWasWoken: Bool)? {
         preconditionOnLoop(call)
-        if runsNeedCare.load(ordering: .relaxed), !beginRunWithCare(name) { return nil }
+        if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
         let depth = runs.depth
         if depth == 0 { return (runs.pushOutermost(), false) }
+        precondition(
+            depth < Self.deepestRun,
+            "\(call) was called inside \(Self.deepestRun) runs of the same loop: a handler that runs its loop must return before so many are nested"
+        )
         let outerWasWoken = suspendOuterRun()
         return (runs.pushNested(in: depth), outerWasWoken)
     }
@@ -75,7 +84,7 @@ extension RunLoop {
         let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
         if runs.pop(frame) { passOnStickyStop() }
         if outerWasWoken { owned.pending.insert(.wake) }
-        if runsNeedCare.load(ordering: .relaxed) { endRunWithCare() }
+        if runsAreUnusual.load(ordering: .relaxed) { finishUnusualRun() }
         return result
     }
 
@@ -87,7 +96,7 @@ extension RunLoop {
             settleWithoutPass()
             return finishWithoutPass(name, nil)
         }
-        return mode._withUnsafeGuaranteedRef {
+        return mode.use {
             isEmpty($0) && isEmptyWhenSettled($0) ? finishWithoutPass(name, $0) : runMode(frame, $0, limit, returnsAfterSource)
         }
     }
@@ -108,7 +117,7 @@ extension RunLoop {
     @inline(__always)
     private func runMode(_ frame: RunFrame, _ mode: ModeState, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
-        mode.pollerReference?._withUnsafeGuaranteedRef { precondition(!$0.isInside, Poller.nestedUnderForeign) }
+        mode.owned.pollerReference?.use { precondition(!$0.state.isInside, Poller.nestedUnderForeign) }
         frame.prepare(
             mode, limit: limit, pollsOnly: limit != .max && (limit == .min || limit <= now().nanoseconds),
             returnsAfterSource: returnsAfterSource)
@@ -116,7 +125,7 @@ extension RunLoop {
         let isNested = runs.depth > 1
         // The pending bits were set for another mode, unless only runs of this one came before.
         if owned.modeHistory.beginRun(inMode: mode.index, isNested: isNested) { recheckQueues(of: mode) }
-        if !mode.parked.isEmpty { unpark(mode) }
+        if !mode.owned.parked.isEmpty { unpark(mode) }
         Reserve.completeAgain()
         if !isNested { counters.beginRunning() }
         let result = runPasses(frame, in: mode)
@@ -129,17 +138,16 @@ extension RunLoop {
 
     /// Nil when there is no such mode, and for `.common`, which is none. Modes live as long as their loop.
     @inline(__always)
-    func modeToRun(_ name: Mode) -> Unmanaged<ModeState>? { modeTable.reference(name) ?? modeMadeForCommonWork(name) }
+    func modeToRun(_ name: Mode) -> Borrowed<ModeState>? { modeTable.referenceAmongFirst(name) ?? modeUnderLock(name) }
 
     /// A common mode that nobody has added anything to has what was queued for all common modes.
     @inline(never)
-    private func modeMadeForCommonWork(_ name: Mode) -> Unmanaged<ModeState>? {
+    private func modeUnderLock(_ name: Mode) -> Borrowed<ModeState>? {
         if name == .common { return nil }
         return shared.withLock { shared in
-            // Another thread may have made it since.
-            if let mode = modeTable.reference(name) { return mode }
+            if let mode = shared.modes.referenceLocked(name) { return mode }
             guard shared.modes.commonNames.contains(name), hasSomethingForCommonModes else { return nil }
-            return .passUnretained(shared.modes.makeLocked(name))
+            return Borrowed(shared.modes.makeLocked(name), keptBy: .loop)
         }
     }
 
@@ -151,23 +159,23 @@ extension RunLoop {
     /// runs further out have given theirs back when that one began. True if the outer run has been woken and has not noticed yet: that
     /// wake-up is not the nested run's to drop.
     private func suspendOuterRun() -> Bool {
-        runs.innermostFrame._withUnsafeGuaranteedRef { returnUnserved(of: $0) }
+        runs.innermostFrame.use { returnUnserved(of: $0) }
         if waker.hasUntakenWakeUp { owned.pending.insert(.wake) }
         return owned.pending.contains(.wake)
     }
 
     @inline(__always)
     private func returnUnserved(of outer: RunFrame) {
-        outer.lostItsBatch = true
-        // The kernel is asked again about level-triggered sources; edges wait for the next pass, whichever run makes it.
-        outer.modeReference?._withUnsafeGuaranteedRef { $0.pollerReference?._withUnsafeGuaranteedRef { $0.dropLevelTriggered() } }
-        if outer.signals.hasRest || outer.timers.hasRest { returnUnservedItems(of: outer) }
+        outer.owned.lostItsBatch = true
+        // The kernel reports level-triggered sources again. Edges stay for the next pass, of whichever run.
+        outer.owned.modeReference?.use { $0.owned.pollerReference?.use { $0.dropLevelTriggered() } }
+        if outer.owned.signals.hasRest || outer.owned.timers.hasRest { returnUnservedItems(of: outer) }
     }
 
     @inline(never)
     private func returnUnservedItems(of outer: RunFrame) {
-        if outer.signals.hasRest { requeue(outer.signals.rest, in: outer.mode) }
-        if outer.timers.hasRest { for timer in outer.timers.rest { fileAgain(timer) } }
+        if outer.owned.signals.hasRest { requeue(outer.owned.signals.rest, in: outer.mode) }
+        if outer.owned.timers.hasRest { for timer in outer.owned.timers.rest { putBack(timer) } }
     }
 
     // MARK: Passes
@@ -189,7 +197,7 @@ extension RunLoop {
 
     @inline(__always)
     func limitHasPassed(_ frame: RunFrame) -> Bool {
-        frame.limit != .max && frame.limit <= now().nanoseconds
+        frame.owned.limit != .max && frame.owned.limit <= now().nanoseconds
     }
 
     /// Whether nothing in `mode` could ever happen. Observers never count.
@@ -202,7 +210,7 @@ extension RunLoop {
     private func isEmptySlowly(_ mode: ModeState) -> Bool {
         if mode.population > 0 || !mode.performing.isEmpty { return false }
         if mode.isCommon.load(ordering: .acquiring) && hasSomethingForCommonModes { return false }
-        return !(mode.poller?.hasForeignEvents ?? false)
+        return !(mode.owned.poller?.hasForeignEvents ?? false)
     }
 
     // MARK: Asking
@@ -217,5 +225,34 @@ extension RunLoop {
     public var runDepth: Int { runs.depth }
 
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Owning thread only.
-    func now() -> Instant { time.now }
+    package func now() -> Instant { time.now }
+}
+
+// MARK: - Stopping a run, from anywhere. `RunStack` decides which run a stop ends
+
+extension RunLoop {
+    /// Ends the innermost run in progress. When none is in progress nothing happens, unless `sticky`: then the next run ends at once
+    /// with `.stopped`, without notifying observers.
+    ///
+    /// The pass in progress is completed, without sleeping. A stop acts on the run that is innermost at the moment of the call; two
+    /// stops before one is noticed end one run. A run that returns `.handledSource` uses up an ordinary stop; a sticky one is kept for
+    /// the next run. Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. No-op
+    /// in a child of the loop's process. See `CFRunLoopStop`.
+    public func stop(sticky: Bool = false) {
+        // Async-signal-safe: only atomics and a write, no lock, no allocation, no reference counting.
+        guard isOurs else { return }
+        // A stop that waits for the next run is a reason for a host to make it.
+        if runs.requestStop(sticky: sticky) || (sticky && waker.isHosted) { waker.wakeUp() }
+    }
+
+    /// Takes the stop that was kept for the next run, unless that run is refused: no loop runs in `.common`.
+    @inline(__always)
+    func takePendingStop(for name: Mode) -> Bool { runs.hasPendingStop && name != .common && runs.takePendingStop() }
+
+    /// A run has ended with a sticky stop that came too late for it: the stop applies to the outer run; if there is none, it is kept for the
+    /// next run.
+    @inline(never)
+    func passOnStickyStop() {
+        if runs.depth == 0 { runs.keepStop() } else { stop(sticky: true) }
+    }
 }

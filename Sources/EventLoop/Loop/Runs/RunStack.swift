@@ -19,7 +19,7 @@ struct RunStack: ~Copyable, Sendable {
     private let terminating = Atomic<Bool>(false)
 
     deinit {
-        // One by one: a chain that releases itself recurses as deep as it is long.
+        // One by one, because releasing a chain recurses.
         var frame = outermost.takeInner()
         while let outer = frame { frame = outer.takeInner() }  // ends: the chain has an end
     }
@@ -47,7 +47,7 @@ struct RunStack: ~Copyable, Sendable {
     borrowing func requestStop(sticky: Bool) -> Bool {
         while true {  // ends: each turn means that the run which was innermost has ended meanwhile
             if let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .sequentiallyConsistent)) {
-                let isDelivered = Unmanaged<RunFrame>.fromOpaque(pointer)._withUnsafeGuaranteedRef { $0.requestStop(sticky: sticky) }
+                let isDelivered = Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.requestStop(sticky: sticky) }
                 if isDelivered { return true }
                 continue
             }
@@ -72,22 +72,22 @@ struct RunStack: ~Copyable, Sendable {
 
     /// Begins an outermost run.
     @inline(__always)
-    borrowing func pushOutermost() -> Unmanaged<RunFrame> {
-        // In this order: a thread that finds the frame innermost finds it running.
+    borrowing func pushOutermost() -> Borrowed<RunFrame> {
+        // First, so that a thread that finds the frame innermost finds it running.
         outermost.begin()
-        let frame = Unmanaged.passUnretained(outermost)
+        let frame = Borrowed(outermost, keptBy: .loop)
         // `requestStop` leaves a stop for the next run and then looks here; the run looks for a stop after this store.
-        innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .sequentiallyConsistent)
+        innermost.store(UInt(bitPattern: frame.address), ordering: .sequentiallyConsistent)
         depthWord.store(1, ordering: .releasing)
         return frame
     }
 
     /// Begins a run inside the innermost one, which has the depth `depth`.
     @inline(__always)
-    borrowing func pushNested(in depth: Int) -> Unmanaged<RunFrame> {
-        let frame = innermostFrame._withUnsafeGuaranteedRef { $0.inner() }
-        frame._withUnsafeGuaranteedRef { $0.begin() }
-        innermost.store(UInt(bitPattern: frame.toOpaque()), ordering: .releasing)
+    borrowing func pushNested(in depth: Int) -> Borrowed<RunFrame> {
+        let frame = innermostFrame.use { $0.inner() }
+        frame.use { $0.begin() }
+        innermost.store(UInt(bitPattern: frame.address), ordering: .releasing)
         depthWord.store(depth + 1, ordering: .releasing)
         return frame
     }
@@ -96,8 +96,17 @@ struct RunStack: ~Copyable, Sendable {
     @inline(__always)
     borrowing func pop(_ frame: RunFrame) -> Bool {
         depthWord.store(depthWord.load(ordering: .relaxed) - 1, ordering: .releasing)
-        innermost.store(frame.outer.map { UInt(bitPattern: $0.toOpaque()) } ?? 0, ordering: .releasing)
+        innermost.store(frame.outer.map { UInt(bitPattern: $0.address) } ?? 0, ordering: .releasing)
         return frame.end()
+    }
+
+    /// Ends the innermost run, and returns its frame: the thread ends inside it. Nil outside any run.
+    borrowing func abandonInnermost() -> RunFrame? {
+        if depth == 0 { return nil }
+        let frame = innermostFrame.object
+        _ = pop(frame)
+        leaveMode(to: frame.outer?.use { $0.owned.modeReference?.use { $0.index } } ?? -1)
+        return frame
     }
 
     /// Keeps a sticky stop for the next run; none is in progress.
@@ -125,16 +134,16 @@ struct RunStack: ~Copyable, Sendable {
 
     /// Calls `body` with each run in progress, from the outermost inwards.
     borrowing func forEachFrame(_ body: (RunFrame) -> Void) {
-        var frame = Unmanaged.passUnretained(outermost)
+        var frame = Borrowed(outermost, keptBy: .loop)
         for level in 0..<depth {
-            if level > 0 { frame = frame._withUnsafeGuaranteedRef { $0.inner() } }
-            frame._withUnsafeGuaranteedRef(body)
+            if level > 0 { frame = frame.use { $0.inner() } }
+            frame.use(body)
         }
     }
 
     /// The frame of the innermost run; there must be one.
     @inline(__always)
-    var innermostFrame: Unmanaged<RunFrame> {
-        .fromOpaque(UnsafeRawPointer(bitPattern: innermost.load(ordering: .relaxed))!)  // a run is in progress
+    var innermostFrame: Borrowed<RunFrame> {
+        Borrowed(at: UnsafeRawPointer(bitPattern: innermost.load(ordering: .relaxed))!, keptBy: .loop)  // a run is in progress
     }
 }

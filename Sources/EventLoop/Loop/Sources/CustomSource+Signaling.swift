@@ -1,4 +1,4 @@
-// Signals of custom sources. RunLoop+Serving.swift performs them.
+// Signals of custom sources. Serving.swift performs them.
 
 import Synchronization
 
@@ -17,7 +17,7 @@ extension RunLoop.CustomSource {
         let posted = RecordedPosts.present
         if posted != 0 { recordPost(FlowKey.signal(self), at: posted) }
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
-        _ = state.withLockUnlessInherited { state in
+        _ = state.withLockIfOwn { state in
             state.forEachMembership { $0.loop.enqueueSignal($0) }
         }
         // Not before: a thread that finds the signal enqueued relies on it, and may wake the loop at once.
@@ -28,16 +28,16 @@ extension RunLoop.CustomSource {
 extension RunLoop {
     @inline(__always)
     fileprivate func enqueueSignal(_ membership: SourceMembership) {
-        if belongsToParentProcess { return }
+        guard isOurs else { return }
         _ = shared.lockValue()
-        if !membership.isDead {
+        if !membership.locked.isDead {
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
-            var word = membership.modes.lowWord
+            var word = membership.locked.modes.lowWord
             while word != 0 {  // ends: each turn clears a bit
-                modeTable.reference(word.trailingZeroBitCount)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) }
+                modeTable.reference(word.trailingZeroBitCount).use { $0.enqueueSignalLocked(of: membership) }
                 word &= word &- 1
             }
-            if membership.modes.hasHighWords { enqueueSignalInHighModesLocked(membership) }
+            if membership.locked.modes.hasHighWords { enqueueSignalInHighModesLocked(membership) }
         }
         shared.unlock()
         waker.mark(.signals)
@@ -45,7 +45,7 @@ extension RunLoop {
 
     @inline(never)
     private func enqueueSignalInHighModesLocked(_ membership: SourceMembership) {
-        membership.modes.forEachHigh { modeTable.reference($0)._withUnsafeGuaranteedRef { $0.enqueueSignalLocked(of: membership) } }
+        membership.locked.modes.forEachHigh { modeTable.reference($0).use { $0.enqueueSignalLocked(of: membership) } }
     }
 
     /// Notes a signal again that another loop's thread was in the way of.
@@ -59,7 +59,7 @@ extension ModeState {
     /// Notes a pending signal under the loop's lock.
     @inline(__always)
     func enqueueSignalLocked(of membership: SourceMembership) {
-        signaled.add(membership, inMode: index)
+        locked.signaled.add(membership, inMode: index)
         countQueueingLocked()
     }
 }

@@ -14,14 +14,14 @@ extension RunLoop {
 
     /// The same for a source that may be invalid, or for a loop that may have ended, without the caller's mistake.
     func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
-        preconditionNotForked()
+        preconditionOurs()
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
         defer { if source.rundown.exit() { source.finish() } }
         while true {  // ends: each turn means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
-            if addInPlace(source, membership, forMode: mode) { return true }
-            let outcome = shared.withLock { $0.join(membership, mode) }
+            let mayApply = mayApplyAtOnce(source)
+            let outcome = shared.withLock { $0.join(membership, mode, mayApply: mayApply) }
             switch outcome {
             case .isDead: source.forget(membership)
             case .refused(let isDead):
@@ -30,8 +30,8 @@ extension RunLoop {
                     _ = source.rundown.exit()  // not the last: this call holds one
                 }
                 return false
-            case .joined(let gained):
-                afterJoining(membership, gained)
+            case .joined(let gained, let isQueued):
+                afterJoining(membership, gained, isQueued: isQueued)
                 return true
             }
         }
@@ -42,148 +42,234 @@ extension RunLoop {
     /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
-        if belongsToParentProcess { return }
+        guard isOurs else { return }
         // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
-        if removeInPlace(source, membership, forMode: mode) { return }
-        let (lost, isDead) = shared.withLock { $0.leave(membership, mode) }
-        afterLeaving(membership, lost, isDead: isDead)
+        let mayApply = mayApplyAtOnce(source)
+        afterLeaving(membership, shared.withLock { $0.leave(membership, mode, mayApply: mayApply) })
     }
 
     /// Whether the source is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
     public func contains(_ source: Source, forMode mode: Mode = .default) -> Bool {
         guard let membership = source.existingMembership(of: self) else { return false }
         return shared.withLock { shared in
-            if membership.isDead { return false }
-            if mode == .common { return membership.isCommon }
-            guard let state = shared.modes.find(mode) else { return false }
-            return membership.modes.contains(state.index)
+            if membership.locked.isDead { return false }
+            if mode == .common { return membership.locked.isCommon }
+            guard let state = shared.modes.findLocked(mode) else { return false }
+            return membership.locked.modes.contains(state.index)
         }
     }
 
     /// Takes an invalid source out of every mode, for good.
     fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
-        let (lost, isDead) = shared.withLock { $0.expel(membership) }
-        afterLeaving(membership, lost, isDead: isDead)
+        afterLeaving(membership, shared.withLock { $0.expel(membership) })
     }
 
-    func afterJoining(_ membership: SourceMembership, _ gained: [ModeState]) { /* DOES CALLOUT */
+    /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
+    /// thread. Only for `DescriptorSource`, whose class is called neither when it joins nor when it leaves: nothing can run the loop between
+    /// the lock and the change.
+    private func mayApplyAtOnce(_ source: Source) -> Bool {
+        source.kind == .descriptor && LoopID.current == id && !owned.changeBatch.isApplying
+    }
+
+    func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
         if gained.isEmpty { return }
-        if membership.source.kind.isWatched {
+        if isQueued {
             carryOutChanges()
+        } else if membership.source.kind.isWatched {
+            applyAtOnce(SourceChange(membership: membership), modes: gained.set)
         } else {
             // "Adding an input source to the run loop wakes it up" (the Guide).
             waker.mark(membership.source.kind == .messages ? .messages : .signals)
             notifyIfElsewhere(.wake)
         }
-        for mode in gained { membership.source.didJoin(self, mode.name) }
+        gained.forEach { membership.source.didJoin(self, $0.name) }
     }
 
-    func afterLeaving(_ membership: SourceMembership, _ lost: [ModeState], isDead: Bool) { /* DOES CALLOUT */
-        if !lost.isEmpty { removals.increment() }
-        for mode in lost { membership.source.didLeave(self, mode.name) }
+    /// If one of the calls ends the thread, the end of the loop makes the others and ends the membership.
+    private func callDidLeave(_ membership: SourceMembership, _ lost: ChangedModes) { /* DOES CALLOUT */
+        owned.remains.leave(membership, lost.all)
+        lost.forEach { mode in
+            owned.remains.takeLostMode(of: membership)
+            callDidLeave(membership.source, mode)
+        }
+        owned.remains.remove(membership)
+    }
+
+    /// Recorded on the loop's thread only: the others have no recording of this loop.
+    func callDidLeave(_ source: Source, _ mode: ModeState) { /* DOES CALLOUT */
+        guard LoopID.current == id, source.callsOutWhenLeaving else { return source.didLeave(self, mode.name) }
+        let span = openSpan(mode, source.callout(.invalidation))
+        source.didLeave(self, mode.name)
+        closeSpan(span)
+    }
+
+    private func afterLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
+        let (lost, isDead) = (departure.lost, departure.isDead)
+        if lost.isEmpty && !isDead { return }
+        if !lost.isEmpty {
+            // The mark comes first: an owner that takes a batch at the new generation finds the change and carries it out before.
+            if membership.source.kind.isWatched && LoopID.current != id { waker.mark(.changes) }
+            removals.increment()
+        }
+        if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
+            callDidLeave(membership, lost)
+        } else {
+            lost.forEach { callDidLeave(membership.source, $0) }
+        }
         if isDead { membership.source.forget(membership) }
-        if membership.source.kind.isWatched {
+        if departure.isQueued {
             carryOutChanges()
-        } else if isDead && !endInPlace(membership) && !submitEnd(of: membership) && membership.source.rundown.exit() {
-            membership.source.finish()
+        } else if membership.source.kind.isWatched {
+            applyAtOnce(SourceChange(membership: membership, left: lost.set), isDead: isDead)
+        } else if isDead {
+            end(membership)
         }
         // The mode may be empty now.
         if !lost.isEmpty { notifyIfElsewhere(.wake) }
     }
 }
 
+/// The modes that a source has gained or lost, in the order of its callouts. Most often it is one.
+struct ChangedModes: Sendable {
+    private var first: ModeState?
+    private var others: [ModeState] = []
+
+    init(_ only: ModeState? = nil) { first = only }
+
+    var isEmpty: Bool { first == nil }
+    var all: [ModeState] { first.map { [$0] + others } ?? [] }
+
+    var set: ModeSet {
+        var set = ModeSet()
+        forEach { set.insert($0.index) }
+        return set
+    }
+
+    mutating func append(_ mode: ModeState) { if first == nil { first = mode } else { others.append(mode) } }
+
+    func forEach(_ body: (ModeState) -> Void) {
+        if let first { body(first) }
+        for mode in others { body(mode) }
+    }
+}
+
 extension LoopShared {
     enum JoinOutcome: Sendable {
-        case joined([ModeState])
+        /// `isQueued`: a change waits for the owner.
+        case joined(ChangedModes, isQueued: Bool)
         case isDead
         /// `isDead`: the membership never came to life.
         case refused(isDead: Bool)
     }
 
-    mutating func join(_ membership: SourceMembership, _ name: RunLoop.Mode) -> JoinOutcome {
-        if membership.isDead { return .isDead }
-        let isNew = membership.modes.isEmpty && !membership.isCommon
+    /// `mayApply`: the caller carries out the change at once, if none is queued before it.
+    fileprivate mutating func join(_ membership: SourceMembership, _ name: RunLoop.Mode, mayApply: Bool) -> JoinOutcome {
+        if membership.locked.isDead { return .isDead }
+        let isNew = membership.locked.modes.isEmpty && !membership.locked.isCommon
         if phase == .ended || !membership.source.isValid {
-            if isNew { membership.isDead = true }
+            if isNew { membership.locked.isDead = true }
             return .refused(isDead: isNew)
         }
-        if isNew { insert(membership) }
-        if name == .common {
-            membership.isCommon = true
-            return .joined(modes.commonNames.compactMap { put(membership, in: modes.makeLocked($0)) })
+        if isNew {
+            membership.locked.index = Int32(sources.count)
+            sources.append(membership)
         }
-        return .joined(put(membership, in: modes.makeLocked(name)).map { [$0] } ?? [])
+        var gained = ChangedModes()
+        if name == .common {
+            membership.locked.isCommon = true
+            for name in modes.commonNames {
+                let mode = modes.makeLocked(name)
+                if put(membership, in: mode) { gained.append(mode) }
+            }
+        } else {
+            let mode = modes.makeLocked(name)
+            if put(membership, in: mode) { gained.append(mode) }
+        }
+        let isQueued = membership.source.kind.isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
+        if isQueued { changes.enqueueChange(of: membership) }
+        return .joined(gained, isQueued: isQueued)
     }
 
-    /// The mode, when the source was not in it.
-    mutating func put(_ membership: SourceMembership, in mode: ModeState) -> ModeState? {
-        guard membership.modes.insert(mode.index) else { return nil }
+    /// False when the source was in the mode. The caller sees to it that the kernel watches the source.
+    func put(_ membership: SourceMembership, in mode: ModeState) -> Bool {
+        guard membership.locked.modes.insert(mode.index) else { return false }
         mode.changePopulationLocked(by: 1)
         switch membership.source.kind {
         case .watched, .descriptor, .guest:
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
             if membership.source.kind == .guest { mode.addGuestLoopLocked(membership) }
-            changes.enqueueChange(of: membership)
         case .messages:
             if membership.source.hasMessage { mode.enqueueMessagesLocked(of: membership) }
         case .custom:
             if membership.custom.isSignaled { mode.enqueueSignalLocked(of: membership) }
         }
-        return mode
+        return true
     }
 
-    mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode) -> (lost: [ModeState], isDead: Bool) {
-        if membership.isDead { return ([], false) }
-        var lost: [ModeState] = []
+    /// What a membership has lost. `isDead`: this was its end. `isQueued`: a change waits for the owner.
+    struct Departure: Sendable {
+        var lost = ChangedModes()
+        var isDead = false
+        var isQueued = false
+    }
+
+    fileprivate mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode, mayApply: Bool) -> Departure {
+        if membership.locked.isDead { return Departure() }
+        var lost = ChangedModes()
         if name == .common {
-            guard membership.isCommon else { return ([], false) }
-            membership.isCommon = false
+            guard membership.locked.isCommon else { return Departure() }
+            membership.locked.isCommon = false
             for name in modes.commonNames {
-                if let mode = modes.find(name), takeOut(membership, of: mode) { lost.append(mode) }
+                if let mode = modes.findLocked(name), takeOut(membership, of: mode) { lost.append(mode) }
             }
-        } else if let mode = modes.find(name), takeOut(membership, of: mode) {
+        } else if let mode = modes.findLocked(name), takeOut(membership, of: mode) {
             lost.append(mode)
         }
-        return (lost, endIfUnused(membership, lost))
+        return endIfUnused(membership, lost, mayApply)
     }
 
-    mutating func expel(_ membership: SourceMembership) -> (lost: [ModeState], isDead: Bool) {
-        if membership.isDead { return ([], false) }
-        membership.isCommon = false
-        var lost: [ModeState] = []
+    fileprivate mutating func expel(_ membership: SourceMembership) -> Departure {
+        if membership.locked.isDead { return Departure() }
+        membership.locked.isCommon = false
+        var lost = ChangedModes()
         modes.forEach { if takeOut(membership, of: $0) { lost.append($0) } }
-        return (lost, endIfUnused(membership, lost))
+        return endIfUnused(membership, lost, false)
     }
 
-    private mutating func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
-        guard membership.modes.remove(mode.index) else { return false }
+    private func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
+        guard membership.locked.modes.remove(mode.index) else { return false }
         mode.changePopulationLocked(by: -1)
         switch membership.source.kind {
         case .watched, .descriptor: mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
         case .guest:
             mode.watchedSources.subtract(1, ordering: .acquiringAndReleasing)
             mode.removeGuestLoopLocked(membership)
-        case .messages: mode.messaged.remove(membership, inMode: mode.index)
-        case .custom: mode.signaled.remove(membership, inMode: mode.index)
+        case .messages: mode.locked.messaged.remove(membership, inMode: mode.index)
+        case .custom: mode.locked.signaled.remove(membership, inMode: mode.index)
         }
         return true
     }
 
     /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
     /// two; a custom source's `cancel` comes before.
-    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: [ModeState]) -> Bool {
-        guard membership.modes.isEmpty && !membership.isCommon else {
-            if membership.source.kind.isWatched {
-                for mode in lost { changes.enqueueChange(of: membership, left: mode.index) }
-            }
-            return false
+    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ChangedModes, _ mayApply: Bool) -> Departure {
+        let isDead = membership.locked.modes.isEmpty && !membership.locked.isCommon
+        let isQueued = membership.source.kind.isWatched && (isDead || !lost.isEmpty) && !(mayApply && changes.isEmpty)
+        if isQueued {
+            if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost.set) }
         }
-        if membership.source.kind.isWatched { changes.enqueueChange(of: membership) }
-        endLocked(membership)
-        return true
+        if isDead {
+            membership.locked.isDead = true
+            let index = membership.locked.index
+            if sources.contains(membership, at: Int(index)) {
+                // The caller holds the membership, so it does not end here.
+                sources.remove(membership, at: Int(index)) { $0.locked.index = index }.release()
+            }
+        }
+        return Departure(lost: lost, isDead: isDead, isQueued: isQueued)
     }
 }
 
@@ -191,14 +277,14 @@ extension RunLoop.Source {
     /// Removes the source from every loop and mode, for good. Pending signals are forgotten; a second call does nothing.
     ///
     /// From another thread than a loop's it does not wait for a call of the handler in progress there: `onInvalidation` says when the
-    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. In a child of fork a source that is in a loop
-    /// of the parent's becomes invalid for the child, and nobody is called. Thread-safe. See `CFRunLoopSourceInvalidate`.
+    /// last one is over. Calls `cancel` of a custom source for each mode, on the calling thread. Thread-safe. See
+    /// `CFRunLoopSourceInvalidate`.
     public func invalidate() { /* DOES CALLOUT */
         let (isFirst, isLast) = rundown.invalidate()
-        // A second caller goes on as well: the first may have been preempted, and a caller relies on the end when this returns.
+        // Not only the first caller: it may have been preempted, and every caller relies on the end when this returns.
         if isFirst { didInvalidate() }
         if isLast { return finish() }
-        for membership in state.withLockUnlessInherited({ $0.memberships }) ?? [] where !membership.loop.belongsToParentProcess {
+        for membership in state.withLockIfOwn({ $0.memberships }) ?? [] where membership.loop.isOurs {
             membership.loop.expel(membership)
         }
     }
@@ -209,9 +295,9 @@ extension RunLoop.Source {
             if let membership = state.membership(of: loop) { return membership }
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
-            // Taken out and put in again by its own handler it has had its turn.
+            // Removed and added by its own handler, it has had its turn in this step.
             if kind == .messages && loop.isCurrent && core.pointee.servingLoop.load(ordering: .relaxed) == loop.id {
-                membership.messageStep = loop.owned.messageSteps.last
+                membership.owned.messageStep = loop.owned.messageSteps.last
             }
             state.add(membership)
             return membership
@@ -219,10 +305,10 @@ extension RunLoop.Source {
     }
 
     /// The loops that the source is in, and its modes there; a copy.
-    var places: [(loop: RunLoop, modes: [RunLoop.Mode])] {
+    package var places: [(loop: RunLoop, modes: [RunLoop.Mode])] {
         state.withLock { $0.memberships }.map { membership in
             let modes = membership.loop.shared.withLock { shared in
-                shared.modes.all.filter { membership.modes.contains($0.index) }.map(\.name)
+                shared.modes.all.filter { membership.locked.modes.contains($0.index) }.map(\.name)
             }
             return (membership.loop, modes)
         }

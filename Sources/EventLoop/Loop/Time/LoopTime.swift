@@ -20,7 +20,7 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
 
     deinit {
         guard let pointer = newest.load(ordering: .relaxed) else { return }
-        // One by one: a chain that releases itself recurses as deep as it is long.
+        // One by one, because releasing a chain recurses.
         var clock: ClockInUse? = Unmanaged<ClockInUse>.fromOpaque(pointer).takeRetainedValue()
         while let earlier = clock { clock = earlier.earlier }  // ends: the chain has an end
     }
@@ -31,7 +31,7 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
 
     @inline(never)
     private static func clock(_ pointer: UnsafeRawPointer) -> RunLoop.ManualClock {
-        Unmanaged<ClockInUse>.fromOpaque(pointer)._withUnsafeGuaranteedRef { $0.clock }
+        Borrowed<ClockInUse>(at: pointer, keptBy: .loop).use { $0.clock }
     }
 
     /// The present. Any thread.

@@ -9,6 +9,7 @@ extension RunLoop {
     public final class ManualClock: Sendable {
         fileprivate struct State {
             var now: Int64
+            var wall: ManualWallTime
             /// The loops that use the clock, until they end.
             var users: [User] = []
             /// Counts how often a loop came from its work to wait: that work may have made descriptors of other loops ready, which wait as
@@ -21,26 +22,26 @@ extension RunLoop {
             var limit: Int64?
             /// The turn since which it has asked the kernel, and found nothing.
             var asked: UInt64 = 0
-            /// The turn in which it was asked to ask again.
-            var told: UInt64 = 0
+            /// The turn in which it was last asked to poll again.
+            var requested: UInt64 = 0
         }
 
         /// The next step of a loop that has asked the kernel.
         enum Verdict {
-            /// Its deadline has come.
-            case due
+            /// Its deadline has come. A source of the wall time may be ready now.
+            case due(isWallTimeObserved: Bool)
             case sleep
             /// Another loop has worked meanwhile.
             case askAgain(turn: UInt64)
         }
 
-        private let state: ForkAwareMutex<State>
+        private let state: LoopLock<State>
         private let autoAdvances: Bool
 
         /// With `autoAdvance`, a loop that has nothing ready jumps to its next deadline instead of sleeping; loops that share the clock
         /// jump together, to the earliest of their deadlines, when all of them wait.
         public init(start: Instant = Instant(nanoseconds: 0), autoAdvance: Bool = false) {
-            state = ForkAwareMutex(State(now: start.nanoseconds))
+            state = LoopLock(State(now: start.nanoseconds, wall: ManualWallTime(startingAt: start.nanoseconds)))
             autoAdvances = autoAdvance
         }
 
@@ -50,11 +51,33 @@ extension RunLoop {
         /// Moves the time and wakes the loops that wait for what has come. A negative duration is a precondition failure.
         public func advance(by duration: Swift.Duration) {
             precondition(duration >= .zero, "a clock does not go backwards")
-            let loops = state.withLock { state -> [RunLoop] in
+            let steps = state.withLock { state -> Steps in
                 state.now = state.now.addingSaturated(duration.saturatedNanoseconds)
-                return state.dueLoops
+                return Steps(wake: state.dueLoops, observers: state.wall.all)
             }
-            for loop in loops { loop.notify(.wake) }
+            carryOut(steps)
+        }
+
+        /// The wall time of the loops that use this clock. It moves with `now`, and starts at 2001-01-01T00:00:00Z. Setting it is a jump, as
+        /// if an administrator had set the machine's clock: it moves no `now`. Saturates. Thread-safe.
+        public var wallTime: WallTime {
+            get { WallTime(nanosecondsSince1970: state.withLock { $0.wall.time(at: $0.now) }) }
+            set {
+                let (jump, observers) = state.withLock { ($0.wall.set(newValue.nanosecondsSince1970, at: $0.now), $0.wall.all) }
+                if jump == 0 { return }
+                for observer in observers { observer.wallClockMoved(settingItBy: jump) }
+            }
+        }
+
+        /// When the wall time comes if nobody sets it before.
+        func instant(of date: WallTime) -> Instant {
+            Instant(nanoseconds: state.withLock { $0.wall.now(at: date.nanosecondsSince1970) })
+        }
+
+        /// An observer was added to a mode of a loop that uses this clock, or (-1) removed from it.
+        func count(_ observer: any WallClockObserver, _ difference: Int) {
+            let gone = state.withLock { $0.wall.count(observer, difference) }
+            withExtendedLifetime(gone) {}  // not released under the lock
         }
 
         func join(_ loop: RunLoop) { state.withLock { $0.users.append(User(loop: loop, limit: nil)) } }
@@ -77,22 +100,25 @@ extension RunLoop {
             let toAsk = state.takeThoseToAsk()
             if !toAsk.isEmpty || state.users.contains(where: { $0.asked != state.turn }) { return Steps(ask: toAsk) }
             state.now = earliest
-            return Steps(wake: state.dueLoops)
+            return Steps(wake: state.dueLoops, observers: state.wall.all)
         }
 
         /// The consequences of a change, to be carried out outside the lock.
         private struct Steps {
             var wake: [RunLoop] = []
             var ask: [RunLoop] = []
+            /// Of the wall time, which has moved.
+            var observers: [any WallClockObserver] = []
         }
 
         private func carryOut(_ steps: Steps) {
+            for observer in steps.observers { observer.wallClockMoved(settingItBy: 0) }
             for loop in steps.wake { loop.notify(.wake) }
             // Not a wake-up: the loop asks the kernel and goes back to its wait, and nobody notices.
             for loop in steps.ask { loop.waker.channel.wake() }
         }
 
-        /// A loop comes from its work to wait. The turn that begins with it: what the loop asks the kernel from here on is asked since then.
+        /// A loop stops working and begins to wait. Begins a turn, and returns it: each poll of the kernel that follows counts for this turn.
         func comeToWait() -> UInt64 {
             state.withLock { state in
                 state.turn += 1
@@ -106,11 +132,11 @@ extension RunLoop {
         func beginWaiting(_ loop: RunLoop, until limit: Int64, since turn: UInt64) -> Verdict {
             let (verdict, steps) = state.withLock { state -> (Verdict, Steps) in
                 state.setLimit(of: loop, limit, asked: turn)
-                if limit <= state.now { return (.due, Steps()) }
+                if limit <= state.now { return (.due(isWallTimeObserved: false), Steps()) }
                 if autoAdvances && turn != state.turn && state.commonDeadline != nil { return (.askAgain(turn: state.turn), Steps()) }
                 var steps = advanceIfAllWait(&state)
                 steps.wake.removeAll { $0 === loop }
-                return (limit <= state.now ? .due : .sleep, steps)
+                return (limit <= state.now ? .due(isWallTimeObserved: !steps.observers.isEmpty) : .sleep, steps)
             }
             carryOut(steps)
             return verdict
@@ -137,7 +163,7 @@ extension RunLoop {
             let outcome = poller.poll()
             if isWaitOver(outcome, poller) { return outcome }
             switch clock.beginWaiting(self, until: limit, since: turn) {
-            case .due: return Poller.WaitResult()
+            case .due(let isWallTimeObserved): return isWallTimeObserved ? poller.poll() : Poller.WaitResult()
             case .askAgain(let newer): turn = newer
             case .sleep:
                 let outcome = poller.wait(until: .max)
@@ -166,8 +192,8 @@ extension RunLoop.ManualClock.State {
     /// The loops that have not asked the kernel in this turn, and have not been asked to.
     fileprivate mutating func takeThoseToAsk() -> [RunLoop] {
         var loops: [RunLoop] = []
-        for index in users.indices where users[index].asked != turn && users[index].told != turn {
-            users[index].told = turn
+        for index in users.indices where users[index].asked != turn && users[index].requested != turn {
+            users[index].requested = turn
             loops.append(users[index].loop)
         }
         return loops

@@ -1,4 +1,6 @@
-// The bits that say what the owner has to check: as others set them, and as the owner keeps them until it has checked.
+// The bits that say what the owner must check: those that others have set, and those that the owner has taken and not handled.
+
+import Synchronization
 
 /// What the owner has to check. Any thread sets a bit, after the fact that the bit stands for; the owner takes it before it checks.
 struct Attention: OptionSet {
@@ -17,18 +19,20 @@ struct Attention: OptionSet {
     static let messages = Attention(rawValue: 1 << 8)
     /// Somebody wants to observe the callouts of the loop, or not any more.
     static let observers = Attention(rawValue: 1 << 9)
-    /// The owner's own: its callouts are observed. It stays while they are, so that each step takes the path on which it looks.
+    /// Set by the owner while its callouts are observed, so that the fast test for pending work fails and each step finds the observation.
     static let observed = Attention(rawValue: 1 << 10)
+    /// The owner's own: somebody is to be called at the end of the pass.
+    static let passEnd = Attention(rawValue: 1 << 11)
     /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
 
-    // Each step looks for its own bits only: a signal that step 4 serves need not send the steps before and after it off the short way.
-    /// What has the queues looked into, or the owner observed: a step cannot know whether it concerns it.
+    // Each step tests its own bits only, so that a signal for step 4 does not slow the other steps.
+    /// Bits that every step tests, because they may concern any of them.
     private static let unspecific: Attention = [.recheckQueues, .observers]
     static let forPass: Attention = [.wake, .changes, .finishing, .observed, .unspecific]
     static let forBlocks: Attention = [.jobs, .blocks, .unspecific]
     static let forSources: Attention = [.performs, .signals, .unspecific]
-    static let forEnds: Attention = [.changes, .finishing, .unspecific]
+    static let forEnds: Attention = [.passEnd, .changes, .finishing, .unspecific]
 }
 
 /// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
@@ -73,4 +77,126 @@ struct DeferredEvents: OptionSet {
     static let mainQueueDrain = DeferredEvents(rawValue: 1 << 0)
     /// `Attention.messages` is pending.
     static let messages = DeferredEvents(rawValue: 1 << 1)
+}
+
+// MARK: - The owner's pending work
+
+extension RunLoop {
+    /// Whether any bit is set that the owner has not handled. Most steps of most passes test this and do nothing else. What they do
+    /// otherwise is out of line, because a short way to the kernel and back is a fast one.
+    @inline(__always)
+    var hasPendingWork: Bool { !waker.untaken.union(owned.pending.bits).isEmpty }
+
+    /// The same without the bit that stays while the loop is observed, for steps that do nothing for observers.
+    @inline(__always)
+    var hasWorkForSteps: Bool { !waker.untaken.union(owned.pending.bits).subtracting(.observed).isEmpty }
+
+    /// Whether one of these bits is set: for a step that does nothing for others.
+    @inline(__always)
+    func hasWork(_ bits: Attention) -> Bool { !waker.untaken.union(owned.pending.bits).isDisjoint(with: bits) }
+
+    /// Takes the bits that others have set. If a run of another mode has begun or ended since, looks into the queues as well.
+    @inline(__always)
+    func takeAttention(_ mode: ModeState) {
+        if !waker.untaken.isEmpty || owned.pending.contains(.recheckQueues) { takePresentAttention(mode) }
+    }
+
+    @inline(never)
+    private func takePresentAttention(_ mode: ModeState) {
+        if owned.pending.contains(.recheckQueues) {
+            owned.pending.remove(.recheckQueues)
+            owned.pending.insert(queuedWork(mode))
+        }
+        if waker.untaken.isEmpty { return }
+        owned.pending.insert(waker.takeAll())
+        // First, so that work that was queued after an observation began is observed.
+        if owned.pending.contains(.observers) { takeObservers() }
+    }
+
+    /// A run of a mode begins after runs of others. If nothing was queued since its queues were found empty, they need no look.
+    @inline(__always)
+    func recheckQueues(of mode: ModeState) {
+        let counts = (own: mode.queueings, common: common.queueings)
+        if counts == mode.owned.emptyAt && mode.performing.isEmpty && common.performing.isEmpty && owned.ended.isEmpty {
+            owned.pending.remove(.recheckQueues)
+        } else {
+            owned.pending.insert(.recheckQueues)
+        }
+    }
+
+    /// The bits of the queues that have something for this mode.
+    func queuedWork(_ mode: ModeState) -> Attention {
+        let isCommon = mode.isCommon.load(ordering: .acquiring)
+        var work: Attention = owned.ended.isEmpty ? [] : .finishing
+        if !mode.performing.isEmpty || (isCommon && !common.performing.isEmpty) { work.insert(.performs) }
+        let counts = (own: mode.queueings, common: common.queueings)
+        // If nothing was queued since the queues were empty, they need no lock.
+        return counts == mode.owned.emptyAt ? work : work.union(lookIntoQueues(mode, counts))
+    }
+
+    @inline(never)
+    private func lookIntoQueues(_ mode: ModeState, _ counts: (own: UInt64, common: UInt64)) -> Attention {
+        var work: Attention = []
+        let isEmpty = shared.withLock { shared in
+            // Under the lock: a thread that makes the mode a common one counts first.
+            let isCommon = mode.isCommon.load(ordering: .relaxed)
+            if !mode.isEmptyLocked(.block) || (isCommon && !common.isEmptyLocked(.block)) { work.insert(.blocks) }
+            if !mode.isEmptyLocked(.perform) || (isCommon && !common.isEmptyLocked(.perform)) { work.insert(.performs) }
+            if mode.locked.signaled.hasSignal { work.insert(.signals) }
+            if mode.locked.messaged.hasMessage { work.insert(.messages) }
+            if isCommon && !shared.jobs.isEmpty && !owned.jobs.isRunning { work.insert(.jobs) }
+            return work.isEmpty && shared.jobs.isEmpty
+        }
+        if isEmpty { mode.owned.emptyAt = counts }
+        return work
+    }
+
+    /// Takes the bits that others have set, and carries out the changes they queued.
+    ///
+    /// Each step does so after it has taken what it is going to call: what a thread changes before it queues a closure, signals a source or
+    /// sends a message takes effect before that is called. A closure may close a descriptor whose source was invalidated before, so
+    /// the kernel must have dropped it.
+    @inline(never)
+    func carryOutPendingChanges(_ mode: ModeState) {
+        takeAttention(mode)
+        if owned.pending.contains(.changes) { applyChanges() }
+    }
+
+    /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run does
+    /// not finish with such a callout outstanding, and between taking performs and performing them.
+    @inline(__always)
+    func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
+        if hasWork(.forEnds) { settlePendingEnds(mode) }
+    }
+
+    @inline(never)
+    private func settlePendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
+        takeAttention(mode)
+        settlePendingEnds()
+    }
+
+    func settlePendingEnds() { /* DOES CALLOUT */
+        if owned.pending.contains(.passEnd) { callPassEndListeners() }
+        if owned.pending.contains(.changes) { applyChanges() }
+        if owned.pending.contains(.finishing) { finishItems() }
+    }
+
+    // MARK: Whether the owner may sleep
+
+    /// Whether there is something to do in this mode now. The owner asks after `Waker.beginSleep`.
+    @inline(__always)
+    func isReasonToStayAwake(_ frame: RunFrame, _ mode: ModeState) -> Bool {
+        if runs.isStopRequested(frame) || (isEmpty(mode) && !frame.owned.sleepsEvenIfEmpty) { return true }
+        return hasWorkForSteps && isReasonPending(mode)
+    }
+
+    @inline(never)
+    func isReasonPending(_ mode: ModeState) -> Bool {
+        takeAttention(mode)
+        if owned.pending.contains(.wake) || owned.pending.contains(.changes) { return true }
+        if owned.pending.bits.isDisjoint(with: .queues) { return false }
+        // These bits may concern other modes. Producers set them again, and a run of another mode rechecks the queues.
+        owned.pending.replaceQueues(with: queuedWork(mode))
+        return !owned.pending.bits.isDisjoint(with: .queues)
+    }
 }

@@ -1,5 +1,4 @@
-// The protocol of sleeping and waking. Tests/Models/sleep.pml checks every interleaving of its steps, and docs/run-sequence.md argues why
-// nothing is slept over.
+// The protocol of sleeping and waking. Tests/Models/sleep.pml checks every interleaving; docs/run-sequence.md says why no wake-up is lost.
 
 import Synchronization
 
@@ -49,10 +48,13 @@ struct Waker: ~Copyable, Sendable {
         }
     }
 
+    /// Sets bits for a step that the host makes anyway. The owner calls it between two steps.
+    borrowing func markForStep(_ bits: Attention) { attention.bitwiseOr(bits.rawValue, ordering: .sequentiallyConsistent) }
+
     /// Sets the bit of a wake-up, and wakes the owner if it sleeps. Async-signal-safe.
     borrowing func wakeUp() {
-        // Writes even if the bit is set: the pass that takes it must see what the caller has written before. The other bits stand for state
-        // that the loop's lock orders.
+        // Writes even if the bit is set, so that the pass that takes the bit sees what the caller has written. The lock orders the state that
+        // other bits stand for.
         attention.bitwiseOr(Attention.wake.rawValue, ordering: .sequentiallyConsistent)
         wakeIfAsleep()
     }
@@ -64,7 +66,7 @@ struct Waker: ~Copyable, Sendable {
         if state & SleepState.writesBit == 0 { return }
         let desired = state == SleepState.asleep ? SleepState.woken : SleepState.working
         let (isFirst, _) = sleepState.compareExchange(expected: state, desired: desired, ordering: .sequentiallyConsistent)
-        // Otherwise another thread writes, or the owner has changed the state since, and takes the bits after that.
+        // Otherwise another thread writes, or the owner has changed the state and takes the bits next.
         if isFirst { channel.wake() }
     }
 
@@ -105,7 +107,7 @@ struct Waker: ~Copyable, Sendable {
     /// The owner's wait has returned. True if somebody has woken it.
     @inline(__always)
     borrowing func endSleep() -> Bool {
-        // A thread that writes to the channel between these two has set its bits before, and the next wait takes its write for a stale edge.
+        // A thread that writes between these two has set its bits before. The next wait returns early once.
         let wasWoken = sleepState.load(ordering: .acquiring) == SleepState.woken
         sleepState.store(SleepState.working, ordering: .releasing)
         return wasWoken

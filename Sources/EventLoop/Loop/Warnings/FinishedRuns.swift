@@ -55,11 +55,11 @@ extension RunLoop {
     private func wasNeverUsed(_ mode: ModeState?) -> Bool {
         guard let mode else { return true }
         guard mode.index == 0, counters.passes.current == 0 else { return false }
-        return shared.withLock { _ in mode.timerSlots.wasNeverUsed && mode.observers.isEmpty }
+        return shared.withLock { _ in mode.locked.timerSlots.wasNeverUsed && mode.locked.observers.isEmpty }
     }
 
     /// For a module whose runs do not begin if the mode is empty.
     package func noteFinishedRun(_ name: Mode) { /* DOES CALLOUT */
-        if !hasEnded.load(ordering: .relaxed) { warnOfFinishedRun(name, modeToRun(name)?.takeUnretainedValue()) }
+        if !hasEnded.load(ordering: .relaxed) { warnOfFinishedRun(name, modeToRun(name)?.object) }
     }
 }

@@ -30,6 +30,7 @@ struct PageData: Decodable {
     struct Loop: Decodable {
         let name: String
         let overwritten: Int
+        let since: Int64
         let events: [Int]
     }
     let kinds: [String]

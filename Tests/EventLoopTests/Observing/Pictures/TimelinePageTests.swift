@@ -8,6 +8,7 @@ import Foundation
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 @Suite(.bounded) struct TimelinePageTests {
     @Test func `the page allows its own style and script, and nothing else`() throws {
@@ -48,6 +49,14 @@ import Testing
         #expect(page.contains("<title>\(escaped)</title>"))
         #expect(page.contains("<h1><bdi>\(escaped)</bdi></h1>"))
         #expect(!page.contains("<b>\"a\""))
+    }
+
+    @Test func `the page says since when the events of a loop are all there`() throws {
+        var first = Recording([.span(.run, 110, 400), .span(.pass, 110, 400), .span(.sleep, 320, 390)], overwritten: 3)
+        first.completeSince = RunLoop.Instant(nanoseconds: 300)
+        let second = Recording([.span(.timer, 100, 101)], loopID: 2)
+        let data = try readData(of: Recording.timelineHTML([("one", first), ("two", second)]))
+        #expect(data.loops.map(\.since) == [200, 0])
     }
 
     @Test func `the page has every event of every loop, by start, on one axis`() throws {
@@ -96,7 +105,13 @@ import Testing
             posts: [.init(to: 2, flow: 9, at: 250_000)])
         let worker = Recording(
             [.span(.run, 0, 1_000_000), .span(.pass, 0, 1_000_000), .span(.block, 500_000, 700_000, label: "answer", flow: 9)], loopID: 2)
+        // A run of two seconds, of which the last ten milliseconds are there.
+        var cut = Recording(
+            [.span(.run, 0, 2_000_000_000), .span(.pass, 1_990_000_000, 2_000_000_000), .span(.sleep, 1_991_000_000, 2_000_000_000)],
+            overwritten: 1_000)
+        cut.completeSince = RunLoop.Instant(nanoseconds: 1_990_000_000)
         let pages = [
+            "cut": cut.timelineHTML(),
             "empty": Recording.timelineHTML([]), "small": Recording.busy(100).timelineHTML(),
             "large": Recording.busy(65_536).timelineHTML(),
             "hostile": Recording.timelineHTML(title: hostileTexts.joined(), hostileTexts.map { ($0, Recording(hostile)) }),

@@ -6,6 +6,7 @@ import EventLoopTestSupport
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 @Suite(.bounded) struct TimelineTests {
     /// Each span with its parent: `pass 0-10 in run`.

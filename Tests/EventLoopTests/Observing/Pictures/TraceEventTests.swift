@@ -9,6 +9,7 @@ import Foundation
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopObserving
 
 @Suite(.bounded) struct TraceEventTests {
     @Test func `a recording of nothing is a trace without spans`() throws {

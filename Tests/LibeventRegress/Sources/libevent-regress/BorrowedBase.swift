@@ -29,9 +29,9 @@ public func runBase(_ base: OpaquePointer?, _ flags: Int32) -> Int32 {
     let (loop, mode, poller) = spares.give { prepareRun(base) }
     // Not held here: it must leave the base before this function returns.
     let state = loop.shared.withLock { $0.modes.makeLocked(mode) }
-    state.poller = poller.takeRetainedValue()
+    state.owned.poller = poller.takeRetainedValue()
     defer {
-        state.poller = nil
+        state.owned.poller = nil
         spares.take()
     }
     let token = flags & EVLOOP_NO_EXIT_ON_EMPTY != 0 ? loop.keepAlive(forMode: mode) : nil

@@ -1,0 +1,103 @@
+// Rules proved here (docs/from-nio.md, semantics 19.17): a recording has one span for each pass of NIO, and the watchdog reports a channel
+// handler that takes long. A loop that nobody observes has no part in this.
+
+import EventLoop
+import EventLoopNIO
+import EventLoopObserving
+import Glibc
+import NIOCore
+import NIOPosix
+import TestSupport
+import Testing
+
+/// Whether an object of this process calls epoll_wait where it can be seen. A sanitizer replaces the call.
+private let canSeePasses = !isUnderThreadSanitizer
+
+@Suite(.timeLimit(.minutes(5)), .enabled(if: canSeePasses, "ThreadSanitizer replaces NIO's calls")) struct ObservingTests {
+    @Test func `a recording has one span for each pass of NIO, with the steps inside`() async throws {
+        try await withGroup { group in
+            let host = try await NIOHost.start(on: group.next())
+            host.runLoop.startRecording()
+            // The loop learns of the recording in a step; passes are recorded from the next one on.
+            try await host.runLoop.performAsync {}
+            try await host.eventLoop.submit {}.get()
+            for _ in 1...10 {
+                try await host.eventLoop.submit { _ = usleep(1_000) }.get()
+                try await host.runLoop.performAsync {}
+            }
+            let events = try #require(host.runLoop.stopRecording()).events
+            let passes = events.filter { $0.kind == .hostedLibrary }
+            #expect(passes.count >= 10)
+            #expect(passes.allSatisfy { $0.label == "NIO" && $0.depth == 0 })
+            #expect(passes.count { $0.duration >= .milliseconds(1) } >= 10)
+            // Passes follow one another.
+            for (one, next) in zip(passes, passes.dropFirst()) { #expect(one.start.advanced(by: one.duration) <= next.start) }
+            // A step is inside a pass.
+            let performs = events.filter { $0.kind == .perform }.dropFirst()
+            #expect(performs.count >= 9)
+            for perform in performs {
+                #expect(passes.contains { $0.start <= perform.start && perform.start <= $0.start.advanced(by: $0.duration) })
+            }
+            await host.end()
+        }
+    }
+
+    @Test func `the watchdog reports a channel handler that takes long, with its function`() async throws {
+        let stalls = Locked<[RunLoop.Watchdog.Stall]>([])
+        let watchdog = RunLoop.Watchdog(threshold: .milliseconds(20)) { stall in stalls.withLock { $0.append(stall) } }
+        try await withGroup { group in
+            let host = try await NIOHost.start(on: group.next())
+            watchdog.watch(host.runLoop)
+            try await host.runLoop.performAsync {}
+            try await host.eventLoop.submit {}.get()
+            var ends: [Int32] = [-1, -1]
+            try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
+            let end = ends[0]
+            let slow = SlowHandler { stalls.withLock { $0.contains { $0.label == "NIO" } } }
+            let channel = try await ClientBootstrap(group: host.eventLoop).channelInitializer { channel in
+                channel.eventLoop.makeCompletedFuture { try channel.pipeline.syncOperations.addHandler(slow) }
+            }.withConnectedSocket(end).get()
+            try #require(write(ends[1], "x", 1) == 1)
+            try await suspendUntil("the handler is reported") { slow.isDone.value }
+            let stall = try #require(stalls.withLock { $0.first { $0.label == "NIO" } })
+            #expect(stall.kind == .hostedLibrary && stall.loop === host.runLoop && stall.duration >= .milliseconds(20))
+            #expect(stall.backtrace.contains { $0.contains("SlowHandler") }, "\(stall.backtrace)")
+            // An idle event loop is not watched at work.
+            try await channel.close()
+            close(ends[1])
+            await host.end()
+        }
+        watchdog.invalidate()
+    }
+
+    @Test func `a recording may begin and end many times, also after another host of the same loop has ended`() async throws {
+        try await withGroup(2) { group in
+            for _ in 1...5 {
+                let hosts = try await NIOHost.start(onAllOf: group)
+                for host in hosts {
+                    host.runLoop.startRecording()
+                    try await host.runLoop.performAsync {}
+                    try await host.eventLoop.submit {}.get()
+                    try await host.eventLoop.submit {}.get()
+                }
+                for (index, host) in hosts.enumerated() {
+                    if index == 0 { await host.end() }
+                    #expect(try #require(host.runLoop.stopRecording()).events.contains { $0.kind == .hostedLibrary })
+                    if index != 0 { await host.end() }
+                }
+            }
+        }
+    }
+}
+
+private final class SlowHandler: ChannelInboundHandler, Sendable {
+    typealias InboundIn = ByteBuffer
+    private let isReported: @Sendable () -> Bool
+    let isDone = Box(false)
+    init(_ isReported: @escaping @Sendable () -> Bool) { self.isReported = isReported }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        do { try waitUntil("the watchdog sees the handler") { isReported() } } catch { Issue.record(error) }
+        isDone.value = true
+    }
+}

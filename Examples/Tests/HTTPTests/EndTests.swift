@@ -1,0 +1,481 @@
+// Rules proved here (docs/http.md): time, clients that go, and the end of a server.
+// - A request that takes too long is a 408, and an idle connection is closed. A handler has no limit.
+// - A handler is cancelled when its client goes, and not when it only half-closes.
+// - shutdown answers what has been received, closes idle connections, and returns when every handler has returned.
+
+import EventLoop
+import EventLoopStreams
+import HTTPTypes
+import TestSupport
+import Testing
+
+@testable import EventLoopHTTP
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+@Suite(.bounded, .tags(.lifetimes)) struct EndTests {
+    // MARK: Time
+
+    @Test func `a request that takes too long is a 408, and a connection without one is closed`() async throws {
+        var options = HTTPServer.Options()
+        options.requestTimeout = .milliseconds(100)
+        options.idleTimeout = .milliseconds(200)
+        try await withServer(options: options, respond: { _ in .text("x") }) { server in
+            for text in ["G", "GET / HTTP/1.1\r\n", "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nx"] {
+                let client = try Client(server)
+                try client.send(text)
+                #expect(try client.answer().status == 408)
+                #expect(try client.isClosed())
+            }
+            let idle = try Client(server)
+            #expect(try idle.isClosed())
+            let used = try Client(server)
+            #expect(try used.ask(get()).status == 200)
+            #expect(try used.isClosed())
+        }
+    }
+
+    @Test func `the timeouts pass in the loop's time`() async throws {
+        let clock = RunLoop.ManualClock()
+        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
+        try await withFolder { folder in
+            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
+            try await elsewhere {
+                let (idle, slow) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+                for client in [idle, slow] { #expect(try client.ask(get("/first")).text == "/first") }
+                try slow.send("GET /second")
+                // The loop has read it when it has answered another client that came later.
+                _ = try Client(to: server.localAddress).ask(get())
+                clock.advance(by: .seconds(29))
+                try slow.send(" HTTP/1.1\r\nHost: t\r\n\r\n")
+                #expect(try slow.answer().text == "/second")
+                try slow.send("GET /third")
+                _ = try Client(to: server.localAddress).ask(get())
+                clock.advance(by: .seconds(32))
+                #expect(try slow.answer().status == 408)
+                #expect(try idle.isClosed())
+            }
+            await server.shutdown(grace: .zero)
+        }
+        thread.stop()
+        await thread.join()
+    }
+
+    @Test func `half of an empty line begins no request`() async throws {
+        var options = HTTPServer.Options()
+        options.requestTimeout = .milliseconds(50)
+        options.idleTimeout = .milliseconds(400)
+        try await withServer(options: options, respond: { _ in .text("x") }) { server in
+            let (closed, goesOn) = (try Client(server), try Client(server))
+            try closed.send("\r")
+            #expect(try closed.isClosed())
+            goesOn.trySend([13])
+            goesOn.finishSending()
+            #expect(try goesOn.isClosed())
+        }
+    }
+
+    @Test func `a preparation that takes too long ends with its connection`() async throws {
+        var options = HTTPServer.Options()
+        options.requestTimeout = .milliseconds(50)
+        let sawTheEnd = Gate()
+        options.prepareConnection = { stream in
+            try await suspendUntil("the stream ends", within: .seconds(20)) { !stream.isOpen }
+            sawTheEnd.open()
+        }
+        try await withServer(options: options, respond: { _ in .text("x") }) { server in
+            let client = try Client(server)
+            try client.send(get())
+            sawTheEnd.wait()
+            _ = try client.rest()
+        }
+    }
+
+    @Test func `shutdown waits a second for a preparation, and not longer`() async throws {
+        var options = HTTPServer.Options()
+        let (begun, sawTheEnd) = (Gate(), Gate())
+        options.prepareConnection = { stream in
+            begun.open()
+            try await suspendUntil("the stream ends", within: .seconds(20)) { !stream.isOpen }
+            sawTheEnd.open()
+        }
+        let thread = RunningLoop()
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop], options: options) { _ in .text("x") }
+        let client = try Client(server)
+        try await elsewhere { begun.wait() }
+        await server.shutdown(grace: patience)
+        try await elsewhere { sawTheEnd.wait() }
+        client.close()
+        try thread.end()
+    }
+
+    @Test func `bytes that come one by one do not extend a request's time`() async throws {
+        var options = HTTPServer.Options()
+        options.requestTimeout = .milliseconds(200)
+        try await withServer(options: options, respond: { _ in .text("x") }) { server in
+            let client = try Client(server)
+            let end = Box(false)
+            let descriptor = client.descriptor
+            let sender = plainThread {
+                // Ends when the test says so: the server may have closed the connection before.
+                while !end.value {
+                    Glibc.send(descriptor, "a", 1, Int32(MSG_NOSIGNAL))
+                    usleep(10_000)
+                }
+            }
+            #expect(try client.answer().status == 408)
+            end.value = true
+            try sender.join()
+        }
+    }
+
+    @Test func `a handler may take longer than all timeouts`() async throws {
+        var options = HTTPServer.Options()
+        (options.requestTimeout, options.idleTimeout) = (.milliseconds(50), .milliseconds(50))
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            try await Task.sleep(for: .milliseconds(300))
+            return .text("late")
+        }
+        try await withServer(options: options, respond: respond) { server in
+            let client = try Client(server)
+            #expect(try client.ask(get()).text == "late")
+        }
+    }
+
+    @Test func `a client that takes nothing of its answer is cut off`() async throws {
+        var options = HTTPServer.Options()
+        options.idleTimeout = .milliseconds(200)
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            Response(body: .bytes([UInt8](repeating: 1, count: 20_000_000)))
+        }
+        try await withServer(options: options, respond: respond) { server in
+            let client = try Client(server, receiveBuffer: 8_192)
+            try client.send(get())
+            try waitUntil("the connection ends") { server.connections == 0 }
+        }
+    }
+
+    // MARK: Clients that go
+
+    /// A handler that waits until it is cancelled, and what the client does meanwhile.
+    private func checkCancellation(
+        address: RunLoop.SocketAddress = .ipv4(host: "127.0.0.1", port: 0), _ leave: @escaping @Sendable (Client) -> Void
+    ) async throws {
+        let (begun, cancelled) = (Gate(), Gate())
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            begun.open()
+            await suspendUntilCancelled()
+            cancelled.open()
+            throw CancellationError()
+        }
+        try await withServer(address: address, respond: respond) { server in
+            let client = try Client(server)
+            try client.send(get())
+            begun.wait()
+            leave(client)
+            cancelled.wait()
+            try waitUntil("the connection ends") { server.connections == 0 }
+        }
+    }
+
+    @Test func `a handler is cancelled when its client resets the connection`() async throws { try await checkCancellation { $0.reset() } }
+
+    @Test func `a handler is cancelled when its client closes the connection`() async throws { try await checkCancellation { $0.close() } }
+
+    @Test func `a handler is cancelled when its client closes a Unix socket`() async throws {
+        try await withFolder { folder in try await checkCancellation(address: .unix(path: folder + "/s")) { $0.close() } }
+    }
+
+    @Test func `a handler is cancelled when its client half-closes first, and then goes`() async throws {
+        try await checkCancellation { client in
+            client.finishSending()
+            usleep(100_000)
+            client.close()
+        }
+    }
+
+    @Test func `the sequence of an answer ends when its client goes`() async throws {
+        let ended = Gate()
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            let (stream, continuation) = AsyncThrowingStream<[UInt8], any Error>.makeStream()
+            continuation.yield([1])
+            continuation.onTermination = { _ in ended.open() }
+            return Response(body: .sequence(stream))
+        }
+        try await withServer(respond: respond) { server in
+            let client = try Client(server)
+            try client.send(get())
+            try client.receive()
+            client.reset()
+            ended.wait()
+        }
+    }
+
+    @Test func `a client that half-closes is not taken for one that has gone`() async throws {
+        let mayEnd = Box(false)
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            try await suspendUntil("the client was asked") { mayEnd.value }
+            return .text("still there")
+        }
+        try await withServer(respond: respond) { server in
+            let client = try Client(server)
+            try client.send(get())
+            client.finishSending()
+            // It is asked whether it is still there, with what a client ignores.
+            #expect(try client.answer().status == 100)
+            mayEnd.value = true
+            #expect(try client.answer().text == "still there")
+        }
+    }
+
+    @Test func `a client that leaves is no warning`() async throws {
+        HeardWarnings.begin()
+        let (begun, left) = (Box(0), Box(false))
+        try await withFolder { folder in
+            makeFile(folder + "/large", size: 50_000_000)
+            let respond: @Sendable (Request) async throws -> Response = { request in
+                begun.change { $0 += 1 }
+                if request.path == "/leaver/error" {
+                    await suspendUntilCancelled()
+                    throw ClientError(description: "the client has left")
+                }
+                try await suspendUntil("the client has left") { left.value }
+                switch request.path {
+                case "/leaver/file": return Response(body: .file(path: folder + "/large"))
+                case "/leaver/bytes": return Response(body: .bytes([UInt8](repeating: 1, count: 10_000_000)))
+                default: return Response(body: .sequence(AsyncThrowingStream { [UInt8](repeating: 1, count: 100_000) }))
+                }
+            }
+            try await withServer(respond: respond) { server in
+                let clients = try ["file", "bytes", "sequence", "error"].map { name in
+                    let client = try Client(server)
+                    try client.send(get("/leaver/" + name))
+                    return client
+                }
+                try waitUntil("the handlers run") { begun.value == 4 }
+                for client in clients { client.reset() }
+                left.value = true
+                try waitUntil("the connections end") { server.connections == 0 }
+            }
+        }
+        #expect(HeardWarnings.messages(about: "/leaver/").map(\.message) == [])
+    }
+
+    // MARK: The end of the server
+
+    @Test func `a handler that awaits shutdown is told not to`() async throws {
+        let result = await #expect(processExitsWith: .failure, observing: [\.standardErrorContent]) {
+            let server = Box<HTTPServer?>(nil)
+            let thread = RunningLoop()
+            server.value = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { _ in
+                await server.value?.shutdown()
+                return .text("x")
+            }
+            let client = try Client(server.value!)
+            _ = try client.ask(get())
+        }
+        let text = String(decoding: result?.standardErrorContent ?? [], as: UTF8.self)
+        #expect(text.contains("shut the server down in another task"), "\(text)")
+    }
+
+    @Test func `a handler shuts its server down in another task`() async throws {
+        let (server, end) = (Box<HTTPServer?>(nil), Gate())
+        let thread = RunningLoop()
+        server.value = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { _ in
+            Task {
+                await server.value?.shutdown()
+                end.open()
+            }
+            return .text("the last one")
+        }
+        try await elsewhere {
+            let client = try Client(server.value!)
+            #expect(try client.ask(get()).text == "the last one")
+            client.close()
+            end.wait()
+        }
+        server.value = nil
+        try thread.end()
+    }
+
+    /// The shutdown begins between the answer to a request and the delivery of the next one, which has been received with it.
+    @Test func `a request that waits in the stream when the shutdown begins is answered`() async throws {
+        let server = Box<HTTPServer?>(nil)
+        let thread = RunningLoop()
+        server.value = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { request in
+            if request.path == "/1" { server.value?.core.drain() }
+            return .text(request.path)
+        }
+        try await elsewhere {
+            let client = try Client(server.value!)
+            try client.send(get("/1") + get("/2"))
+            for path in ["/1", "/2"] { #expect(try client.answer().text == path) }
+            #expect(try client.isClosed())
+        }
+        await server.value?.shutdown()
+        server.value = nil
+        try thread.end()
+    }
+
+    @Test func `shutdown answers what has been received, and closes idle connections`() async throws {
+        let (begun, mayEnd) = (Box(0), Box(false))
+        let thread = RunningLoop()
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { request in
+            if request.path == "/slow" {
+                begun.change { $0 += 1 }
+                try await suspendUntil("the test goes on") { mayEnd.value }
+            }
+            return .text(request.path)
+        }
+        try await elsewhere {
+            let (slow, idle, pipelined) = (try Client(server), try Client(server), try Client(server))
+            #expect(try idle.ask(get("/idle")).text == "/idle")
+            try slow.send(get("/slow"))
+            try pipelined.send(get("/slow") + get("/behind"))
+            try waitUntil("both handlers run") { begun.value == 2 }
+            let (end, hasEnded) = (Gate(), Box(false))
+            Task {
+                await server.shutdown()
+                hasEnded.value = true
+                end.open()
+            }
+            #expect(try idle.isClosed())
+            idle.close()
+            #expect(throws: ClientError.self) { try Client(server) }
+            #expect(!hasEnded.value)
+            mayEnd.value = true
+            let answer = try slow.answer()
+            #expect(answer.text == "/slow" && answer["connection"] == "close")
+            #expect(try slow.isClosed())
+            slow.close()
+            #expect(try pipelined.answer().text == "/slow")
+            let last = try pipelined.answer()
+            #expect(last.text == "/behind" && last["connection"] == "close")
+            #expect(try pipelined.isClosed())
+            pipelined.close()
+            end.wait()
+        }
+        #expect(server.connections == 0)
+        try thread.end()
+    }
+
+    @Test func `shutdown answers the connections that wait in the kernel's queue`() async throws {
+        var options = HTTPServer.Options()
+        options.connectionLimit = 1
+        let (begun, mayEnd) = (Gate(), Box(false))
+        let thread = RunningLoop()
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop], options: options) { request in
+            if request.path == "/first" {
+                begun.open()
+                try await suspendUntil("the test goes on") { mayEnd.value }
+            }
+            return .text(request.path)
+        }
+        try await elsewhere {
+            let first = try Client(server)
+            try first.send(get("/first"))
+            begun.wait()
+            let waiting = try (0..<5).map { _ in try Client(server) }
+            for (number, client) in waiting.enumerated() { try client.send(get("/\(number)")) }
+            let end = Gate()
+            Task {
+                await server.shutdown()
+                end.open()
+            }
+            try waitUntil("nobody listens") { (try? Client(server)) == nil }
+            mayEnd.value = true
+            #expect(try first.answer().text == "/first")
+            first.close()
+            for (number, client) in waiting.enumerated() {
+                #expect(try client.answer().text == "/\(number)")
+                client.close()
+            }
+            end.wait()
+        }
+        try thread.end()
+    }
+
+    @Test func `after the grace period handlers are cancelled, and shutdown waits for them`() async throws {
+        let (begun, returned) = (Gate(), Box(false))
+        let thread = RunningLoop()
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { _ in
+            begun.open()
+            await suspendUntilCancelled()
+            returned.value = true
+            return .text("nobody hears this")
+        }
+        try await elsewhere {
+            let client = try Client(server)
+            try client.send(get())
+            begun.wait()
+            let end = Gate()
+            Task {
+                await server.shutdown(grace: .milliseconds(50))
+                end.open()
+            }
+            end.wait()
+            #expect(returned.value && server.connections == 0)
+        }
+        try thread.end()
+    }
+
+    @Test func `a server's end leaves nothing of it`() async throws {
+        final class Owned: Sendable {}
+        weak var weakly: Owned?
+        let thread = RunningLoop()
+        do {
+            let owned = Owned()
+            weakly = owned
+            let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { _ in
+                withExtendedLifetime(owned) { .text("x") }
+            }
+            try await elsewhere {
+                let client = try Client(server)
+                #expect(try client.ask(get()).status == 200)
+            }
+            await server.shutdown()
+        }
+        try await suspendUntil("the handler is released") { weakly == nil }
+        try thread.end()
+    }
+
+    @Test func `a server on two loops serves on both, and the end of a loop ends its connections`() async throws {
+        let loops = Locked<Set<ObjectIdentifier>>([])
+        let threads = (0..<2).map { _ in RunningLoop() }
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: threads.map(\.loop)) { _ in
+            loops.withLock { _ = $0.insert(ObjectIdentifier(RunLoop.current)) }
+            return .text("x")
+        }
+        try await elsewhere {
+            try waitUntil("both loops have served") {
+                let client = try Client(server)
+                #expect(try client.ask(get()).status == 200)
+                return loops.withLock { $0.count } == 2
+            }
+        }
+        #expect(loops.withLock { $0 } == Set(threads.map { ObjectIdentifier($0.loop) }))
+        await server.shutdown()
+        for thread in threads { try thread.end() }
+    }
+
+    @Test func `adopted listeners are closed, also when the initialiser throws`() async throws {
+        let thread = RunningLoop()
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        #expect(listen(listener, 10) == 0)
+        let server = try HTTPServer(adopting: [listener], on: [thread.loop]) { _ in .text("adopted") }
+        try await elsewhere {
+            let client = try Client(server)
+            #expect(try client.ask(get()).text == "adopted")
+        }
+        await server.shutdown()
+        let (one, other) = connectedSockets()
+        #expect(throws: RunLoop.SourceError.self) { try HTTPServer(adopting: [one], on: [thread.loop]) { _ in .text("x") } }
+        try await elsewhere { #expect(otherEndIsClosed(other)) }
+        close(other)
+        try thread.end()
+    }
+}

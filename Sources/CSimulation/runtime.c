@@ -1,0 +1,294 @@
+// The hooks of the Swift runtime, its functions that this file replaces, and its objects.
+//
+// Code that is linked statically binds to the definitions here, because they are in the executable; they call the runtime's own.
+// Layouts are those of Swift 5.5 to 6.3 with 64 bits: Job and the context of an async function are ABI; what is not is read only if
+// the runtime reports the version of its layout that is known here.
+
+#define _GNU_SOURCE
+#include "scheduler.h"
+
+#ifdef CSIM_SUPPORTED
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SWIFTCC __attribute__((swiftcall))
+#define SWIFTASYNC __attribute__((swiftasynccall))
+#define CONTEXT __attribute__((swift_async_context))
+#define EXPORT __attribute__((visibility("default")))
+// The runtime's own function of this name.
+#define NEXT(name) ({ static void *found; if (!found) found = dlsym(RTLD_NEXT, name); found; })
+
+// MARK: Hooks
+
+typedef void (SWIFTCC *enqueue_original)(void *job);
+extern void (SWIFTCC *swift_task_enqueueGlobal_hook)(void *, enqueue_original);
+extern void (SWIFTCC *swift_task_enqueueMainExecutor_hook)(void *, enqueue_original);
+typedef csim_executor (SWIFTCC *get_main_original)(void);
+extern csim_executor (SWIFTCC *swift_task_getMainExecutor_hook)(get_main_original);
+typedef bool (SWIFTCC *is_main_original)(void *, void *);
+extern bool (SWIFTCC *swift_task_isMainExecutor_hook)(void *, void *, is_main_original);
+SWIFTCC void swift_job_run(void *job, void *identity, void *implementation);
+SWIFTCC csim_executor swift_task_getCurrentExecutor(void);
+SWIFTCC void *swift_task_getCurrent(void);
+extern uint32_t _swift_concurrency_debug_internal_layout_version __attribute__((weak));
+void *swift_retain(void *);
+void swift_release(void *);
+
+static SWIFTCC void on_global(void *job, enqueue_original original) {
+    if (csim_of_thread) csim_enqueue_job(csim_of_thread, job, CSIM_POOL);
+    else if (!csim_take_from_other_thread(job)) original(job);
+}
+
+static SWIFTCC void on_main(void *job, enqueue_original original) {
+    if (csim_of_thread) csim_enqueue_job(csim_of_thread, job, CSIM_MAIN); else original(job);
+}
+
+static SWIFTCC csim_executor on_get_main(get_main_original original) {
+    return csim_of_thread && csim_of_thread->main.identity ? csim_of_thread->main : original();
+}
+
+static SWIFTCC bool on_is_main(void *identity, void *implementation, is_main_original original) {
+    if (csim_of_thread && identity == csim_of_thread->main.identity) return true;
+    return original(identity, implementation);
+}
+
+static void install(void) {
+    swift_task_enqueueMainExecutor_hook = on_main;
+    swift_task_getMainExecutor_hook = on_get_main;
+    swift_task_isMainExecutor_hook = on_is_main;
+    swift_task_enqueueGlobal_hook = on_global;
+}
+
+void csim_hooks_install(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install);
+}
+
+// MARK: Hops
+
+typedef SWIFTASYNC void (*resume_function)(CONTEXT void *);
+typedef SWIFTASYNC void (*switch_function)(CONTEXT void *, resume_function, void *, void *);
+static switch_function original_switch;
+// Defined in Swift; absent if the compiler is older than the interface that it needs.
+void csim_install_executors(void) __attribute__((weak));
+// Before `main`, while the process has one thread.
+__attribute__((constructor)) static void begin(void) {
+    original_switch = (switch_function)dlsym(RTLD_NEXT, "swift_task_switch");
+    if (original_switch && csim_install_executors) csim_install_executors();
+}
+
+// Where the task that runs wants to go on: set right before the runtime enqueues it, and right before it runs again.
+static _Thread_local struct {
+    void *function;
+    csim_executor to;
+} pending, landing;
+
+// `musttail` needs equal signatures, so this has parameters that it does not use; all are in registers.
+static SWIFTASYNC void land(CONTEXT void *context, resume_function unused, void *unused_too, void *nor_this) {
+    switch_function function = (switch_function)landing.function;
+    csim_executor to = landing.to;
+    if (!to.identity) { __attribute__((musttail)) return function(context, NULL, NULL, NULL); }
+    __attribute__((musttail)) return original_switch(context, (resume_function)landing.function, to.identity, to.implementation);
+}
+
+EXPORT SWIFTASYNC void swift_task_switch(CONTEXT void *context, resume_function function, void *identity, void *implementation) {
+    csim_run *run = csim_of_thread;
+    if (run && run->hop.identity) {
+        void *task = swift_task_getCurrent();
+        struct csim_task *record = task ? csim_find_task(run, task) : NULL;
+        bool is_crashed = record && csim_is_crashed(run, record->process);
+        // A crashed task hops to nowhere.
+        if (is_crashed || swift_task_getCurrentExecutor().identity != identity) {
+            pending.function = (void *)function;
+            pending.to.identity = identity;
+            pending.to.implementation = implementation;
+            __attribute__((musttail)) return original_switch(
+                context, (resume_function)land, run->hop.identity, run->hop.implementation);
+        }
+    }
+    __attribute__((musttail)) return original_switch(context, function, identity, implementation);
+}
+
+void csim_enqueue_hop(void *job) { csim_ready(csim_of_thread, job, CSIM_HOP, pending.function, pending.to); }
+
+void csim_run_entry(csim_run *run, const struct csim_entry *entry) {
+    switch (entry->kind) {
+    case CSIM_MAIN: swift_job_run(entry->job, run->main.identity, run->main.implementation); break;
+    case CSIM_HOP:
+        landing.function = entry->function;
+        landing.to = entry->to;
+        if (entry->to.identity) swift_job_run(entry->job, run->hop.identity, run->hop.implementation);
+        else swift_job_run(entry->job, NULL, NULL);
+        break;
+    default: swift_job_run(entry->job, NULL, NULL);
+    }
+}
+
+// MARK: New tasks
+
+struct task_option {
+    size_t flags;
+    struct task_option *parent;
+    void *value;
+};
+typedef struct {
+    void *task, *context;
+} task_and_context;
+enum { task_name_option = 7 };
+
+EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_option *options, void *type, void *function, void *closure) {
+    task_and_context (SWIFTCC *original)(size_t, struct task_option *, void *, void *, void *) =
+        (task_and_context (SWIFTCC *)(size_t, struct task_option *, void *, void *, void *))NEXT("swift_task_create");
+    task_and_context created = original(flags, options, type, function, closure);
+    csim_run *run = csim_of_thread;
+    if (!run) return created;
+    struct csim_task *record = csim_note_task(run, created.task);
+    record->created_in = __builtin_return_address(0);
+    if (csim_knows_layout())
+        for (struct task_option *option = options; option; option = option->parent)
+            if ((option->flags & 0xff) == task_name_option && option->value && !record->name) record->name = strdup(option->value);
+    if (run->traces) csim_trace(run, CSIM_CREATES, 0, csim_current_task(run), record->number, record->created_in, (csim_executor){0});
+    return created;
+}
+
+// MARK: The runtime's objects
+
+bool csim_is_supported(void) { return original_switch != NULL; }
+bool csim_knows_layout(void) { return &_swift_concurrency_debug_internal_layout_version && _swift_concurrency_debug_internal_layout_version == 1; }
+
+// The kind of a job is in the lowest byte of its flags, and zero for a task.
+bool csim_job_is_task(void *job) { return ((uint8_t *)job)[32] == 0; }
+void csim_retain(void *object) { swift_retain(object); }
+void csim_release(void *object) { swift_release(object); }
+void *csim_running_task(void) { return swift_task_getCurrent(); }
+
+size_t swift_retainCount(void *);
+enum { async_let_flag = 1 << 28, complete_flag = 0x2000, waiting_flag = 0x4000 };
+static uint32_t job_flags(void *task) { return ((uint32_t *)task)[0x20 / 4]; }
+static uint32_t job_id(void *task) { return ((uint32_t *)task)[0x24 / 4]; }
+// ActiveTaskStatus.
+static uint32_t task_status(void *task) { return ((uint32_t *)task)[0x60 / 4]; }
+
+void csim_identify(struct csim_task *record) {
+    record->metadata = *(void **)record->task;
+    record->id = job_id(record->task);
+    record->is_borrowed = (job_flags(record->task) & async_let_flag) != 0;
+}
+
+bool csim_has_ended(const struct csim_task *record) {
+    void *task = record->task;
+    // The memory of an `async let` is its parent's again, and may hold something else.
+    if (record->is_borrowed && (*(void **)task != record->metadata || job_id(task) != record->id)) return true;
+    if (csim_knows_layout()) return (task_status(task) & complete_flag) != 0;
+    // A task holds itself until it ends; the other reference is the run's.
+    return !record->is_borrowed && swift_retainCount(task) == 1;
+}
+
+size_t csim_reference_count(void *object) { return swift_retainCount(object); }
+void csim_release_references(void *object, size_t count) {
+    while (swift_retainCount(object) > count) swift_release(object);
+}
+
+static SWIFTASYNC void never_resume(CONTEXT void *context) { (void)context; }
+
+/// A thread that resumes the task runs a function that returns at once, so it stays suspended for ever.
+void csim_poison(void *task) { ((void **)task)[7] = (void *)never_resume; }
+
+/// The functions that a suspended task returns through.
+static void read_frames(void *task, void **frames, int count) {
+    void *function = ((void **)task)[7];
+    void **context = ((void ***)task)[8];
+    for (int i = 0; i < count; i++) {
+        frames[i] = function;
+        function = context ? context[1] : NULL;
+        if (context) context = context[0];
+    }
+}
+
+/// The runtime keeps a record of what a suspended task waits for, for debuggers.
+static void read_wait(csim_run *run, struct csim_task *record, csim_task_state *state) {
+    if (record->is_ready) {
+        state->waits_for = 4;
+        return;
+    }
+    if (!csim_knows_layout()) return;
+    char *wait = *(char **)((char *)record->task + 0xa0);
+    if (!wait || !(task_status(record->task) & waiting_flag)) return;
+    int kind = *(int *)(wait + 0x20);
+    if (kind < 1 || kind > 3) return;
+    state->waits_for = kind;
+    struct csim_task *other = kind == 1 ? csim_find_task(run, *(void **)(wait + 0x10)) : NULL;
+    state->other = other ? other->number : 0;
+}
+
+static void describe(csim_run *run, struct csim_task *record, csim_task_state *state) {
+    memset(state, 0, sizeof *state);
+    state->number = record->number;
+    state->process = record->process;
+    state->name = record->name;
+    state->created_in = record->created_in;
+    read_wait(run, record, state);
+    read_frames(record->task, state->frames, 16);
+}
+
+static int by_number(const void *one, const void *other) {
+    uint32_t a = (*(struct csim_task *const *)one)->number, b = (*(struct csim_task *const *)other)->number;
+    return a < b ? -1 : a > b;
+}
+
+size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity) {
+    struct csim_task **all = malloc((run->task_count + 1) * sizeof *all);
+    if (!all) abort();
+    size_t count = 0;
+    for (size_t i = 0; i < run->task_capacity; i++)
+        if (run->tasks[i] && !csim_has_ended(run->tasks[i])) all[count++] = run->tasks[i];
+    qsort(all, count, sizeof *all, by_number);
+    for (size_t i = 0; i < count && i < capacity; i++) describe(run, all[i], states + i);
+    free(all);
+    return count;
+}
+
+bool csim_describe_task(csim_run *run, uint32_t number, csim_task_state *state) {
+    for (size_t i = 0; i < run->task_capacity; i++) {
+        if (run->tasks[i] && run->tasks[i]->number == number && !csim_has_ended(run->tasks[i])) {
+            describe(run, run->tasks[i], state);
+            return true;
+        }
+    }
+    return false;
+}
+
+// MARK: Threads
+
+struct thread_start {
+    void (*body)(void *);
+    void *context;
+};
+static void *begin_thread(void *argument) {
+    struct thread_start start = *(struct thread_start *)argument;
+    free(argument);
+    start.body(start.context);
+    return NULL;
+}
+
+int csim_start_thread(void (*body)(void *), void *context) {
+    struct thread_start *start = malloc(sizeof *start);
+    if (!start) abort();
+    *start = (struct thread_start){body, context};
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_t thread;
+    int code = pthread_create(&thread, &attributes, begin_thread, start);
+    pthread_attr_destroy(&attributes);
+    if (code) free(start);
+    return code;
+}
+
+void csim_park(void) {
+    csim_of_thread = NULL;
+    while (true) pause();
+}
+#endif

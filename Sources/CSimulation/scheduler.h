@@ -1,0 +1,101 @@
+// What the parts of a run share. Only the run's thread touches a run, except for `tasks` (other threads look tasks up), `inbox`, `stop`, `beat` and
+// `thread`.
+#pragma once
+#include "include/CSimulation.h"
+
+#ifdef CSIM_SUPPORTED
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct csim_task {
+    void *task;
+    uint32_t number, process;
+    char *name;
+    void *created_in;
+    uint64_t priority;
+    // Of the task's object, which is not the run's if it is that of an `async let`: it lies in its parent's memory.
+    void *metadata;
+    uint32_t id;
+    bool is_ready, is_borrowed;
+};
+
+struct csim_entry {
+    void *job;
+    // Of a hop: where the task goes on.
+    void *function;
+    csim_executor to;
+    struct csim_task *task;
+    uint64_t event, order, since, priority;
+    uint32_t process;
+    int kind;
+};
+
+struct csim_timer {
+    uint64_t at, order;
+    struct csim_entry entry;
+};
+
+struct csim_queue {
+    struct csim_entry *entries;
+    size_t head, count, capacity;
+};
+
+struct csim_run {
+    csim_callbacks callbacks;
+    uint64_t schedule_chance, program_chance, network_chance;
+    int strategy;
+    uint64_t changes[16];
+    int change_count, next_change;
+    uint64_t step_limit, steps, now, digest, order;
+    bool allows_escapes, is_checked, has_loop, loop_queued, records, traces, strict, misfit;
+    csim_executor hop, main;
+    // In order of arrival. The main actor's queue is first in, first out.
+    struct csim_queue ready, main_queue;
+    struct csim_timer *timers;
+    size_t timer_count, timer_capacity;
+    // Open addressing, by address.
+    struct csim_task **tasks;
+    size_t task_capacity, task_count, borrowed_count, sweep_at;
+    uint32_t next_number, process;
+    bool *crashed;
+    size_t crashed_capacity;
+    bool crashed_in_step, is_process_set;
+    uint32_t set_process;
+    const csim_choice *replay;
+    csim_choice *owned_replay;
+    size_t replay_count, replay_next;
+    csim_choice *choices;
+    size_t choice_count, choice_capacity;
+    pthread_mutex_t lock;
+    pthread_cond_t inbox_filled;
+    void **inbox;
+    size_t inbox_count, inbox_capacity;
+    atomic_bool stop;
+    // Odd while a step is in progress. And the kernel's number of the run's thread.
+    atomic_ulong beat;
+    atomic_int thread;
+    struct csim_run *next_run;
+};
+
+extern _Thread_local csim_run *csim_of_thread;
+
+void csim_hooks_install(void);
+void csim_run_entry(csim_run *run, const struct csim_entry *entry);
+void csim_ready(csim_run *run, void *job, int kind, void *function, csim_executor to);
+struct csim_task *csim_note_task(csim_run *run, void *task);
+struct csim_task *csim_find_task(csim_run *run, void *task);
+void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
+bool csim_is_crashed(csim_run *run, uint32_t process);
+/// A job of one of the runs that another thread has made ready: true if it was taken.
+bool csim_take_from_other_thread(void *job);
+
+// The runtime's objects.
+bool csim_job_is_task(void *job);
+/// Whether the task has ended; its object may be gone then.
+bool csim_has_ended(const struct csim_task *record);
+void csim_identify(struct csim_task *record);
+void csim_poison(void *task);
+void csim_retain(void *object);
+void csim_release(void *object);
+void *csim_running_task(void);
+#endif

@@ -1,0 +1,204 @@
+// Names of code addresses, from the symbol tables of the loaded files.
+//
+// dladdr(3) knows exported symbols only, and an executable exports none. Also, it takes the loader's lock, which a thread holds while it
+// runs the constructors of a library, for example the thread that is stuck. `dl_iterate_phdr` holds a lock of its own for a moment.
+//
+// Files are read, not mapped: a mapped file that somebody truncates raises SIGBUS. A file that replaced the loaded one at its path is
+// recognized by its program headers and notes, among them the build id, and is not used.
+//
+// Lifecycle: everything is allocated and freed in one call, except the results, which the caller frees.
+
+#if defined(__linux__)
+#define _GNU_SOURCE
+#include "CStacks.h"
+
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_HEADERS = 64, MOST_NOTES = 1024, MOST_NAME = 8192, CHUNK = 1024 };
+
+// A loaded file, with what was copied of it under the loader's lock.
+struct image {
+    char path[4096];
+    uint64_t base;
+    ElfW(Phdr) headers[MOST_HEADERS];
+    int header_count;
+    unsigned char notes[MOST_NOTES];
+    uint64_t notes_offset, notes_size;
+};
+
+struct image_search {
+    uint64_t address;
+    struct image *image;
+    bool is_first, is_found;
+};
+
+static bool contains(const struct dl_phdr_info *info, uint64_t address) {
+    for (int index = 0; index < info->dlpi_phnum; index++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
+        uint64_t begin = info->dlpi_addr + header->p_vaddr;
+        if (header->p_type == PT_LOAD && address >= begin && address < begin + header->p_memsz) return true;
+    }
+    return false;
+}
+
+static int visit_image(struct dl_phdr_info *info, size_t size, void *context) {
+    (void)size;
+    struct image_search *search = context;
+    bool is_program = search->is_first;
+    search->is_first = false;
+    if (!contains(info, search->address)) return 0;
+    search->is_found = true;
+    struct image *image = search->image;
+    const char *path = is_program || !info->dlpi_name || !*info->dlpi_name ? "/proc/self/exe" : info->dlpi_name;
+    snprintf(image->path, sizeof(image->path), "%s", path);
+    image->base = info->dlpi_addr;
+    image->header_count = info->dlpi_phnum <= MOST_HEADERS ? info->dlpi_phnum : 0;
+    memcpy(image->headers, info->dlpi_phdr, (size_t)image->header_count * sizeof(ElfW(Phdr)));
+    image->notes_size = 0;
+    for (int index = 0; index < image->header_count; index++) {
+        const ElfW(Phdr) *header = &image->headers[index];
+        if (header->p_type != PT_NOTE || header->p_filesz > MOST_NOTES || header->p_filesz <= image->notes_size) continue;
+        image->notes_offset = header->p_offset;
+        image->notes_size = header->p_filesz;
+        memcpy(image->notes, (const void *)(info->dlpi_addr + header->p_vaddr), header->p_filesz);
+    }
+    return 1;
+}
+
+// MARK: Reading
+
+static bool read_at(int file, void *to, uint64_t offset, size_t size) {
+    return pread(file, to, size, (off_t)offset) == (ssize_t)size;
+}
+
+static bool is_the_loaded_file(int file, const ElfW(Ehdr) *header, const struct image *image) {
+    ElfW(Phdr) headers[MOST_HEADERS];
+    unsigned char notes[MOST_NOTES];
+    if (image->header_count == 0 || header->e_phnum != image->header_count || header->e_phentsize != sizeof(ElfW(Phdr))) return false;
+    size_t size = (size_t)image->header_count * sizeof(ElfW(Phdr));
+    if (!read_at(file, headers, header->e_phoff, size) || memcmp(headers, image->headers, size) != 0) return false;
+    if (image->notes_size == 0) return true;
+    return read_at(file, notes, image->notes_offset, image->notes_size) && memcmp(notes, image->notes, image->notes_size) == 0;
+}
+
+// The symbol table, or else the table of exported symbols, and the section with its names.
+static bool find_table(int file, const ElfW(Ehdr) *header, ElfW(Shdr) *table, ElfW(Shdr) *names) {
+    bool is_found = false;
+    if (header->e_shentsize != sizeof(ElfW(Shdr))) return false;
+    for (unsigned index = 0; index < header->e_shnum; index++) {
+        ElfW(Shdr) section;
+        if (!read_at(file, &section, header->e_shoff + index * sizeof(section), sizeof(section))) return false;
+        if (section.sh_type != SHT_SYMTAB && (section.sh_type != SHT_DYNSYM || is_found)) continue;
+        if (section.sh_entsize != sizeof(ElfW(Sym)) || section.sh_link >= header->e_shnum) continue;
+        *table = section;
+        is_found = true;
+        if (section.sh_type == SHT_SYMTAB) break;
+    }
+    return is_found && read_at(file, names, header->e_shoff + table->sh_link * sizeof(*names), sizeof(*names));
+}
+
+struct match { bool is_found; ElfW(Sym) symbol; };
+
+static void consider(const ElfW(Sym) *symbol, uint64_t address, struct match *match) {
+    int type = symbol->st_info & 0xF;
+    if (symbol->st_shndx == SHN_UNDEF || symbol->st_value > address) return;
+    if (type != STT_FUNC && type != STT_GNU_IFUNC && !(type == STT_NOTYPE && symbol->st_size > 0)) return;
+    // Without a size it reaches to the next symbol, as far as is known.
+    if (symbol->st_size > 0 ? address - symbol->st_value >= symbol->st_size : match->is_found) return;
+    if (match->is_found && match->symbol.st_size > 0 && symbol->st_value <= match->symbol.st_value) return;
+    *match = (struct match){true, *symbol};
+}
+
+static char *read_name(int file, const ElfW(Shdr) *names, uint32_t offset) {
+    if (offset >= names->sh_size) return 0;
+    size_t size = names->sh_size - offset < MOST_NAME ? names->sh_size - offset : MOST_NAME;
+    char *name = malloc(size + 1);
+    if (name == 0) return 0;
+    ssize_t length = pread(file, name, size, (off_t)(names->sh_offset + offset));
+    name[length < 0 ? 0 : length] = 0;
+    if (*name) return name;
+    free(name);
+    return 0;
+}
+
+// Looks up those of the addresses that are in the image, in one pass over its table.
+static void search_file(
+    int file, const struct image *image, const int *indices, int count, struct cstacks_symbol *symbols) {
+    ElfW(Ehdr) header;
+    ElfW(Shdr) table, names;
+    if (!read_at(file, &header, 0, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return;
+    if (!is_the_loaded_file(file, &header, image) || !find_table(file, &header, &table, &names)) return;
+    struct match *matches = calloc((size_t)count, sizeof(*matches));
+    ElfW(Sym) *chunk = malloc(CHUNK * sizeof(*chunk));
+    uint64_t total = table.sh_size / sizeof(*chunk);
+    for (uint64_t begin = 0; matches && chunk && begin < total; begin += CHUNK) {
+        size_t length = total - begin < CHUNK ? total - begin : CHUNK;
+        if (!read_at(file, chunk, table.sh_offset + begin * sizeof(*chunk), length * sizeof(*chunk))) break;
+        for (size_t index = 0; index < length; index++) {
+            for (int one = 0; one < count; one++) consider(&chunk[index], symbols[indices[one]].address, &matches[one]);
+        }
+    }
+    for (int one = 0; matches && one < count; one++) {
+        if (!matches[one].is_found) continue;
+        struct cstacks_symbol *symbol = &symbols[indices[one]];
+        symbol->name = read_name(file, &names, matches[one].symbol.st_name);
+        symbol->offset = symbol->address - matches[one].symbol.st_value;
+    }
+    free(matches);
+    free(chunk);
+}
+
+// MARK: Looking up
+
+static char *last_component(const char *path) {
+    char program[4096];
+    if (strcmp(path, "/proc/self/exe") == 0) {
+        ssize_t length = readlink(path, program, sizeof(program) - 1);
+        if (length > 0) {
+            program[length] = 0;
+            // proc(5): "If the pathname has been unlinked, the symbolic link will contain the string '(deleted)' appended".
+            char *deleted = strstr(program, " (deleted)");
+            if (deleted) *deleted = 0;
+            path = program;
+        }
+    }
+    const char *slash = strrchr(path, '/');
+    return strdup(slash ? slash + 1 : path);
+}
+
+void cstacks_symbolize(const uint64_t *addresses, int count, struct cstacks_symbol *symbols) {
+    struct image *image = malloc(sizeof(*image));
+    int *indices = malloc(sizeof(int) * (size_t)(count > 0 ? count : 1));
+    for (int index = 0; index < count; index++) symbols[index] = (struct cstacks_symbol){.address = addresses[index]};
+    for (int index = 0; image && indices && index < count; index++) {
+        if (symbols[index].image) continue;
+        struct image_search search = {addresses[index], image, true, false};
+        dl_iterate_phdr(visit_image, &search);
+        if (!search.is_found) continue;
+        int found = 0;
+        for (int other = index; other < count; other++) {
+            if (symbols[other].image) continue;
+            for (int header = 0; header < image->header_count; header++) {
+                const ElfW(Phdr) *part = &image->headers[header];
+                uint64_t begin = image->base + part->p_vaddr;
+                if (part->p_type != PT_LOAD || addresses[other] < begin || addresses[other] >= begin + part->p_memsz) continue;
+                symbols[other].image = last_component(image->path);
+                symbols[other].address = addresses[other] - image->base;
+                indices[found++] = other;
+                break;
+            }
+        }
+        int file = open(image->path, O_RDONLY | O_CLOEXEC);
+        if (file < 0) continue;
+        search_file(file, image, indices, found, symbols);
+        close(file);
+    }
+    free(image);
+    free(indices);
+}
+#endif

@@ -1,0 +1,113 @@
+// A source for settings of the wall clock.
+
+internal import CPlatform
+import Synchronization
+
+extension RunLoop {
+    /// Calls its handler when the wall clock has been set: by an administrator, or by a time service that steps. Not when it is slewed, and
+    /// not when the machine wakes up.
+    ///
+    /// Settings before the loop looks are one call, with their sum; there is none if that is zero. Settings count from the creation of the
+    /// source on. The difference is measured, with an error of less than a microsecond on an idle machine. Less than 100 µs is not
+    /// reported until further settings add up to more, because a program that sets the clock to what it says takes a moment for that.
+    ///
+    /// In a loop with a `ManualClock`, the handler is called when the program sets `ManualClock.wallTime`, with the exact difference.
+    ///
+    /// Thread-safe. If the source is in several loops, one of them calls the handler. Uses one descriptor. Linux only: elsewhere the
+    /// initializer throws `.system` with ENOSYS. CFRunLoop has no counterpart; Foundation posts
+    /// `NSSystemClockDidChange`.
+    public final class ClockChangeSource: Source, @unchecked Sendable {
+        // SAFETY: constants; `settings` is guarded by its lock.
+
+        private struct State: Sendable {
+            /// Of the system's clock, as it was last reported.
+            var offset: Int64
+            /// What manual clocks have been set by, and nobody has been called for.
+            var manualJump: Int64 = 0
+            var clocks = WallClockUses()
+        }
+
+        private static let smallestJump: UInt64 = 100_000
+
+        private let alarm: WallAlarm
+        private let settings: LoopLock<State>
+        private let handler: HandlerSlot<Handler>
+
+        private struct Handler: Sendable {
+            let call: @Sendable (ClockChangeSource, Duration) -> Void
+        }
+
+        /// Makes a source for settings of the wall clock.
+        ///
+        /// - Parameters:
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
+        ///   - handler: receives by how much the clock was set: a positive `jump` is forwards.
+        /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
+        public init(
+            label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+            handler: @escaping @Sendable (ClockChangeSource, _ jump: Duration) -> Void
+        ) throws(SourceError) {
+            alarm = try WallAlarm(reportsSettings: true)
+            settings = LoopLock(State(offset: cplatform_wall_clock_offset()))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+        }
+
+        deinit { endByLastRelease() }
+
+        override var watch: Watch? {
+            Watch(descriptor: alarm.descriptor, wanted: .read, trigger: .level, priority: .default, identity: alarm.identity)
+        }
+
+        override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            guard alarm.isOurs else { return false }
+            let jump = settings.withLock { state -> Int64 in
+                alarm.drain()
+                // First, so that a setting after the measurement makes the descriptor readable again.
+                alarm.arm(.distantFuture)
+                var jump = state.manualJump
+                state.manualJump = 0
+                guard state.clocks.includesSystemClock else { return jump }
+                let offset = cplatform_wall_clock_offset()
+                let difference = offset.subtractingSaturated(state.offset)
+                if difference.magnitude >= Self.smallestJump {
+                    state.offset = offset
+                    jump = jump.addingSaturated(difference)
+                }
+                return jump
+            }
+            if jump == 0 { return false }
+            handler.with { $0.handlers.call(self, .nanoseconds(jump)) }
+            return true
+        }
+
+        override func didJoin(_ loop: RunLoop, _ mode: Mode) { count(loop, 1) }
+
+        override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) }
+
+        private func count(_ loop: RunLoop, _ difference: Int) {
+            guard alarm.isOurs else { return }
+            let clock = loop.time.manualClock
+            clock?.count(self, difference)
+            settings.withLock { $0.clocks.count(clock, difference) }
+        }
+
+        override func releaseHandlers() { handler.clear() }
+
+        override var recordedKind: RunLoop.Recording.Kind { .clockChange }
+
+        override var typeDescription: String { "clock change" }
+    }
+}
+
+extension RunLoop.ClockChangeSource: WallClockObserver {
+    func wallClockMoved(settingItBy jump: Int64) {
+        guard alarm.isOurs, jump != 0 else { return }
+        settings.withLock { state in
+            state.manualJump = state.manualJump.addingSaturated(jump)
+            alarm.makeReadable()
+        }
+    }
+}

@@ -1,0 +1,81 @@
+// A descriptor that the wall clock makes readable.
+//
+// Lifecycle: created with the source. deinit closes the descriptor, after the kernel has stopped watching it.
+
+internal import CPlatform
+internal import EventLoopLibC
+
+/// A timer of the kernel on CLOCK_REALTIME. Thread-safe, but callers arm it under a lock of their own, so that the last date counts.
+///
+/// A child shares the timer with its parent: every call is a no-op there.
+struct WallAlarm: ~Copyable, Sendable {
+    /// Readable from the date on, until `drain`.
+    let descriptor: Int32
+    let identity: FileIdentity
+    /// Whether it is also readable when the clock was set.
+    private let reportsSettings: Bool
+    private let mark = ProcessMark()
+
+    init(reportsSettings: Bool) throws(RunLoop.SourceError) {
+        descriptor = cplatform_make_wall_timer()
+        guard descriptor >= 0, let identity = FileIdentity(of: descriptor) else {
+            throw .system(operation: "making a timer of the wall clock", errno: errno)
+        }
+        self.identity = identity
+        self.reportsSettings = reportsSettings
+        arm(.distantFuture)
+    }
+
+    deinit { close(descriptor) }
+
+    var isOurs: Bool { mark.isOurs }
+
+    /// Arms for `date` instead of the former one; at once if it has come.
+    func arm(_ date: RunLoop.WallTime) {
+        guard isOurs else { return }
+        // The kernel takes zero for "disarm", and nothing less.
+        let result = cplatform_arm_wall_timer(descriptor, max(1, date.nanosecondsSince1970), reportsSettings)
+        precondition(result == 0, "timerfd_settime takes any valid time; errno \(errno)")
+    }
+
+    /// Readable when this returns, so that the next pass of a loop finds it. With `reportsSettings`, arm it again afterwards.
+    func makeReadable() {
+        guard isOurs else { return }
+        arm(RunLoop.WallTime(nanosecondsSince1970: 0))
+        // The kernel expires a timer of the past in an interrupt, which comes within microseconds.
+        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        while poll(&entry, 1, 1_000) < 0 && errno == EINTR {}  // ends: with the interrupt
+    }
+
+    /// Not readable any more. A timer that has expired stays so until it is armed again.
+    func drain() {
+        guard isOurs else { return }
+        var count: UInt64 = 0
+        // ECANCELED says that the clock was set, and EAGAIN that another loop was faster.
+        _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+    }
+}
+
+/// How often a source is in loops of each wall clock: the system's (nil), and each manual one.
+struct WallClockUses: Sendable {
+    private var uses: [(clock: RunLoop.ManualClock?, count: Int)] = []
+
+    var isEmpty: Bool { !uses.contains { $0.count > 0 } }
+    var includesSystemClock: Bool { uses.contains { $0.clock == nil && $0.count > 0 } }
+    var includesManualClock: Bool { uses.contains { $0.clock != nil && $0.count > 0 } }
+
+    /// Whether one of the clocks has reached `date`.
+    func haveReached(_ date: RunLoop.WallTime) -> Bool {
+        uses.contains { $0.count > 0 && ($0.clock?.wallTime ?? .now) >= date }
+    }
+
+    /// The source was added to a mode, or (-1) removed from it. A removal may be reported before the addition that it follows.
+    mutating func count(_ clock: RunLoop.ManualClock?, _ difference: Int) {
+        if let index = uses.firstIndex(where: { $0.clock === clock }) {
+            uses[index].count += difference
+            if uses[index].count == 0 { uses.remove(at: index) }
+        } else {
+            uses.append((clock, difference))
+        }
+    }
+}

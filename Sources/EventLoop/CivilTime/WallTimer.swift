@@ -1,0 +1,160 @@
+// A timer of the wall clock.
+
+import Synchronization
+
+extension RunLoop {
+    /// Fires at a date of the wall clock (CLOCK_REALTIME), once. A handler that wants another date sets `nextFire`.
+    ///
+    /// Never fires before its date. If the clock is set forwards past the date, it fires at once. If the clock is set back, it fires when the
+    /// date comes. It also fires at once when the machine wakes up after the date. A date fires once: the handler finds `nextFire` at
+    /// `.distantFuture`, and sets the next one.
+    ///
+    /// In a loop with a `ManualClock` the wall time is that clock's. It is a source, so a run that handles one source returns after it. It
+    /// stays in its modes, and keeps them from being empty, until it is invalidated. Time zones, months and daylight saving are not its
+    /// business: compute the next date with Foundation (docs/civil-time.md).
+    ///
+    /// Thread-safe. If the timer is in several loops, one of them calls the handler. Uses one descriptor. Linux only: elsewhere the
+    /// initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
+    /// clock in its dates only.
+    public final class WallTimer: Source, @unchecked Sendable {
+        // SAFETY: constants; `dates` is guarded by its lock.
+
+        private struct State: Sendable {
+            var date: WallTime
+            var clocks = WallClockUses()
+            /// The alarm has been made readable, and not been drained since.
+            var isReadable = false
+        }
+
+        private let alarm: WallAlarm
+        /// Its lock is held while a manual clock is read, which has a lock of its own.
+        private let dates: LoopLock<State>
+        /// The date as a deadline of loops with a manual clock.
+        private let deadline = CompanionTimer("date of a wall timer")
+        private let handler: HandlerSlot<Handler>
+
+        private struct Handler: Sendable {
+            let call: @Sendable (WallTimer) -> Void
+        }
+
+        /// Makes a timer of the wall clock.
+        ///
+        /// - Parameters:
+        ///   - date: when to fire; at once if it has passed, and never for `.distantFuture`.
+        ///   - label: for warnings, recordings and `debugDescription`.
+        ///   - file: with `line`, the place that warnings and recordings name.
+        ///   - line: see `file`.
+        ///   - handler: called on the loop's thread, when one of the timer's modes runs.
+        /// - Throws: `SourceError.system` if there are no descriptors left, or if the platform has no such timer (ENOSYS).
+        public init(
+            fireAt date: WallTime, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
+            handler: @escaping @Sendable (WallTimer) -> Void
+        ) throws(SourceError) {
+            alarm = try WallAlarm(reportsSettings: false)
+            dates = LoopLock(State(date: date))
+            self.handler = HandlerSlot(Handler(call: handler))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+        }
+
+        deinit { endByLastRelease() }
+
+        /// The date that it waits for; `.distantFuture` if there is none: it has fired, or is invalid. Setting it replaces the date, and reaches
+        /// a sleeping loop. No-op if the timer is invalid. Thread-safe.
+        public var nextFire: WallTime {
+            get { alarm.isOurs && isValid ? dates.withLock { $0.date } : .distantFuture }
+            set {
+                guard alarm.isOurs, isValid else { return }
+                let isManual = dates.withLock { state in
+                    state.date = newValue
+                    arm(&state)
+                    return state.clocks.includesManualClock
+                }
+                if isManual { startDeadline() }
+            }
+        }
+
+        /// Arms the kernel's timer for what the source waits for. Under the lock.
+        private func arm(_ state: inout State) {
+            let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
+            if isDue {
+                // Arming it again would make it unreadable for a moment.
+                if !state.isReadable { alarm.makeReadable() }
+            } else {
+                alarm.arm(state.clocks.includesSystemClock ? state.date : .distantFuture)
+            }
+            state.isReadable = isDue
+        }
+
+        /// In manual time the date is a deadline of each loop, so that a loop which advances its clock by itself advances it to this date.
+        private func startDeadline() {
+            deadline.start(at: { [weak self] in self?.deadline(in: $0) }, for: self) { _ in }
+        }
+
+        /// None when the date has come: the source is ready then, and a pass that fires a timer serves no source.
+        private func deadline(in loop: RunLoop) -> Instant? {
+            guard let clock = loop.time.manualClock else { return nil }
+            let date = dates.withLock { $0.isReadable ? .distantFuture : $0.date }
+            return date == .distantFuture ? nil : clock.instant(of: date)
+        }
+
+        // MARK: Being served
+
+        override var watch: Watch? {
+            Watch(descriptor: alarm.descriptor, wanted: .read, trigger: .level, priority: .default, identity: alarm.identity)
+        }
+
+        override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            guard alarm.isOurs else { return false }
+            let (isDue, isManual) = dates.withLock { state in
+                alarm.drain()
+                state.isReadable = false
+                // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
+                let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
+                if isDue { state.date = .distantFuture }
+                arm(&state)
+                return (isDue, state.clocks.includesManualClock)
+            }
+            if !isDue { return false }
+            if isManual { deadline.stop() }
+            handler.with { $0.handlers.call(self) }
+            return true
+        }
+
+        override func didJoin(_ loop: RunLoop, _ mode: Mode) { count(loop, 1) { startDeadline() } }
+
+        override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) { deadline.leave(loop, mode, self) } }
+
+        private func count(_ loop: RunLoop, _ difference: Int, ifManual: () -> Void) {
+            guard alarm.isOurs else { return }
+            let clock = loop.time.manualClock
+            clock?.count(self, difference)
+            dates.withLock { state in
+                state.clocks.count(clock, difference)
+                arm(&state)
+            }
+            if clock != nil { ifManual() }
+        }
+
+        override func didInvalidate() {
+            guard alarm.isOurs else { return }
+            deadline.stop()
+        }
+
+        override func releaseHandlers() { handler.clear() }
+
+        override var recordedKind: RunLoop.Recording.Kind { .wallTimer }
+
+        override var typeDescription: String { nextFire == .distantFuture ? "wall timer without a date" : "wall timer for \(nextFire)" }
+    }
+}
+
+extension RunLoop.WallTimer: WallClockObserver {
+    func wallClockMoved(settingItBy jump: Int64) {
+        guard alarm.isOurs else { return }
+        let isDue = dates.withLock { state in
+            arm(&state)
+            return state.isReadable
+        }
+        if isDue || jump != 0 { startDeadline() }
+    }
+}

@@ -1,0 +1,47 @@
+// Sources of the package's other modules, which cannot override the methods of `Source`.
+
+extension RunLoop {
+    /// The base class of sources in other modules of this package. A program cannot subclass it: the initializer is the package's own.
+    ///
+    /// It passes each call to a `SourceBehavior`, because Swift has no methods that only the modules of one package can override.
+    open class _ModuleSource: Source, @unchecked Sendable {
+        // SAFETY: a constant.
+        private let behavior: any SourceBehavior
+
+        package init(_ behavior: any SourceBehavior, label: String?, site: CreationSite) {
+            self.behavior = behavior
+            super.init(kind: .watched, label: label, site: site)
+        }
+
+        // The subclass calls it first, while its stored properties exist. This one is for a subclass that does not.
+        deinit { if isValid { endByLastRelease(isWhole: false) } }
+
+        override final var watch: Watch? { behavior.watch }
+
+        override final func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            behavior.serve(self, ready)
+        }
+
+        override final func didInvalidate() { /* DOES CALLOUT */
+            behavior.didInvalidate()
+        }
+
+        override final func releaseHandlers() { behavior.releaseHandlers() }
+
+        override final var recordedKind: RunLoop.Recording.Kind { behavior.recordedKind }
+
+        override final var typeDescription: String { behavior.typeDescription }
+    }
+}
+
+/// What a source of another module of this package does. Each requirement has the contract of the `Source` member of the same name.
+///
+/// The source retains its behavior; the behavior must not retain the source.
+package protocol SourceBehavior: AnyObject, Sendable {
+    var watch: Watch { get }
+    func serve(_ source: RunLoop.Source, _ ready: Readiness) -> Bool
+    func didInvalidate()
+    func releaseHandlers()
+    var recordedKind: RunLoop.Recording.Kind { get }
+    var typeDescription: String { get }
+}

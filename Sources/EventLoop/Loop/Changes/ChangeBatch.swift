@@ -1,0 +1,280 @@
+// Carries out, before the owner waits, the changes that other threads made.
+
+import Synchronization
+
+/// The batch of changes that the owner carries out. Owning thread only.
+struct ChangeBatch: ~Copyable {
+    private(set) var isApplying = false
+    /// How many changes the batch has left; nil before the first.
+    private var left: Int?
+    /// Sources that turned out not to be watchable.
+    private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
+    /// How deep the innermost run is in which sources are being failed; nil if none are.
+    private var failingDepth: Int?
+
+    /// The thread ends inside a batch.
+    mutating func abandon() { (isApplying, failingDepth) = (false, nil) }
+
+    mutating func begin() { (isApplying, left) = (true, nil) }
+    mutating func end() { isApplying = false }
+
+    /// A nested call: the batch goes on until it has carried out what is queued now.
+    mutating func extend(to count: Int) { left = count }
+
+    /// Whether the batch has another change; counts it. `queued`: how many the queue has.
+    mutating func takeOne(of queued: Int) -> Bool {
+        let left = left ?? queued
+        if left <= 0 || queued == 0 { return false }
+        self.left = left - 1
+        return true
+    }
+
+    /// Holds back the failures of what `body` does, as while changes are applied. True if the caller must fail the sources now.
+    mutating func beginHoldingFailures() -> Bool {
+        defer { isApplying = true }
+        return !isApplying
+    }
+
+    /// Holds back a failure until the batch is over. False if there is none.
+    mutating func hold(_ source: RunLoop.Source, _ error: RunLoop.SourceError) -> Bool {
+        if isApplying { failures.append((source: source, error: error)) }
+        return isApplying
+    }
+
+    var hasFailures: Bool { !failures.isEmpty }
+
+    mutating func takeFailure() -> (source: RunLoop.Source, error: RunLoop.SourceError)? { failures.isEmpty ? nil : failures.popFirst() }
+
+    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and what
+    /// `endFailing` needs.
+    mutating func beginFailing(inRun depth: Int) -> (count: Int, outerDepth: Int?)? {
+        if failingDepth == depth { return nil }
+        defer { failingDepth = depth }
+        return (failures.count, failingDepth)
+    }
+
+    mutating func endFailing(_ outerDepth: Int?) { failingDepth = outerDepth }
+}
+
+extension RunLoop {
+    /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner
+    /// here. Makes no callout meanwhile: items that end here wait in `owned.ended` for a safe point, and sources that fail are failed at
+    /// the end.
+    func applyChanges() {
+        if owned.changeBatch.isApplying {
+            owned.changeBatch.extend(to: shared.withLock { $0.changes.count })
+            return
+        }
+        owned.pending.remove(.changes)
+        owned.changeBatch.begin()
+        while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
+            apply(change)
+            // Released at the safe point: the queue may have held the last reference.
+            owned.ended.append(.applied(change.change))
+            owned.pending.insert(.finishing)
+        }
+        owned.changeBatch.end()
+        if owned.changeBatch.hasFailures { failSources() }
+    }
+
+    /// A change, and what the lock guards of its item.
+    private struct TakenChange: Sendable {
+        let change: LoopChange
+        var modes = ModeSet()
+        var isDead = false
+        var isMember = false
+    }
+
+    /// The next change of the batch; nil after the last.
+    private func takeChange(_ shared: inout LoopShared) -> TakenChange? {
+        guard owned.changeBatch.takeOne(of: shared.changes.count) else {
+            // The next pass begins with the rest, without sleeping.
+            if !shared.changes.isEmpty { owned.pending.insert(.changes) }
+            return nil
+        }
+        var taken = TakenChange(change: shared.changes.popFirst())
+        switch taken.change {
+        case .source(let change):
+            (taken.modes, taken.isDead) = (change.membership.locked.modes, change.membership.locked.isDead)
+        case .timerJoined(let timer, let membership):
+            // It is, unless the loop has ended: a thread that takes a timer out takes its change out.
+            taken.isMember = isTimer(timer, filedAs: membership)
+            if taken.isMember { timer.markFiled(inMode: membership.modeIndex) }
+        case .timerChanged(let timer):
+            // Unless the loop has ended: then another one may have the timer by now.
+            if isHereLocked(timer) { timer.forgetQueuedRedate() }
+        case .timerLeft, .timerDied, .observerDied: break
+        }
+        return taken
+    }
+
+    /// Fails the sources that have been found not to be watchable, one after another. Their last callouts may add others that fail, and each
+    /// end is a change that is carried out, among changes of other threads that may fail too: those are found in calls inside this one,
+    /// which leave them to the next pass. So the stack does not grow with the number of failures, and they cannot hold the owner here.
+    func failSources() { /* DOES CALLOUT */
+        guard let (count, outerDepth) = owned.changeBatch.beginFailing(inRun: runs.depth) else { return }
+        for _ in 0..<count {
+            // A run nested in a callout may have failed some of them.
+            guard let (source, error) = owned.changeBatch.takeFailure() else { break }
+            fail(source, error)
+        }
+        owned.changeBatch.endFailing(outerDepth)
+        if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
+    }
+
+    /// Carries out a change of the owner's own at once, after all that are queued; from another thread, queues it and wakes the owner.
+    ///
+    /// Returns false when the loop has ended: nobody will carry it out.
+    @discardableResult
+    private func submit(_ queue: (inout LoopShared) -> Void) -> Bool {
+        preconditionOurs()
+        let isAccepted = shared.withLock { shared in
+            if shared.phase == .ended { return false }
+            queue(&shared)
+            return true
+        }
+        if isAccepted { carryOutChanges() }
+        return isAccepted
+    }
+
+    /// The owner reads the source's `watch` again.
+    func submitRewatch(of membership: SourceMembership) {
+        submit { if !membership.locked.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
+    }
+
+    /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread, at once, because nothing else of it
+    /// can be queued.
+    func end(_ membership: SourceMembership) { /* DOES CALLOUT */
+        if LoopID.current == id && !owned.changeBatch.isApplying {
+            applyEnd(of: membership)
+            finishItemsIfSafe()
+            didChangeSleep()
+        } else if !submit({ $0.changes.enqueueChange(of: membership) }) && membership.source.rundown.exit() {
+            membership.source.finish()
+        }
+    }
+
+    /// The owner ends the use of an observer that has left. False if the loop has ended.
+    func submitEnd(of observer: Observer) -> Bool { submit { $0.changes.enqueueEnd(observer) } }
+
+    /// The owner files a timer under its present date. Nothing if the timer has left this loop: the loop that took it has read the date.
+    func submitRedate(of timer: Timer) {
+        preconditionOurs()
+        let mustTell = shared.withLock { shared in isHereLocked(timer) && shared.changes.enqueueRedate(timer) }
+        if mustTell { carryOutChanges() }
+    }
+
+    /// Carries out what was queued, on the owning thread; elsewhere wakes the owner.
+    func carryOutChanges() {
+        preconditionOurs()
+        if isCurrent {
+            applyChanges()
+            finishItemsIfSafe()
+            didChangeSleep()
+        } else {
+            notify(.changes)
+        }
+    }
+
+    private func apply(_ taken: TakenChange) {
+        switch taken.change {
+        case .source(let change):
+            if taken.isDead { applyEnd(of: change.membership) } else { apply(change, modes: taken.modes) }
+        case .timerJoined(let timer, let membership):
+            if taken.isMember { file(timer, membership) }
+        case .timerLeft(_, let membership):
+            modeTable.withMode(membership.modeIndex) { mode in
+                mode.owned.timers.remove(membership.slot)
+                shared.withLock { _ in mode.locked.timerSlots.giveBack(membership.slot) }
+            }
+        case .timerChanged(let timer):
+            fileAgain(timer)
+        case .timerDied(let timer):
+            // This thread may have set a date while another thread moved the timer to another loop.
+            let loopID = timer.state.latest.loopID
+            if loopID != 0 && loopID != id { timer.submitRedate(loopID) }
+            endUse(of: timer)
+        case .observerDied(let observer):
+            forgetSeenObservers()
+            if observer.isFiring { owned.ended.hold(observer) } else { endUse(of: observer) }
+        }
+    }
+
+    /// Carries out a change of the owner's own that was not queued. `modes`: those that the source has gained.
+    func applyAtOnce(_ change: SourceChange, modes: ModeSet = ModeSet(), isDead: Bool = false) { /* DOES CALLOUT */
+        _ = owned.changeBatch.beginHoldingFailures()
+        if isDead { applyEnd(of: change.membership) } else { apply(change, modes: modes) }
+        owned.changeBatch.end()
+        if owned.changeBatch.hasFailures { failSources() }
+        finishItemsIfSafe()
+        didChangeSleep()
+    }
+
+    private func apply(_ change: SourceChange, modes: ModeSet) {
+        let membership = change.membership
+        change.left.forEach { unregister(membership, modeIndex: $0) }
+        // No-op for modes that have it already.
+        modes.forEach { if !membership.owned.parkedModes.contains($0) { register(membership, in: modeTable[$0]) } }
+        if change.isRewatched { updateRegistrations(membership) }
+    }
+
+    /// Takes the source off every base, then ends the membership's use of it.
+    func applyEnd(of membership: SourceMembership) {
+        forgetParked(membership)
+        // Ends: one goes a turn.
+        while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
+        if isServing(membership.source) { endUseAfterCalls(of: membership.source) } else { endUse(of: membership.source) }
+    }
+
+    func endUse(of timer: Timer) {
+        if timer.state.exit() {
+            owned.ended.append(.timer(timer))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    func endUse(of source: Source) {
+        if source.rundown.exit() {
+            owned.ended.append(.source(source))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    func endUse(of observer: Observer) {
+        if observer.rundown.exit() {
+            owned.ended.append(.observer(observer))
+            owned.pending.insert(.finishing)
+        }
+    }
+
+    /// Makes the last callouts of items that have ended, and releases their handlers.
+    ///
+    /// A source stays on the list until its last `onInvalidation` closure is taken: a run that is nested in one of its callouts makes the others.
+    func finishItems() { /* DOES CALLOUT */
+        owned.pending.remove(.finishing)
+        while let item = owned.ended.first {  // ends: each item ends once
+            if case .source(let source) = item, source.hasInvalidationBodies {
+                if !source.releaseHandlersOnce() { callNextInvalidationBody(of: source) }
+                continue
+            }
+            owned.ended.removeFirst()
+            switch item {
+            case .source(let source): source.finish()
+            case .timer(let timer): timer.finish()
+            case .observer(let observer): observer.finish()
+            case .applied: break  // released with `item`
+            }
+        }
+    }
+
+    private func callNextInvalidationBody(of source: Source) { /* DOES CALLOUT */
+        let span = openSpan(modeTable[max(0, runs.modeIndex)], source.callout(.invalidation))
+        source.callNextInvalidationBody()
+        closeSpan(span)
+    }
+
+    /// As `finishItems`, unless the owner is on its way to sleep, where no callout may be made: then the next pass does it.
+    func finishItemsIfSafe() { /* DOES CALLOUT */
+        if mayCallOut && !owned.changeBatch.isApplying { finishItems() }
+    }
+}

@@ -1,0 +1,110 @@
+// Performing after a delay: a timer, not a source (performSelector:withObject:afterDelay:).
+
+import Synchronization
+
+extension RunLoop {
+    /// Performs `body` once, `delay` from now in the loop's time, in any of `modes`: a timer, not a source.
+    ///
+    /// A delay of zero or less still waits for the next pass; equal dates are performed in the order they were asked for. `target` is
+    /// kept until then, and names the request to `cancelDelayedPerforms(target:)`. On an ended loop, and with an empty list of modes, the
+    /// token is invalid from the start. Any thread may ask.
+    @discardableResult
+    public func perform(
+        after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
+        line: UInt = #line, _ body: @escaping @Sendable () -> Void
+    ) -> DelayedPerform {
+        preconditionOurs()
+        let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
+        let start = timeForOthers()
+        let timer = Timer(
+            date: start.advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
+            recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
+        ) { [weak token] _ in
+            token?.forget()
+            body()
+        }
+        token.timer.withLock { $0 = timer }
+        if let target {
+            shared.withLock { $0.delayed.add(token, of: target) }
+        }
+        var isAdded = false
+        for mode in modes where add(timer, forMode: mode) { isAdded = true }
+        if !isAdded { token.cancel() }
+        return token
+    }
+
+    /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
+    /// `cancelPreviousPerformRequestsWithTarget:`.
+    public func cancelDelayedPerforms(target: AnyObject) {
+        guard isOurs else { return }
+        let tokens = shared.withLock { $0.delayed.takeAll(of: target) }
+        for token in tokens { token.cancel() }
+    }
+
+    /// The token of a delayed perform.
+    public final class DelayedPerform: Sendable {
+        private let loop: RunLoop
+        /// Kept alive until the perform; never used otherwise.
+        private let target: LoopLock<Retained?>
+        private let targetID: ObjectIdentifier?
+        let timer = LoopLock<Timer?>(nil)
+
+        init(loop: RunLoop, target: Retained?) {
+            self.loop = loop
+            targetID = target.map { ObjectIdentifier($0.object) }
+            self.target = LoopLock(target)
+        }
+
+        /// False once performed, cancelled, or refused by an ended loop. Thread-safe.
+        public var isValid: Bool { timer.withLock { $0?.isValid ?? false } }
+
+        /// Withdraws the perform if it has not begun. Thread-safe.
+        public func cancel() {
+            if !loop.isOurs {
+                timer.withLockIfOwn { $0 }??.invalidate()
+                return
+            }
+            timer.withLock { $0 }?.invalidate()
+            forget()
+        }
+
+        /// Leaves the loop's list, and releases the target.
+        func forget() {
+            if let targetID {
+                loop.shared.withLock { $0.delayed.remove(self, of: targetID) }
+            }
+            let released = target.withLock { target in
+                defer { target = nil }
+                return target
+            }
+            _ = released  // outside the lock: its deinit is the user's
+        }
+    }
+}
+
+/// Delayed performs by their targets. Under the loop's lock.
+struct DelayedPerforms: Sendable {
+    private var tokens: [ObjectIdentifier: [RunLoop.DelayedPerform]] = [:]
+
+    mutating func add(_ token: RunLoop.DelayedPerform, of target: AnyObject) { tokens[ObjectIdentifier(target), default: []].append(token) }
+
+    mutating func remove(_ token: RunLoop.DelayedPerform, of target: ObjectIdentifier) {
+        tokens[target]?.removeAll { $0 === token }
+        if tokens[target]?.isEmpty == true { tokens[target] = nil }
+    }
+
+    mutating func takeAll(of target: AnyObject) -> [RunLoop.DelayedPerform] { tokens.removeValue(forKey: ObjectIdentifier(target)) ?? [] }
+
+    mutating func takeAll() -> [RunLoop.DelayedPerform] {
+        defer { tokens = [:] }
+        return Array(tokens.values.joined())
+    }
+}
+
+/// Keeps an object alive, and is good for nothing else.
+struct Retained: @unchecked Sendable {
+    // SAFETY: the object is never used, only kept and compared by identity; reference counts are atomic.
+    let object: AnyObject
+
+    init(_ object: AnyObject) { self.object = object }
+}

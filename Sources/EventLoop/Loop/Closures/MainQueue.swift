@@ -1,0 +1,77 @@
+// The main loop serves the main dispatch queue, and with it the main actor.
+//
+// libdispatch offers run loops a handle that becomes readable when the main queue has work, and a call that does the work. Foundation's
+// run loop lives on the same two.
+
+internal import CPlatform
+internal import EventLoopLibC
+import Synchronization
+
+/// The state of the main queue, as the owner knows it. Owning thread only.
+struct MainQueue {
+    /// Dispatch has made the handle.
+    fileprivate(set) var hasHandle = false
+    fileprivate(set) var isDraining = false
+}
+
+extension RunLoop {
+    /// Whether this loop serves the main queue: the main thread's, where Dispatch is loaded and its handle can be watched.
+    var servesMainQueue: Bool { isMainLoop && cplatform_main_queue_available() }
+
+    func servesMainQueue(in mode: ModeState) -> Bool { servesMainQueue && mode.isCommon.load(ordering: .acquiring) }
+
+    /// Asks Dispatch for the main queue's handle. False when the process has no descriptor for it: Dispatch makes the handle when it is first
+    /// asked, and ends the process if it cannot. True on every other loop.
+    func prepareMainQueue() -> Bool {
+        if !servesMainQueue || owned.mainQueue.hasHandle { return true }
+        if cplatform_check_room(Self.roomForMainQueue) != 0 {
+            // Closed, its number is free for the handle.
+            _ = Reserve.takeChannel()
+            if cplatform_check_room(1) != 0 { return false }
+        }
+        _ = cplatform_main_queue_descriptor()
+        owned.mainQueue.hasHandle = true
+        return true
+    }
+
+    /// The handle, and three descriptors to spare: other threads may take some before Dispatch does.
+    private static var roomForMainQueue: Int32 { 4 }
+
+    /// Has the mode's base watch the handle. False when the kernel lacks the memory for it.
+    func watchMainQueue(_ poller: Poller) -> Bool {
+        if poller.state.watchesMainQueue { return true }
+        let code = poller.watchMainQueue(cplatform_main_queue_descriptor())
+        precondition(code == 0 || code == ENOMEM || code == ENOSPC, "the main queue's handle could not be watched: errno \(code)")
+        return code == 0
+    }
+
+    /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
+    func drainMainQueue(_ mode: ModeState, handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
+        if handleIsReadable {
+            // The watcher of the handle must read it; unread it would stay readable.
+            var count: UInt64 = 0
+            _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
+        }
+        if owned.mainQueue.isDraining {
+            owned.pending.deferMainQueueDrain()
+            return false
+        }
+        owned.pending.takeMainQueueDrain()
+        owned.mainQueue.isDraining = true
+        defer { owned.mainQueue.isDraining = false }
+        let isDrained = drain(mode)
+        if !isDrained { return false }
+        counters.sourcesHandled.increment()
+        return true
+    }
+
+    /// Has Dispatch perform the main queue's blocks. False if the host is the main queue itself.
+    @inline(__always)
+    private func drain(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        let span = openSpan(mode, CalloutItem(kind: .mainQueue))
+        var isDrained = true
+        if owned.hosting.isEmpty { cplatform_main_queue_drain() } else { isDrained = cplatform_main_queue_drain_unless_draining() }
+        closeSpan(span, isCalled: isDrained)
+        return isDrained
+    }
+}

@@ -1,0 +1,90 @@
+// Members for the package's other libraries, not for users: they have the access level `package`.
+
+internal import CPlatform
+import Synchronization
+
+extension RunLoop {
+    /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
+    package static var presentOfCaller: Instant { callersNow() }
+
+    /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe.
+    ///
+    /// Every run ends at once then, so a caller that runs it in a loop must check this.
+    package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
+
+    /// `run(mode:until:returnAfterSourceHandled:)` of CFRunLoop: a pass that performs blocks sleeps even if nothing else is in the mode. So a
+    /// thread may wait in a run for a stop or a block of another thread. A bare wake-up ends such a run.
+    package func runSleepingAfterBlocks(_ mode: Mode, until deadline: Instant, returnAfterSourceHandled: Bool) -> RunResult
+    { /* DOES CALLOUT */
+        run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled, sleepsAfterBlocks: true)
+    }
+
+    /// Reports a likely mistake that another library of the package has noticed, once for this loop. Thread-safe.
+    package func warn(_ kind: Warning.Kind, _ message: @autoclosure () -> String) { /* DOES CALLOUT */
+        Warnings.report(kind, loop: id, mode: nil, message())
+    }
+
+    /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
+    package func isFinished(_ name: Mode) -> Bool {
+        preconditionOnLoop("a Foundation form of run")
+        if name == .common || hasEnded.load(ordering: .relaxed) { return true }
+        guard let mode = modeToRun(name)?.object else { return true }
+        return isEmpty(mode)
+    }
+}
+
+extension RunLoop.Source {
+    /// What another library of the package stores with the source, and the source retains as long as it lives. Thread-safe.
+    package var attachment: (any AnyObject & Sendable)? {
+        get { state.withLock { $0.attachment } }
+        set {
+            let old = state.withLock { state in
+                defer { state.attachment = newValue }
+                return state.attachment
+            }
+            // Released outside the lock: its deinit may call out.
+            withExtendedLifetime(old) {}
+        }
+    }
+}
+
+extension RunLoop.Timer {
+    /// Sets `nextFire` to an instant that a date of the wall clock was converted to, and keeps that date. Thread-safe.
+    package func setNextFire(_ instant: RunLoop.Instant, convertedFrom wallDate: Double) {
+        if !isValid { return }
+        keepWallDate(wallDate, convertedTo: instant)
+        nextFire = instant
+    }
+
+    /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
+    package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
+
+    /// What another library of the package stores with the timer, which does not retain it. Set it before another thread has the timer.
+    package var attachment: (any AnyObject & Sendable)? {
+        get { attachedObject }
+        set { attachedObject = newValue }
+    }
+
+    /// `tolerance` for a module that has another property of that name.
+    package var toleranceAsDuration: Duration {
+        get { tolerance }
+        set { tolerance = newValue }
+    }
+}
+
+extension RunLoop {
+    /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
+    package var itemsLeft: [String] {
+        shared.withLock { shared in
+            var observers: [Observer] = []
+            for observer in shared.modes.all.flatMap({ $0.locked.observers }) where !observers.contains(where: { $0 === observer }) {
+                observers.append(observer)
+            }
+            var items: [(kind: String, label: String?, site: CreationSite)] = []
+            shared.sources.forEach { items.append(($0.source.typeDescription, $0.source.label, $0.source.site)) }
+            shared.timers.forEach { items.append(("timer", $0.label, $0.site)) }
+            for observer in observers { items.append(("observer", observer.label, observer.site)) }
+            return items.map { kind, label, site in "\(kind)\(label.map { " \"\($0)\"" } ?? ""), made at \(site)" }
+        }
+    }
+}

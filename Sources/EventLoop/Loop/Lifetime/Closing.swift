@@ -1,0 +1,122 @@
+// The orderly end of a loop whose thread was stopped: what it still accepts, and for how long.
+
+import Synchronization
+
+/// What delays the end of a loop whose thread is stopping. Under the loop's lock.
+struct Drain: Sendable {
+    /// The holds that were taken and not released.
+    var holds = 0
+    /// The thread's `stop()` was called.
+    var isRequested = false
+    /// The thread has a `drain` closure, which it calls before the loop refuses work.
+    var hasClosure = false
+    /// The closure has returned: the end of the last hold is the end of the draining.
+    var isWaitingForHolds = false
+}
+
+extension LoopShared {
+    /// Ends every run in progress, and accepts no more performs and blocks.
+    fileprivate mutating func closeLocked(_ runs: borrowing RunStack) {
+        phase = .closing
+        runs.terminate()
+    }
+}
+
+extension RunLoop {
+    /// Ends every run in progress, however deep, after the pass in progress. From then on performs and blocks are refused, unless the loop
+    /// drains first (`beginDraining`). What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
+    /// for that batch run after the loop's end. Thread-safe.
+    func requestEnd() {
+        guard isOurs else { return }
+        shared.withLock { shared in
+            // Only once: the thread resumes its runs before it drains, and before its last batch.
+            guard shared.phase == .open, !shared.drain.isRequested else { return }
+            shared.drain.isRequested = true
+            if shared.drain.hasClosure || shared.drain.holds > 0 { runs.terminate() } else { shared.closeLocked(runs) }
+        }
+        wakeUp()
+    }
+
+    /// The thread has something to do between its last run and the moment from which the loop refuses work.
+    func reserveDraining() { shared.withLock { $0.drain.hasClosure = true } }
+
+    /// Makes the loop run again after `requestEnd`. False if there is nothing to drain: the loop refuses work already. Owning thread only.
+    func beginDraining() -> Bool {
+        shared.withLock { shared in
+            guard shared.phase == .open else { return false }
+            runs.resume()
+            return true
+        }
+    }
+
+    /// From now on the release of the last hold ends the draining. If there is none, this call ends it. Owning thread only.
+    func waitForHolds() {
+        shared.withLock { shared in
+            shared.drain.isWaitingForHolds = true
+            if shared.drain.holds == 0 { shared.closeLocked(runs) }
+        }
+    }
+
+    /// Ends the draining although there are holds. Returns their number. Owning thread only.
+    func abandonHolds() -> Int {
+        shared.withLock { shared in
+            if shared.phase == .open { shared.closeLocked(runs) }
+            return shared.drain.holds
+        }
+    }
+
+    /// Takes a hold. False if the loop refuses work already. Thread-safe.
+    func takeHold() -> Bool {
+        guard isOurs else { return false }
+        return shared.withLock { shared in
+            guard shared.phase == .open else { return false }
+            shared.drain.holds += 1
+            return true
+        }
+    }
+
+    /// Thread-safe.
+    func releaseHold() {
+        guard isOurs else { return }
+        let isLast = shared.withLock { shared in
+            shared.drain.holds -= 1
+            guard shared.drain.holds == 0, shared.drain.isWaitingForHolds, shared.phase == .open else { return false }
+            shared.closeLocked(runs)
+            return true
+        }
+        if isLast { wakeUp() }
+    }
+
+    /// Whether performs and blocks are accepted. Thread-safe.
+    var acceptsWork: Bool { shared.withLock { $0.phase == .open } }
+
+    /// The number of holds if the thread drains, otherwise nil. Thread-safe.
+    var holdsThatDelayTheEnd: Int? {
+        shared.withLock { $0.drain.isWaitingForHolds && $0.phase == .open ? $0.drain.holds : nil }
+    }
+
+    /// Performs everything that was accepted and not performed, for whatever modes, in the order it was queued. Owning thread only.
+    func performLastBatch() { /* DOES CALLOUT */
+        assert(runs.depth == 0, "the last batch comes after the last run")
+        // Closures of this batch and the teardown may run the loop.
+        runs.resume()
+        var batch = takeUnperformed()
+        batch += shared.withLock { $0.modes.takeAllClosuresLocked() }
+        batch.sort { $0.sequence < $1.sequence }
+        applyChanges()
+        finishItems()
+        // In the mode's own queue, so that a run nested in one of them performs the rest.
+        for item in batch { modeTable[0].performing.append(item) }
+        while !modeTable[0].performing.isEmpty {  // ends: nothing is accepted any more
+            perform(modeTable[0].performing.popFirst(), modeTable[0])
+        }
+        performJobBatch(modeTable[0]) { applyChanges() }
+    }
+
+    /// Makes the default mode's base ahead of the first run, so that a shortage of descriptors shows while the thread can still report it.
+    func prepareDefaultMode() throws(SourceError) {
+        let poller = try Poller(waking: waker.channel)
+        modeTable[0].owned.poller = poller
+        Reserve.complete()
+    }
+}

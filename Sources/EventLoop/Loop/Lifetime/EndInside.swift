@@ -1,0 +1,74 @@
+// The end of a thread inside a handler (`pthread_exit`, `pthread_cancel`, or the end of a C library's thread). The thread's frames are gone, so
+// this does what they would have done after the call, as far as others can see it.
+//
+// References that those frames held leak: the closures and items that were being called, and this loop object.
+
+import Synchronization
+
+extension RunLoop {
+    /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none.
+    ///
+    /// A callout may end the thread again; then the rest is done by another call. Each thing is taken out before its callout.
+    func endCallsInProgress() { /* DOES CALLOUT */
+        let isInside = runs.depth > 0
+        leaveWait()
+        // No run continues, and no base is waited on again.
+        if isInside { runs.terminate() }
+        modeTable.forEach { $0.owned.poller?.abandon() }
+        owned.changeBatch.abandon()
+        (owned.hosting.isStepping, owned.hosting.isSettling) = (false, false)
+        endFrames()
+        endObservation()
+        let jobs = owned.jobs.abandon()
+        if !jobs.isEmpty { shared.withLock { $0.jobs.putBack(jobs) } }
+        // Items that were removed in their own calls are held for the end of these.
+        applyChanges()
+        endCallsOfSources()
+        endCallsOfObservers()
+        while let ticket = owned.performing?.takeUnretainedValue() {  // ends: one goes a turn
+            owned.performing = ticket.outer
+            ticket.workWasAbandoned()
+        }
+    }
+
+    /// The thread may have been cancelled in its sleep.
+    private func leaveWait() {
+        let wasAsleep = waker.isSleeping
+        waker.stayAwake()
+        if runs.depth == 0 { return }
+        if wasAsleep { counters.endWaiting() }
+        counters.endRunning()
+    }
+
+    /// Ends the runs, and the firing that each is in.
+    private func endFrames() { /* DOES CALLOUT */
+        while let frame = runs.abandonInnermost() {  // ends: one goes a turn
+            if let timer = frame.owned.timers.reached, timer.isFiring { endFiring(of: timer) }
+            // One at a time: these may be the last references, and a deinit is a callout.
+            while frame.owned.timers.popLast() != nil {}
+            while frame.owned.signals.popLast() != nil {}
+        }
+    }
+
+    private func endObservation() {
+        guard let reference = owned.observation else { return }
+        reference.use {
+            $0.closeRuns(deeperThan: 0)
+            $0.spans.removeAll()
+            $0.endWorking()
+        }
+    }
+
+    /// A source that has left the loop in its call is one of `endingUses`; one whose `cancel` was being called, of `remains`.
+    private func endCallsOfSources() { /* DOES CALLOUT */
+        let memberships = shared.withLock { $0.sources.filter { _ in true } }
+        let sources = (memberships + owned.remains.sources.map(\.membership)).map(\.source) + owned.endingUses
+        for source in sources where isServing(source) {
+            source.core.pointee.servingDepth = 1
+            _ = call(source.core) {
+                if source.kind == .messages { source.returnMessages() }
+                return false
+            }
+        }
+    }
+}

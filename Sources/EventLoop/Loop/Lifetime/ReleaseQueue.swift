@@ -1,0 +1,60 @@
+// Values that must be released on the loop's thread, whichever thread drops them (`LoopBound`).
+
+/// A value that the loop's thread releases. Another thread may hold the object itself longer.
+protocol LoopReleased: AnyObject, Sendable {
+    /// Called on the loop's thread, or, when the loop has ended, on the thread that drops the object.
+    func release()
+}
+
+/// Values that the loop's thread must release. Under the loop's lock.
+struct ReleaseQueue: ~Copyable, Sendable {
+    private var values = Deque<any LoopReleased>()
+    /// The loop's thread releases nothing more.
+    private var isClosed = false
+
+    mutating func append(_ value: any LoopReleased) -> (isAccepted: Bool, isFirst: Bool) {
+        if isClosed { return (false, false) }
+        values.append(value)
+        return (true, values.count == 1)
+    }
+
+    var count: Int { values.count }
+
+    mutating func takeFirst() -> (any LoopReleased)? { values.isEmpty ? nil : values.popFirst() }
+
+    /// Accepts nothing more if everything was taken. True if so.
+    mutating func closeIfEmpty() -> Bool {
+        isClosed = values.isEmpty
+        return isClosed
+    }
+}
+
+extension RunLoop {
+    /// Has the loop's thread release a value: in its next pass in a common mode, or, when it accepts no performs any more, as it ends.
+    /// False when the thread has made its last callout. Thread-safe.
+    func releaseOnThread(_ value: any LoopReleased) -> Bool {
+        let (isAccepted, isFirst) = shared.withLock { $0.released.append(value) }
+        // One perform releases all. If it is refused or dropped, `releaseLast` releases them.
+        if isFirst { perform { RunLoop.threadsLoop().releaseQueued() } }
+        return isAccepted
+    }
+
+    /// Owning thread only. Releases what was dropped before it began, one at a time from the queue, so that a run nested in one of the releases
+    /// makes the others.
+    private func releaseQueued() { /* DOES CALLOUT */
+        for _ in 0..<shared.withLock({ $0.released.count }) {
+            guard let value = shared.withLock({ $0.released.takeFirst() }) else { return }
+            value.release()
+        }
+        if shared.withLock({ $0.released.count != 0 }) { perform { RunLoop.threadsLoop().releaseQueued() } }
+    }
+
+    /// The last callouts of the loop. Owning thread only, while its isolation checks still pass.
+    func releaseLast() { /* DOES CALLOUT */
+        var isLast = false
+        while !isLast {  // ends: a thread that drops values without end finds the lock free in between, as with any queue of the loop
+            releaseQueued()
+            isLast = shared.withLock { $0.released.closeIfEmpty() }
+        }
+    }
+}

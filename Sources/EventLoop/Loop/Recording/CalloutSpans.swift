@@ -1,0 +1,194 @@
+// The spans that the owner opens and closes while somebody observes its callouts.
+
+internal import CPlatform
+import Synchronization
+
+/// What is called, for an observer of callouts.
+struct CalloutItem {
+    let kind: RunLoop.Recording.Kind
+    var site: CreationSite?
+    var label: String?
+    var flow: UInt64 = 0
+}
+
+extension RunLoop.Source {
+    func callout(_ kind: RunLoop.Recording.Kind, flow: UInt64 = 0) -> CalloutItem {
+        CalloutItem(kind: kind, site: site, label: label, flow: flow)
+    }
+}
+
+extension RunLoop.Timer {
+    /// A delayed perform is a closure, and has no label.
+    var callout: CalloutItem { CalloutItem(kind: recordedKind, site: site, label: recordedKind == .perform ? nil : label) }
+}
+
+/// A callout that the owner has opened a span for.
+struct OpenCalloutSpan {
+    let level: Int
+    let adoption: UInt32
+}
+
+extension RunLoop {
+    /// Whether somebody observes the callouts of this loop. Owning thread only.
+    @inline(__always)
+    var isObserved: Bool { owned.pending.contains(.observed) }
+
+    // MARK: Beginning and end
+
+    /// The wishes of observers have changed.
+    @inline(never)
+    func takeObservers() {
+        owned.pending.remove(.observers)
+        guard let observation = observation.load() else { return }
+        let isWanted = observation.takeWishes()
+        if isWanted != isObserved {
+            observation.spans.removeAll()
+            owned.hosting.pass = nil
+            owned.observation = isWanted ? Borrowed(observation, keptBy: .loop) : nil
+            owned.observationCount &+= 1
+            if isWanted { owned.pending.insert(.observed) } else { owned.pending.remove(.observed) }
+            observation.isAdopted.store(isWanted, ordering: .releasing)
+            modeTable.forEach { if let poller = $0.owned.poller { observeGuests(of: poller) } }
+            updateRunsAreUnusual()
+        }
+        if runs.depth == 0 || owned.hosting.isBetweenSteps { return }
+        // The runs in progress and the innermost pass get spans.
+        if isWanted { openRuns() }
+        observation.beginWorking()
+    }
+
+    @inline(never)
+    private func openRuns() {
+        guard let observation = observation.load() else { return }
+        var depth = 0
+        let ticks = TickClock.ticks
+        runs.forEachFrame { frame in
+            depth += 1
+            // Not a key path: the runtime builds its type at the first use, which a child must not do.
+            guard let modeIndex = frame.owned.modeReference?.use({ $0.index }) else { return }
+            if depth > observation.runsOpen {
+                if depth == 1 { observation.beginWorking() }
+                _ = observation.spans.push(SpanMark(.run, depth: depth, modeIndex: modeIndex), at: ticks)
+            }
+        }
+    }
+
+    // MARK: Runs, passes, sleeps
+
+    @inline(__always)
+    func beginObservedPass(_ mode: ModeState) {
+        guard let reference = owned.observation else { return }
+        let mark = SpanMark(.pass, depth: runs.depth, modeIndex: mode.index)
+        if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
+        reference.use { $0.beginPass(mark) }
+    }
+
+    /// A run has ended.
+    func endObservedRun() {
+        guard let reference = owned.observation else { return }
+        reference.use { $0.closeRuns(deeperThan: runs.depth) }
+        if runs.depth == 0 && owned.hosting.pass == nil { reference.use { $0.endWorking() } }
+    }
+
+    /// The last pass of a run is over; what follows belongs to the run.
+    func endObservedPass() { owned.observation?.use { $0.endPass(depth: runs.depth) } }
+
+    /// A host drives the loop, and the owner works for it, or does not any more. A host that reports its passes works until their end.
+    func observeHost(isWorking: Bool) {
+        guard let reference = owned.observation else { return }
+        if !isWorking && runs.depth == 0 && owned.hosting.pass != nil { return }
+        reference.use { if isWorking { $0.beginWorking() } else { $0.endWorking() } }
+    }
+
+    /// Step 7 of a loop that is observed.
+    @inline(never)
+    func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
+        guard let reference = owned.observation else { return sleepUnobserved(frame, mode, until: latest) }
+        let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.waitedTicks)
+        reference.use {
+            $0.waitedBeforeSleep.store(waited, ordering: .releasing)
+            $0.endWorking()
+        }
+        let ready = sleepUnobserved(frame, mode, until: latest)
+        reference.use { $0.beginWorking() }
+        if counters.waits.current != waits {
+            // The counters have read the clock on both sides of the wait.
+            let (mark, end) = (SpanMark(.sleep, depth: runs.depth, modeIndex: mode.index), counters.lastChange)
+            reference.use { $0.recordSleep(mark, from: end &- (counters.waitedTicks &- waited), until: end) }
+            if counters.wakeUps.current != wakeUps { recordWakeUp(mark, at: end) }
+        }
+        return ready
+    }
+
+    @inline(never)
+    private func recordWakeUp(_ sleep: SpanMark, at ticks: UInt64) {
+        let mark = SpanMark(.wakeUp, depth: sleep.depth, modeIndex: sleep.modeIndex)
+        owned.observation?.use { $0.recordSleep(mark, from: ticks, until: ticks) }
+    }
+
+    // MARK: Callouts
+
+    /// Before a call: opens a span if somebody observes the loop. For a loop that nobody observes, a callout costs two tests of a bit.
+    @inline(__always)
+    func openSpan(_ mode: ModeState, _ item: @autoclosure () -> CalloutItem) -> OpenCalloutSpan? {
+        isObserved ? openCallout(item(), mode) : nil
+    }
+
+    /// Before the call of a queued closure. Not given the closure, whose reference would be counted.
+    @inline(__always)
+    func openSpan(_ mode: ModeState, _ kind: Recording.Kind, _ sequence: UInt64, _ site: CreationSite) -> OpenCalloutSpan? {
+        isObserved ? openCallout(CalloutItem(kind: kind, site: site, flow: FlowKey.closure(sequence)), mode) : nil
+    }
+
+    /// After the call. `isCalled`: there was somebody to call.
+    @inline(__always)
+    func closeSpan(_ span: OpenCalloutSpan?, isCalled: Bool = true) {
+        if let span { closeCallout(span, isCalled: isCalled) }
+    }
+
+    @inline(never)
+    func openCallout(_ item: CalloutItem, _ mode: ModeState) -> OpenCalloutSpan? {
+        guard let span = openCallout(item.kind, item.site?.word ?? 0, item.flow, mode) else { return nil }
+        if let label = item.label { owned.observation?.use { $0.spans.setLabel(label) } }
+        return span
+    }
+
+    @inline(__always)
+    private func openCallout(_ kind: Recording.Kind, _ site: UInt64, _ flow: UInt64, _ mode: ModeState) -> OpenCalloutSpan? {
+        guard let reference = owned.observation else { return nil }
+        let mark = SpanMark(kind, depth: runs.depth, modeIndex: mode.index, site: site, flow: flow)
+        if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
+        let level = reference.use { $0.spans.depth }
+        guard reference.use({ $0.beginCallout(mark) }) else { return nil }
+        return OpenCalloutSpan(level: level, adoption: owned.observationCount)
+    }
+
+    @inline(never)
+    func closeCallout(_ span: OpenCalloutSpan, isCalled: Bool) {
+        // The callout may have ended the observation and begun another one.
+        if span.adoption != owned.observationCount { return }
+        owned.observation?.use { $0.endCallout(level: span.level, isCalled: isCalled) }
+    }
+}
+
+// MARK: - The callbacks of C libraries inside the wait, for those who observe a loop's callouts
+
+extension RunLoop: GuestObserver {
+    /// The base of a mode reports from now on when C libraries are called, or no longer does.
+    func observeGuests(of poller: Poller) { poller.state.guestObserver = isObserved ? self : nil }
+
+    func willCallGuests(isWaiting: Bool) -> GuestCalls? {
+        let modeIndex = runs.modeIndex
+        guard modeIndex >= 0, let span = openCallout(CalloutItem(kind: .hostedLibrary), modeTable[modeIndex]) else { return nil }
+        // If libevent may wait, nobody can tell when the wait is over.
+        if !isWaiting { observeHost(isWorking: true) }
+        return GuestCalls(level: span.level, adoption: span.adoption, mayHaveWaited: isWaiting)
+    }
+
+    func didCallGuests(_ calls: GuestCalls, wereCalled: Bool) {
+        // A run inside the callback may have ended the observation.
+        if calls.adoption != owned.observationCount { return }
+        if !calls.mayHaveWaited && waker.isSleeping { observeHost(isWorking: false) }
+        closeCallout(OpenCalloutSpan(level: calls.level, adoption: calls.adoption), isCalled: wereCalled)
+    }
+}

@@ -1,0 +1,80 @@
+// Guest loops. Before each poll of the kernel, the owner asks each one when it wants to be called, and serves it like a ready source at that
+// instant. A mode without guest loops pays one branch in steps 5 and 7.
+
+import Synchronization
+
+extension RunLoop {
+    /// Step 5 in a mode with guest loops.
+    @inline(never)
+    func findReadyBesideGuestLoops(_ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        // The host has slept until the instant that a guest gave, so that guest is due.
+        let due = mode.owned.hasSleptInHost ? dueGuestLoops(mode) : []
+        mode.owned.hasSleptInHost = false
+        prepareGuestLoops(mode)
+        let ready = askKernel(mode)
+        return ready.union(makeReady(due, mode)).union(findDueGuestLoops(mode))
+    }
+
+    /// Step 7 in a mode with guest loops.
+    @inline(never)
+    func sleepBesideGuestLoops(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        prepareGuestLoops(mode)
+        if mode.owned.nextGuestCall <= now().nanoseconds { return askKernel(mode).union(findDueGuestLoops(mode)) }
+        return sleep(frame, mode, until: mode.owned.nextGuestCall).union(findDueGuestLoops(mode))
+    }
+
+    /// Asks each guest loop of the mode when it wants to be called.
+    func prepareGuestLoops(_ mode: ModeState) { /* DOES CALLOUT */
+        mode.owned.nextGuestCall = .max
+        let (memberships, additions) = shared.withLock { _ in (mode.locked.guestLoops, mode.locked.guestLoopAdditions) }
+        for membership in memberships {
+            guard membership.source.isValid, isMember(membership, of: mode), membership.source.beginServing(on: membership, id) else {
+                continue
+            }
+            let guest = membership.guestLoop
+            _ = call(guest.core) {
+                let span = openSpan(mode, guest.callout(.descriptorSource))
+                guest.nextCall.store(callOutToPrepare(guest), ordering: .relaxed)
+                closeSpan(span)
+                return true
+            }
+            // A nested run in the callout may have asked all of them, in another order.
+            mode.owned.nextGuestCall = min(mode.owned.nextGuestCall, guest.nextCall.load(ordering: .relaxed))
+        }
+        // A guest that a callout has added is asked in the next pass, so the loop must not sleep before.
+        if shared.withLock({ _ in mode.locked.guestLoopAdditions != additions }) {
+            mode.owned.nextGuestCall = min(mode.owned.nextGuestCall, now().nanoseconds)
+        }
+    }
+
+    private func findDueGuestLoops(_ mode: ModeState) -> Ready { makeReady(dueGuestLoops(mode), mode) }
+
+    /// The guest loops whose instants have come.
+    private func dueGuestLoops(_ mode: ModeState) -> [SourceMembership] {
+        if mode.owned.nextGuestCall == .max { return [] }
+        let present = now().nanoseconds
+        if mode.owned.nextGuestCall > present { return [] }
+        return shared.withLock { _ in mode.locked.guestLoops }.filter { $0.guestLoop.nextCall.load(ordering: .relaxed) <= present }
+    }
+
+    /// Has step 9 serve them.
+    private func makeReady(_ due: [SourceMembership], _ mode: ModeState) -> Ready {
+        var ready = Ready()
+        for membership in due where membership.source.isValid {
+            if let poller = mode.owned.poller {
+                guard let registration = membership.registration(inMode: mode.index) else { continue }
+                poller.addReady(registration)
+                ready = .descriptors
+            } else {
+                addPolled(membership)
+                ready = [.descriptors, .polled]
+            }
+        }
+        return ready
+    }
+}
+
+extension SourceMembership {
+    /// Only guest loops are in the lists of guest loops.
+    fileprivate var guestLoop: RunLoop.GuestLoop { unsafeDowncast(source, to: RunLoop.GuestLoop.self) }
+}

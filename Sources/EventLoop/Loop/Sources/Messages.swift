@@ -1,0 +1,67 @@
+// Messages between threads: how a loop learns of them. Ports/Port+Sending.swift sends them, Serving.swift delivers them.
+//
+// Each mode lists its ports that have messages, under the loop's lock. The sender that finds a port's queue empty puts the port into the lists of
+// all its modes, and wakes their loops; later senders notify nobody. If another loop's thread is in the handler, that thread notifies
+// (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
+
+import Synchronization
+
+extension RunLoop.Source {
+    /// Puts the source into the lists of all its modes, and wakes their loops.
+    func enqueueMessagesEverywhere() {
+        let posted = RecordedPosts.present
+        if posted != 0 { recordPost(FlowKey.messages(self), at: posted) }
+        // Most ports are in one loop: it is held by itself, and no list is made.
+        let (loop, others) =
+            state.withLockIfOwn { state -> (RunLoop?, [SourceMembership]?) in
+                // A loop's lock inside the source's: never the other way round.
+                state.forEachMembership { $0.loop.enqueueMessages(of: $0) }
+                return (state.first?.loop, state.others)
+            } ?? (nil, nil)
+        loop?.notify(.messages)
+        for other in others ?? [] { other.loop.notify(.messages) }
+    }
+}
+
+extension RunLoop {
+    fileprivate func enqueueMessages(of membership: SourceMembership) {
+        guard isOurs else { return }
+        shared.withLock { _ in
+            if membership.locked.isDead { return }
+            membership.locked.modes.forEach { modeTable.reference($0).use { $0.enqueueMessagesLocked(of: membership) } }
+        }
+    }
+
+    /// Puts a source into the lists of its modes of this loop, and wakes the loop.
+    func enqueueMessagesAndWake(_ membership: SourceMembership) {
+        enqueueMessages(of: membership)
+        notify(.messages)
+    }
+
+    /// For step 5: carries out what other threads did, and says whether a port of the mode has messages.
+    @inline(never)
+    func findMessages(_ mode: ModeState) -> Bool {
+        carryOutPendingChanges(mode)
+        guard owned.pending.contains(.messages) else { return false }
+        return shared.withLock { _ in mode.locked.messaged.hasMessage }
+    }
+}
+
+extension ModeState {
+    /// Notes under the loop's lock that a port may have messages.
+    @inline(__always)
+    func enqueueMessagesLocked(of membership: SourceMembership) {
+        locked.messaged.add(membership, inMode: index)
+        countQueueingLocked()
+    }
+}
+
+/// Counts the steps that deliver messages: a port has one turn in each. Owning thread only.
+struct MessageSteps {
+    private(set) var last: UInt64 = 0
+
+    mutating func next() -> UInt64 {
+        last += 1
+        return last
+    }
+}

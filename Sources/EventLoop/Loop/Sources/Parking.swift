@@ -1,0 +1,63 @@
+// Rule 4.11: a descriptor source that one mode serves often leaves the bases of other modes, until they run.
+//
+// The kernel reports each event to every base that has the descriptor, at 45 ns a base (decision 2). After as many servings as leaving and
+// returning cost, the source leaves the bases of modes that do not run. So no program pays more than twice the better of the two ways.
+
+extension RunLoop {
+    /// How many servings cost as much as leaving a base and coming back.
+    static let servingsBeforeParking: UInt32 = 32
+
+    /// Counts a serving of a source that is on several bases, and drops what the others have collected for it: the call that follows
+    /// serves that too.
+    @inline(never)
+    func countServing(_ membership: SourceMembership) {
+        forgetCollected(membership)
+        let phase = owned.modeHistory.phase
+        if membership.owned.countedInPhase != phase { (membership.owned.countedInPhase, membership.owned.servings) = (phase, 0) }
+        membership.owned.servings += 1
+        if membership.owned.servings == Self.servingsBeforeParking { park(membership) }
+    }
+
+    /// An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
+    private func forgetCollected(_ membership: SourceMembership) {
+        var next = membership.anyRegistration
+        while let registration = next {  // ends: the list has an end
+            next = registration.pointee.nextOfOwner
+            registration.poller.use { $0.forgetReadiness(of: registration) }
+        }
+    }
+
+    /// Takes a source out of the bases of modes that no run in progress is in.
+    private func park(_ membership: SourceMembership) {
+        for modeIndex in membership.registrations.map({ Int($0.pointee.tag) }) where !isRunning(modeIndex) {
+            unregister(membership, modeIndex: modeIndex)
+            membership.owned.parkedModes.insert(modeIndex)
+            modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = Borrowed(membership, keptBy: .list)
+        }
+    }
+
+    private func isRunning(_ modeIndex: Int) -> Bool {
+        // A hosted mode waits although no run is in it.
+        var isRunning = owned.hosting.contains(modeIndex)
+        runs.forEachFrame { if $0.mode?.index == modeIndex { isRunning = true } }
+        return isRunning
+    }
+
+    /// Puts the sources that have left the mode's base back.
+    @inline(never)
+    func unpark(_ mode: ModeState) { /* DOES CALLOUT */
+        let parked = mode.owned.parked
+        mode.owned.parked = [:]
+        registerAll(parked.values.map { $0.object }, in: mode) { $0.owned.parkedModes.remove(mode.index) }
+    }
+
+    /// The source has left the mode, or the loop: it does not return.
+    func forgetParked(_ membership: SourceMembership, modeIndex: Int) {
+        if membership.owned.parkedModes.remove(modeIndex) { modeTable[modeIndex].owned.parked[ObjectIdentifier(membership)] = nil }
+    }
+
+    func forgetParked(_ membership: SourceMembership) {
+        membership.owned.parkedModes.forEach { modeTable[$0].owned.parked[ObjectIdentifier(membership)] = nil }
+        membership.owned.parkedModes = ModeSet()
+    }
+}

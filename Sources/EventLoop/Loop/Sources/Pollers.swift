@@ -1,0 +1,140 @@
+// The bases of the modes: when they are made, and what is registered on them.
+
+import EventLoopLibC
+import Synchronization
+
+extension RunLoop {
+    /// Makes the mode's base and registers what the mode has. Nil when the process has no descriptors for it, nor any in reserve: the
+    /// caller tries again later.
+    func makePoller(_ mode: ModeState) -> Poller? {
+        // Before the base: a main loop that has a base also has the handle.
+        guard prepareMainQueue(), let poller = newPoller(mode) else { return nil }
+        if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
+        mode.owned.poller = poller
+        observeGuests(of: poller)
+        let memberships = shared.withLock { shared in shared.sources.filter { $0.locked.modes.contains(mode.index) } }
+        registerAll(memberships, in: mode) { _ in }
+        return poller
+    }
+
+    private func newPoller(_ mode: ModeState) -> Poller? {
+        do {
+            let poller = try Poller(waking: waker.channel)
+            Reserve.complete()
+            return poller
+        } catch {
+            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+        }
+        guard let poller = Reserve.takePoller() else { return nil }
+        do {
+            try poller.watch(waker.channel)
+            return poller
+        } catch {
+            guard error.isShortage else { preconditionFailure("no event base could be made for run loop mode \"\(mode.name)\": \(error)") }
+            return nil
+        }
+    }
+
+    /// Has the kernel watch for many sources. Those that fail are failed after the walk: their last callouts may take others of the list
+    /// out of the mode.
+    func registerAll(
+        _ memberships: some Sequence<SourceMembership>, in mode: ModeState, _ beforeEach: (SourceMembership) -> Void
+    ) { /* DOES CALLOUT */
+        let isOutermost = owned.changeBatch.beginHoldingFailures()
+        for membership in memberships {
+            beforeEach(membership)
+            register(membership, in: mode)
+        }
+        if isOutermost {
+            owned.changeBatch.end()
+            applyChanges()
+            failSources()
+        }
+    }
+
+    /// Has the kernel watch for a source in one mode. Nothing when the mode has no base yet or the source is one that threads signal.
+    func register(_ membership: SourceMembership, in mode: ModeState) {
+        guard let poller = mode.owned.poller, let watch = membership.source.watch, membership.source.isValid else { return }
+        if membership.registration(inMode: mode.index) != nil { return }
+        membership.source.willBeWatched()
+        var stale: [UnsafeRawPointer] = []
+        let owner = Borrowed(membership, keptBy: .caller).address
+        let result = poller.register(watch, of: membership.source.core, owner: owner, tag: Int32(mode.index), stale: &stale)
+        switch result {
+        case .success(let registration): membership.insert(registration)
+        case .failure(let error): fail(membership.source, error)
+        }
+        failStale(stale)
+    }
+
+    /// Updates the kernel on what a source watches for, in every mode that has a base.
+    func updateRegistrations(_ membership: SourceMembership) {
+        guard let watch = membership.source.watch, membership.source.isValid else { return }
+        var stale: [UnsafeRawPointer] = []
+        var failure: SourceError?
+        for registration in membership.registrations {
+            guard let poller = modeTable[Int(registration.pointee.tag)].owned.poller else { continue }
+            if let error = poller.update(registration, watch, stale: &stale) { failure = error }
+        }
+        // After the walk, because failing a source removes its registrations. The others are retained first: its end may be theirs.
+        let reused = held(stale)
+        if let failure { fail(membership.source, failure) }
+        failStale(reused)
+    }
+
+    /// Hears no more of a source until its registrations are updated.
+    func suspendRegistrations(_ membership: SourceMembership) {
+        guard var watch = membership.source.watch else { return }
+        watch.wanted = []
+        var stale: [UnsafeRawPointer] = []
+        for registration in membership.registrations {
+            _ = modeTable[Int(registration.pointee.tag)].owned.poller?.update(registration, watch, stale: &stale)
+        }
+        failStale(stale)
+    }
+
+    func unregister(_ membership: SourceMembership, modeIndex: Int) {
+        forgetParked(membership, modeIndex: modeIndex)
+        guard let registration = membership.takeRegistration(inMode: modeIndex) else { return }
+        let source = membership.source
+        let descriptor = registration.pointee.watch.descriptor
+        let wasOpen = modeTable[modeIndex].owned.poller!.unregister(  // it was registered there
+            registration, owner: membership,
+            description: source.typeDescription + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
+        if wasOpen || source.isValid { return }
+        // The caller closed the descriptor first, and the kernel may go on reporting its file. `failure` says so.
+        source.state.withLock { state in
+            if state.failure == nil { state.failure = .badDescriptor(descriptor) }
+        }
+    }
+
+    /// Fails the sources whose number turned out to be another file's while they were being served.
+    func failStale(_ poller: Poller) { /* DOES CALLOUT */
+        let owners = poller.state.stale
+        poller.state.stale = []
+        failStale(owners)
+    }
+
+    /// The descriptors of these were closed, and their numbers are other files' now.
+    func failStale(_ owners: [UnsafeRawPointer]) { failStale(held(owners)) }
+
+    /// Each is alive now, but the end of one may be the end of another.
+    private func held(_ owners: [UnsafeRawPointer]) -> [SourceMembership] {
+        owners.map { Borrowed(at: $0, keptBy: .event).object }
+    }
+
+    private func failStale(_ memberships: [SourceMembership]) {
+        for membership in memberships {
+            fail(membership.source, membership.source.watch.map { .badDescriptor($0.descriptor) } ?? .badDescriptor(-1))
+        }
+    }
+
+    /// Ends a source that cannot go on, with the reason for its `failure`.
+    func fail(_ source: Source, _ error: SourceError) {
+        if owned.changeBatch.hold(source, error) { return }
+        source.state.withLock { state in
+            if state.failure == nil { state.failure = error }
+        }
+        source.invalidate()
+    }
+}

@@ -1,0 +1,115 @@
+// Step 9: firing the timers that are due.
+
+import Synchronization
+
+extension RunLoop {
+    /// Fires the timers whose dates have been reached at `dueBy`, by date, equal dates by insertion. A timer that a callout adds waits for the
+    /// next pass.
+    func fireDueTimers(_ frame: RunFrame, _ mode: ModeState, _ dueBy: Int64) { /* DOES CALLOUT */
+        assert(frame.owned.timers.isEmpty, "each level of nesting has a batch of its own")
+        frame.owned.timers.fill { due in
+            while let (_, owner) = mode.owned.timers.popDue(dueBy) {  // ends: what is popped is filed no more
+                let timer = Borrowed<Timer>(at: owner, keptBy: .list).object
+                if !timer.isFiring { due.append(timer) }
+            }
+        }
+        if hasPendingWork { carryOutPendingChanges(mode) }
+        // A timer that is due alone is called when the batch was taken.
+        let isAlone = !frame.owned.timers.hasSeveral
+        while frame.owned.timers.hasRest {  // ends: the batch is fixed, and each turn takes one
+            frame.owned.timers.takeNext().use { fireIfStillDue($0, in: mode, dueBy, isAlone: isAlone) }
+        }
+        while frame.owned.timers.popLast() != nil {}  // ends: one goes a turn
+    }
+
+    @inline(__always)
+    private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
+        if timer.isFiring { return }  // its own callout files it again
+        let date = timer.date.load(ordering: .acquiring)
+        guard date <= dueBy, timer.state.beginFiring(in: id) else { return fileIfPopped(timer) }
+        // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml).
+        guard takeForFiring(timer, mode) else { return giveUpFiring(timer) }
+        // A date in the distant past means "now".
+        counters.fireTimer(late: date == .min ? 0 : (isAlone ? dueBy : now().nanoseconds).subtractingSaturated(date))
+        let span = openSpan(mode, timer.callout)
+        callOutToTimer(timer)
+        closeSpan(span)
+        endCall(of: timer, date)
+    }
+
+    @inline(__always)
+    private func endCall(of timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
+        if timer.repeats || timer.isOnDemand { fileNext(timer, fired) } else { endFired(timer) }
+    }
+
+    /// The thread ends inside a call of the timer's handler: it has returned.
+    func endFiring(of timer: Timer) { /* DOES CALLOUT */ endCall(of: timer, timer.date.load(ordering: .acquiring)) }
+
+    /// Files a timer that was taken for firing and is not due any more, unless the call that set its date has filed it: then it keeps its
+    /// place among equal dates.
+    private func fileIfPopped(_ timer: Timer) {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships : [] })
+        where membership.modeIndex < modeTable.count {
+            modeTable[membership.modeIndex].owned.timers.fileIfPopped(membership.slot, date: timer.date.load(ordering: .acquiring))
+        }
+    }
+
+    /// A timer that has left the mode meanwhile is not called.
+    @inline(never)
+    private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */
+        // As in `fileNext`: a loop that it was moved to meanwhile has not filed it.
+        let isLast = timer.state.endFiring().isLast
+        fileIfPopped(timer)
+        let loopID = timer.state.latest.loopID
+        if loopID != 0 && loopID != id { timer.submitRedate(loopID) }
+        if isLast { timer.finish() }
+    }
+
+    /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
+    /// for it.
+    private func takeForFiring(_ timer: Timer, _ mode: ModeState) -> Bool {
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        if place.loopID != id { return false }
+        if place.isDirect {
+            if place.modeIndex == mode.index { mode.owned.timers.setAside(place.slot) }
+            return place.modeIndex == mode.index
+        }
+        return shared.withLock { _ in
+            guard isTimer(timer, in: mode.index) else { return false }
+            for membership in timer.memberships {
+                // A mode that the owner has not seen yet has a queued change that files the timer.
+                if membership.modeIndex < modeTable.count { modeTable[membership.modeIndex].owned.timers.setAside(membership.slot) }
+            }
+            return true
+        }
+    }
+
+    /// Gives a timer its next date.
+    private func fileNext(_ timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
+        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
+        let (was, isLast) = timer.state.endFiring()
+        if !was.isDateSet {
+            let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
+            // A date that was set since then wins.
+            _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
+        }
+        let loopID = timer.state.latest.loopID
+        if loopID == id {
+            reschedule(timer)
+        } else if loopID != 0 {
+            // The handler has moved it to another loop, which left it alone while the handler ran.
+            timer.submitRedate(loopID)
+        }
+        if isLast { timer.finish() }
+    }
+
+    /// Ends a timer that fires once.
+    private func endFired(_ timer: Timer) { /* DOES CALLOUT */
+        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
+        if place.loopID == id && place.isDirect && expelAtOnce(timer, place, ending: .firingAndValidity) { return }
+        // Its use goes on until it has left the loop, so that the handler is released here.
+        timer.state.stopFiring()
+        timer.invalidate()
+        if timer.state.exit() { timer.finish() }
+    }
+}

@@ -1,0 +1,161 @@
+// Rule 9.15: a mode runs without a base if the process has no descriptors for one.
+//
+// poll(2) needs no descriptor. The loop polls the wake-up channel, the main queue's handle and the sources' descriptors. That is linear in the number
+// of sources, so the loop retries making the base with exponentially decreasing frequency, at least twice a second.
+//
+// poll(2) knows levels only. An edge-triggered source is served like a level-triggered one, at most every 10 ms, because its handler may leave the
+// descriptor ready.
+
+internal import CPlatform
+import Synchronization
+
+/// The state of the owner while a mode has no base.
+struct PolledSources {
+    /// Found ready, and not served yet. `place` is the source's in the mode's list.
+    var ready: [(membership: SourceMembership, place: Int, readiness: Readiness)] = []
+    /// Edge-triggered sources are polled again from then on.
+    var nextEdges: Int64 = .min
+    /// The sources that were ready could not be served here; another loop is in their handlers.
+    var wereBusy = false
+}
+
+extension RunLoop {
+    private static var shortestPause: Int64 { 10_000_000 }
+    private static var longestPause: Int64 { 500_000_000 }
+
+    /// Step 5 without a base.
+    @inline(never)
+    func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), mode, atMost: 0) }
+
+    /// Step 7 without a base. No callouts but those of sources that fail when the base is made.
+    @inline(never)
+    func sleepWithoutPoller(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
+        var pause = Self.shortestPause
+        while true {  // ends: with an event, a wake-up, the limit, or with a base
+            // The bases of other modes never read the channel. A thread that writes after this finds the loop asleep.
+            waker.channel.drain()
+            let entries = entriesToPoll(mode)
+            waker.beginSleep()
+            if isReasonToStayAwake(frame, mode) {
+                waker.stayAwake()
+                return poll(entries, mode, atMost: 0)
+            }
+            let limit = min(min(frame.owned.limit, latest), mode.owned.timers.nextWake())
+            counters.waits.increment()
+            counters.beginWaiting()
+            let ready = waitWithoutPoller(entries, mode, until: limit, atMost: pause)
+            counters.endWaiting()
+            let wasWoken = waker.endSleep()
+            if wasWoken { didWakeUp(mode) }
+            if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
+            if preparePoller(mode, mayStayWithout: false), let poller = mode.owned.poller {
+                return sleep(frame, mode, poller, until: latest)
+            }
+            pause = min(2 * pause, Self.longestPause)
+        }
+    }
+
+    /// Step 9 without a base: serves what was found ready, if it is in the mode still. True when a source was handled.
+    func serveWithoutPoller(_ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        let found = owned.polled.ready
+        owned.polled.ready = []
+        // A run that returns after one source begins after the one that was served last, so that all have their turns.
+        let batch = found.filter { $0.place >= mode.owned.nextPolled } + found.filter { $0.place < mode.owned.nextPolled }
+        mode.owned.nextPolled = 0
+        frame.owned.lostItsBatch = false
+        var isHandled = false
+        for (membership, place, readiness) in batch where !frame.owned.lostItsBatch && isMember(membership, of: mode) {
+            guard let watch = membership.source.watch else { continue }
+            if readiness.contains(.broken) && FileIdentity(of: watch.descriptor) != watch.identity {
+                fail(membership.source, .badDescriptor(watch.descriptor))
+                continue
+            }
+            if watch.trigger == .edge { owned.polled.nextEdges = Instant.now.nanoseconds.addingSaturated(Self.shortestPause) }
+            if membership.isInSeveralBases { countServing(membership) }
+            let core = membership.source.core
+            if serve(core, membership, readiness, mode, isToServe: isMember(membership, of: mode)) { isHandled = true }
+            if isHandled && frame.owned.returnsAfterSource {
+                mode.owned.nextPolled = place + 1
+                break
+            }
+        }
+        owned.polled.wereBusy = !isHandled
+        return isHandled
+    }
+
+    /// Has step 9 serve a source without asking whether it is ready.
+    func addPolled(_ membership: SourceMembership) {
+        if owned.polled.ready.contains(where: { $0.membership === membership }) { return }
+        owned.polled.ready.append((membership, 0, .read))
+    }
+
+    // MARK: poll(2)
+
+    private typealias Entry = (membership: SourceMembership?, place: Int, polled: cplatform_polled, priority: Priority)
+
+    /// The channel, the main queue's handle, and the sources that want something, in this order.
+    private func entriesToPoll(_ mode: ModeState) -> [Entry] {
+        var entries: [Entry] = [
+            (nil, 0, cplatform_polled(descriptor: waker.channel.readEnd, wanted: Readiness.read.rawValue, ready: 0), .default)
+        ]
+        if servesMainQueue(in: mode) && owned.mainQueue.hasHandle {
+            let handle = cplatform_main_queue_descriptor()
+            entries.append((nil, 0, cplatform_polled(descriptor: handle, wanted: Readiness.read.rawValue, ready: 0), .default))
+        }
+        if owned.polled.wereBusy {
+            owned.polled.wereBusy = false
+            return entries
+        }
+        let mayPollEdges = Instant.now.nanoseconds >= owned.polled.nextEdges
+        let memberships = shared.withLock { shared in shared.sources.filter { $0.locked.modes.contains(mode.index) } }
+        for (place, membership) in memberships.enumerated() {
+            guard membership.source.isValid, let watch = membership.source.watch, !watch.wanted.isEmpty else { continue }
+            if watch.trigger == .edge && !mayPollEdges { continue }
+            let polled = cplatform_polled(descriptor: watch.descriptor, wanted: watch.wanted.rawValue, ready: 0)
+            entries.append((membership, place, polled, watch.priority))
+        }
+        return entries
+    }
+
+    private func waitWithoutPoller(_ entries: [Entry], _ mode: ModeState, until limit: Int64, atMost pause: Int64) -> Ready {
+        guard let clock = time.manualClock else {
+            let left = limit == .max ? pause : limit.subtractingSaturated(Instant.now.nanoseconds)
+            return poll(entries, mode, atMost: max(0, min(left, pause)))
+        }
+        let turn = clock.comeToWait()
+        let ready = poll(entries, mode, atMost: 0)
+        if !ready.isEmpty { return ready }
+        defer { clock.endWaiting(self) }
+        guard case .sleep = clock.beginWaiting(self, until: limit, since: turn) else { return Ready() }
+        return poll(entries, mode, atMost: pause)
+    }
+
+    /// Polls, and keeps the sources of the most urgent priority that has any ready.
+    private func poll(_ entries: [Entry], _ mode: ModeState, atMost nanoseconds: Int64) -> Ready {
+        owned.polled.ready = []
+        // One entry for each descriptor, because poll(2) refuses more entries than the process may have descriptors.
+        var polled: [cplatform_polled] = []
+        var indices: [Int32: Int] = [:]
+        for entry in entries {
+            if let index = indices[entry.polled.descriptor] {
+                polled[index].wanted |= entry.polled.wanted
+            } else {
+                indices[entry.polled.descriptor] = polled.count
+                polled.append(entry.polled)
+            }
+        }
+        if cplatform_poll(&polled, Int32(polled.count), nanoseconds) <= 0 { return Ready() }
+        func readiness(_ entry: Entry) -> Readiness {
+            let ready = Readiness(rawValue: polled[indices[entry.polled.descriptor]!].ready)
+            return ready.intersection(Readiness(rawValue: entry.polled.wanted).union([.broken, .error]))
+        }
+        var ready = Ready()
+        if entries.count > 1 && entries[1].membership == nil && !readiness(entries[1]).isEmpty { ready.insert(.mainQueue) }
+        let found = entries.filter { $0.membership != nil && !readiness($0).isEmpty }
+        guard let level = found.map(\.priority.level).min() else { return ready }
+        for entry in found where entry.priority.level == level {
+            owned.polled.ready.append((entry.membership!, entry.place, readiness(entry)))
+        }
+        return ready.union([.descriptors, .polled])
+    }
+}

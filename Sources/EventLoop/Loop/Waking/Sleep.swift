@@ -1,0 +1,151 @@
+// Steps 5 and 7: polling the kernel, and sleeping.
+
+import Synchronization
+
+extension RunLoop {
+    /// The kinds of events that step 9 can choose from. One byte, which is passed from step to step.
+    struct Ready: OptionSet {
+        let rawValue: UInt8
+        static let mainQueue = Ready(Poller.WaitResult.mainQueue)
+        /// A C library's callback ran inside the wait.
+        static let foreign = Ready(Poller.WaitResult.foreign)
+        /// Sources were collected, or the serving step must fail some.
+        static let descriptors = Ready(Poller.WaitResult.stale)
+        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending.deferredEvents` does.
+        static let messages = Ready(rawValue: 1 << 3)
+        /// The descriptors are in `owned.polled`, because the mode has no base.
+        static let polled = Ready(rawValue: 1 << 4)
+
+        init(rawValue: UInt8) { self.rawValue = rawValue }
+        init(_ outcome: Poller.WaitResult) { rawValue = outcome.rawValue }
+    }
+
+    /// Whether a mode has observers of steps 6 and 8. Without one, asking first and then waiting looks the same as one wait.
+    func observesSleep(_ mode: ModeState) -> Bool {
+        mode.observed.intersects([.beforeWaiting, .afterWaiting])
+    }
+
+    /// Step 5. Calls out only to guest loops, and to C libraries that have events on the mode's base.
+    @inline(__always)
+    func findReady(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        mode.hasGuestLoops ? findReadyBesideGuestLoops(mode) : askKernel(mode, mayServeLeftover: frame.owned.returnsAfterSource)
+    }
+
+    /// Step 7. Calls out as `findReady`.
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        mode.hasGuestLoops ? sleepBesideGuestLoops(frame, mode) : sleep(frame, mode, until: .max)
+    }
+
+    /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
+    @inline(__always)
+    func askKernel(_ mode: ModeState, mayServeLeftover: Bool = false) -> Ready {
+        preconditionOurs()
+        let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
+        if mayServeLeftover && hasLeftover(mode) { return messages.union(.descriptors) }
+        counters.poll()
+        guard preparePoller(mode, mayStayWithout: true) else {
+            // The mode needs no base, or it cannot have one that watches everything.
+            let lacksBase = mode.owned.pollerReference == nil ? mayHaveWatches(mode) : servesMainQueue(in: mode)
+            if !lacksBase { return messages }
+            return findReadyWithoutPoller(mode).union(messages)
+        }
+        return mode.owned.pollerReference!.use { ready(after: $0.poll(), $0) }.union(messages)
+    }
+
+    /// Whether a source that an earlier run has left is still ready.
+    @inline(never)
+    private func hasLeftover(_ mode: ModeState) -> Bool {
+        mode.owned.pollerReference?.use { !isMainLoop && !$0.ready.isEmpty && $0.hasVerifiedLeftover() } ?? false
+    }
+
+    /// Sleeps until something happens in the mode, the run's limit or `latest` passes, or somebody wakes the thread; does not sleep when
+    /// there is something to do already. Calls out only to who waits for the end of the pass.
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
+        preconditionOurs()
+        if owned.pending.contains(.passEnd) { callPassEndListeners() }
+        // No callouts from here to the end of the wait: the loop could sleep over a change that a handler makes.
+        if hasPendingWork {
+            if hasWorkForSteps { carryOutPendingChanges(mode) }
+            if isObserved { return sleepObserved(frame, mode, until: latest) }
+        }
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
+        return mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) }
+        // Callouts again.
+    }
+
+    @inline(never)
+    func sleepUnobserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
+        guard preparePoller(mode, mayStayWithout: false) else { return sleepWithoutPoller(frame, mode, until: latest) }
+        return mode.owned.pollerReference!.use { sleep(frame, mode, $0, until: latest) }
+    }
+
+    @inline(__always)
+    func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
+        while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
+            waker.beginSleep()
+            if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
+                waker.stayAwake()
+                // The kernel must be asked again about level-triggered leftovers.
+                if poller.ready.isEmpty && mayPutOffPolling { return Ready() }
+                if frame.owned.returnsAfterSource && hasLeftover(mode) { return .descriptors }
+                counters.poll()
+                return ready(after: poller.poll(), poller)
+            }
+            let limit = min(min(frame.owned.limit, latest), mode.owned.timers.nextWake())
+            let outcome = wait(poller, until: limit)
+            let wasWoken = waker.endSleep()
+            let ready = ready(after: outcome, poller)
+            if wasWoken { didWakeUp(mode) }
+            if wasWoken || !ready.isEmpty || (limit != .max && limit <= now().nanoseconds) { return ready }
+        }
+    }
+
+    @inline(never)
+    func didWakeUp(_ mode: ModeState) {
+        counters.wakeUps.increment()
+        // A timer that another thread has added may be due at step 9.
+        carryOutPendingChanges(mode)
+    }
+
+    @inline(__always)
+    private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
+        counters.waits.increment()
+        counters.beginWaiting()
+        defer { counters.endWaiting() }
+        if let clock = time.manualClock { return wait(poller, until: limit, on: clock) }
+        return poller.wait(until: limit)
+    }
+
+    @inline(__always)
+    private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
+        poller.ready.isEmpty ? Ready(outcome) : Ready(outcome).union(.descriptors)
+    }
+
+    /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
+    /// could report. False when there is none: none is needed, or the process has no descriptors for one.
+    @inline(__always)
+    func preparePoller(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
+        if let reference = mode.owned.pollerReference, !isMainLoop {
+            return !mayStayWithout || reference.use { $0.watchesAnything }
+        }
+        return pollerForWaiting(mode, mayStayWithout: mayStayWithout) != nil
+    }
+
+    /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.
+    private func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
+        if let poller = mode.owned.poller {
+            // The mode may have become a common one after its base was made.
+            if isMainLoop && servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
+            if mayStayWithout && !poller.watchesAnything { return nil }
+            return poller
+        }
+        if mayStayWithout && !mayHaveWatches(mode) { return nil }
+        return makePoller(mode)
+    }
+
+    private func mayHaveWatches(_ mode: ModeState) -> Bool {
+        servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
+    }
+}

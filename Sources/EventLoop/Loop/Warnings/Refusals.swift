@@ -1,0 +1,96 @@
+// Reports refused items and closures, because callers may ignore the results of `add` and `perform`.
+
+import Synchronization
+
+extension RunLoop {
+    /// `performIfPossible` is `perform` for a caller to whom a refusal is no mistake.
+    @discardableResult
+    func performIfPossible(
+        inModes modes: [Mode] = Mode.onlyCommon, file: StaticString = #fileID, line: UInt = #line, _ body: @escaping @Sendable () -> Void
+    ) -> Bool {
+        enqueuePerform(modes, body, CreationSite(file, line), Self.ticket(for: modes))
+    }
+
+    /// Returns false, the result of a call whose closure the loop does not take.
+    @inline(never)
+    func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
+        if isRefusalLikelyMistake {
+            Warnings.report(
+                .refusedClosure, label: nil, site: site,
+                "a closure will not be performed, because \(reasonForRefusal); check the result of perform, or keep the thread alive")
+        }
+        return false
+    }
+
+    /// Returns false, the result of `add`.
+    @inline(never)
+    func refuse(_ source: Source) -> Bool { /* DOES CALLOUT */
+        refuse("a source (\(source.typeDescription))", isValid: source.isValid, source.label, source.site)
+    }
+
+    @inline(never)
+    func refuse(_ timer: Timer) -> Bool { /* DOES CALLOUT */
+        refuse("a timer", isValid: timer.isValid, timer.label, timer.site)
+    }
+
+    @inline(never)
+    func refuse(_ observer: Observer) -> Bool { /* DOES CALLOUT */
+        refuse("an observer", isValid: observer.isValid, observer.label, observer.site)
+    }
+
+    private func refuse(_ item: String, isValid: Bool, _ label: String?, _ site: CreationSite) -> Bool { /* DOES CALLOUT */
+        if !isValid {
+            let advice = item == "a timer" ? "a timer that fires once is invalid after it has fired; make a new one" : "make a new one"
+            Warnings.report(
+                .refusedItem, label: label, site: site, "\(item) was not added to a run loop, because it is invalid; \(advice)")
+        } else if isValidLoop {
+            Warnings.report(
+                .refusedItem, label: label, site: site,
+                "\(item) was not added to a run loop, because it is in another loop; remove it there first, or make one for each loop")
+        } else if isRefusalLikelyMistake {
+            Warnings.report(
+                .refusedItem, label: label, site: site,
+                "\(item) was not added to a run loop, because \(reasonForRefusal); check the result of add, or keep the thread alive")
+        }
+        return false
+    }
+
+    /// Under the lock, as `add` decides: `hasEnded` is set a little later.
+    private var isValidLoop: Bool { shared.withLock { $0.phase != .ended } }
+
+    private var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
+
+    /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
+    /// only callers that go on regardless are reported. Every other loop ends with its thread, which its users must prevent.
+    private var isRefusalLikelyMistake: Bool {
+        Warnings.countRefusal(by: id) >= (wasToldToEnd ? Warnings.ordinaryRefusals : 1)
+    }
+
+    private var reasonForRefusal: String {
+        wasToldToEnd ? "the loop's RunLoopThread was stopped" : "the loop has ended with its thread"
+    }
+}
+
+// MARK: - A warning that EventLoopStreams gives
+
+extension RunLoop {
+    /// Reports that the loop has ended under a server that was made at `file:line`.
+    package func warnOfServer(label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
+        let rest = "shut the server down before its loops end"
+        let cure =
+            self !== RunLoop.main
+            ? "a loop has ended under a StreamServer; \(rest)"
+            : "the main loop has ended under a StreamServer; in a program with an async main, call RunLoop.adoptAsyncMain() in its first line, "
+                + "so that the main thread runs the loop; otherwise \(rest)"
+        Warnings.report(.endedUnderServer, label: label, site: CreationSite(file, line), cure)
+    }
+}
+
+// MARK: - A warning that EventLoopHTTP gives
+
+extension RunLoop {
+    /// Reports that a handler of the server that was made at `file:line` has failed.
+    package func warnOfRequest(_ message: String, label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
+        Warnings.reportEach(.failedRequest, label: label, site: CreationSite(file, line), message)
+    }
+}

@@ -1,0 +1,99 @@
+// Errors that no handler takes, and reports that vanish when they are read.
+//
+// The kernel reports an error to everybody, and libevent reports it as readable and writable. A message in a socket's error queue (a timestamp, the
+// end of a zero-copy send, an ICMP error with IP_RECVERR) is such an error, and no read or write removes it. A source without `.error` would be
+// called without end. So if an error is all there is, the poller *mutes* the registration: a nested poller reports the next change of any kind,
+// and the source is called once more. Anything but an error alone ends that. `checkFile` decides, because asking costs a system call.
+//
+// Some files of the kernel (/proc/self/mounts, pressure stall triggers) report a change once only, and a set inside a set asks twice. Such a
+// registration is ready when its nested poller says so, although that finds nothing.
+
+internal import CPlatform
+internal import EventLoopLibC
+
+extension Watch {
+    /// The kernel may report the readiness once only, to the first who asks.
+    var isOfReportsThatVanish: Bool { trigger != .level && wanted.contains(.priority) && wanted.isSubset(of: [.priority, .error]) }
+}
+
+extension Poller {
+    /// Mutes a registration that an error alone makes ready. The source is about to be called, so what is taken here reaches it.
+    func muteErrorAlone(_ registration: RegistrationPointer) {
+        let watch = registration.pointee.watch
+        let isOneShot = watch.trigger == .oneShot
+        if watch.trigger == .edge || watch.wanted.contains(.error) || registration.pointee.isMuted { return }
+        // A level behind a nested poller is muted when it is collected.
+        if registration.pointee.nestedPoller >= 0 && !isOneShot { return }
+        let seen = Readiness.now(of: watch.descriptor, wanted: watch.wanted)
+        guard seen.isErrorAlone else {
+            // The error may be what stays.
+            if seen.contains(.error) { registration.pointee.comparison.checkNext() }
+            return
+        }
+        let nestedPoller = cplatform_make_nested_poller(watch.descriptor, watch.wanted.rawValue, true, false)
+        // No descriptors: it is tried again later.
+        if nestedPoller < 0 { return }
+        guard Readiness(rawValue: cplatform_poll_nested_poller(nestedPoller)).isErrorAlone else {
+            close(nestedPoller)
+            return
+        }
+        if registration.pointee.isAdded { takeOff(registration) }
+        closeNestedPoller(registration)
+        registration.pointee.nestedPoller = nestedPoller
+        registration.pointee.isMuted = true
+        registration.pointee.isPlain = false
+        registration.pointee.isSpent = false
+        if isOneShot || addMuted(registration) { return }
+        // No memory: as before, and if that is impossible too, the source fails.
+        closeNestedPoller(registration)
+        registration.pointee.isMuted = false
+        if connect(registration) == nil { return }
+        state.stale.append(registration.pointee.owner)
+        state.isWaitSpecial = true
+    }
+
+    /// Arms a muted one-shot again without making it ready by the error that it was called for. False if it must be connected again.
+    func rearmMuted(_ registration: RegistrationPointer) -> Bool {
+        let watch = registration.pointee.watch
+        guard watch.trigger == .oneShot, !registration.pointee.isAdded else { return false }
+        let seen = Readiness.now(of: watch.descriptor, wanted: watch.wanted)
+        return (seen.isEmpty || seen.isErrorAlone) && addMuted(registration)
+    }
+
+    /// What a nested poller has collected.
+    func takeNestedReadiness(of registration: RegistrationPointer) -> Readiness {
+        let watch = registration.pointee.watch
+        let seen = Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
+        if seen.isEmpty && watch.isOfReportsThatVanish { return .priority }
+        if watch.trigger != .level || watch.wanted.contains(.error) || seen.isEmpty { return seen }
+        if seen.isErrorAlone == registration.pointee.isMuted { return seen }
+        return seen.isErrorAlone ? muteNested(registration) : endMuting(registration, seen)
+    }
+
+    private func muteNested(_ registration: RegistrationPointer) -> Readiness {
+        registration.pointee.isMuted = setNestedTrigger(of: registration, isEdge: true)
+        // The change reports what is ready once more.
+        let seen = Readiness(rawValue: cplatform_poll_nested_poller(registration.pointee.nestedPoller))
+        return seen.isEmpty || seen.isErrorAlone ? [.broken, .error] : endMuting(registration, seen)
+    }
+
+    /// Something else has come. It is reported as long as it lasts.
+    private func endMuting(_ registration: RegistrationPointer, _ seen: Readiness) -> Readiness {
+        if setNestedTrigger(of: registration, isEdge: false) { registration.pointee.isMuted = false }
+        return seen
+    }
+
+    private func setNestedTrigger(of registration: RegistrationPointer, isEdge: Bool) -> Bool {
+        let watch = registration.pointee.watch
+        return cplatform_set_nested_trigger(registration.pointee.nestedPoller, watch.descriptor, watch.wanted.rawValue, isEdge) == 0
+    }
+
+    /// Has the base watch the nested poller of a muted registration.
+    private func addMuted(_ registration: RegistrationPointer) -> Bool {
+        let event = EventRecord.event(registration)
+        event.assign(
+            state.base, registration.pointee.nestedPoller, [.read, .persist], isInternal: state.guests != nil, Poller.collect, registration)
+        registration.pointee.isAdded = event.add() == 0
+        return registration.pointee.isAdded
+    }
+}

@@ -1,0 +1,176 @@
+// From the kernel to handlers and tasks.
+
+internal import CDatagrams
+internal import CPlatform
+internal import EventLoop
+internal import EventLoopLibC
+internal import EventLoopStreams
+
+extension DatagramCore {
+    /// Receives a batch, and delivers it. On the loop's thread.
+    func receive() { /* DOES CALLOUT */
+        let (waiting, delivers) = withState { state -> ((DatagramState.Reader, Datagram)?, Bool) in
+            guard state.end == nil else { return (nil, false) }
+            if state.isDelivering {
+                // The handler runs the loop. Its datagrams wait in the kernel; what it has sent must go out, because it may wait for the answer.
+                state.setInterest(state.interest.subtracting(.read))
+                state.isGathering = false
+                flushLocked(&state)
+                return (nil, false)
+            }
+            receiveLocked(&state)
+            guard let reader = state.reader, !state.input.isEmpty else { return (nil, state.handler != nil) }
+            state.reader = nil
+            return ((reader, state.input.removeFirst()), false)
+        }
+        if let (reader, datagram) = waiting { reader.continuation.resume(returning: datagram) }
+        if delivers { deliver() }
+    }
+
+    private func receiveLocked(_ state: inout DatagramState) {
+        var collector = Collector(
+            input: DatagramQueue(), room: options.receiveLimit - state.input.count, known: state.lastPeer, isHandled: state.handler != nil)
+        swap(&collector.input, &state.input)
+        defer { swap(&collector.input, &state.input) }
+        // Each error of the kernel takes the place of a datagram. More than a few in one pass wait for the next one.
+        for _ in 0..<8 {
+            let result = withUnsafeMutablePointer(to: &collector) { collector in
+                cdatagrams_receive(descriptor.number, options.maximumSize, collector) { context, bytes, count, isTruncated, peer in
+                    context!.assumingMemoryBound(to: Collector.self).pointee.take(
+                        UnsafeRawBufferPointer(start: bytes, count: count), isTruncated, peer!)  // as `cdatagrams_receive` passes them
+                }
+            }
+            if result >= 0 || result == -EAGAIN || result == -ENOMEM { break }
+            if descriptor.peer != nil { state.peerFailure = .system(operation: "receive from \(descriptor.peer!)", errno: -result) }
+        }
+        state.lastPeer = collector.known
+        state.statistics.received &+= collector.received
+        state.statistics.receiveDrops &+= collector.dropped
+    }
+
+    /// What a batch goes to.
+    private struct Collector {
+        var input: DatagramQueue<Datagram>
+        var room: Int
+        var known: KnownAddress
+        /// The handler takes all of it before the next batch.
+        let isHandled: Bool
+        var received: UInt64 = 0
+        var dropped: UInt64 = 0
+
+        mutating func take(_ bytes: UnsafeRawBufferPointer, _ isTruncated: Bool, _ peer: UnsafePointer<cplatform_address>) {
+            if room <= 0 && !isHandled {
+                dropped += 1
+                return
+            }
+            room -= 1
+            received += 1
+            input.append(Datagram(bytes: [UInt8](bytes), peer: known.address(of: peer), isTruncated: isTruncated))
+        }
+    }
+
+    // MARK: Handlers
+
+    func setHandler(_ body: @escaping @Sendable (DatagramSocket, Datagram) -> Void) { /* DOES CALLOUT */
+        let (released, isDue) = withState { state in
+            precondition(!state.isForTasks, "a task reads this socket; use handlers or async calls, never both on one socket")
+            let old = state.handler
+            if state.end == nil { state.handler = body }
+            return (old, state.end == nil && !state.input.isEmpty && !state.isDelivering)
+        }
+        withExtendedLifetime(released) {}
+        if isDue { perform { $0.deliver() } }
+    }
+
+    /// Has the loop's thread call `body` in one of the socket's modes.
+    func perform(_ body: @escaping @Sendable (DatagramCore) -> Void) {
+        let call: @Sendable () -> Void = { body(self) }
+        _ = mode == .common ? loop.perform(call) : loop.perform(inModes: [mode], call)
+    }
+
+    /// Calls the handler for everything that is queued. On the loop's thread.
+    private func deliver() { /* DOES CALLOUT */
+        let owner = withState { state -> DatagramSocket? in
+            guard state.handler != nil, !state.isDelivering, !state.input.isEmpty, state.end == nil else { return nil }
+            state.isDelivering = true
+            return state.owner
+        }
+        guard let owner else { return }
+        // Ends: nothing is received meanwhile.
+        while let (body, datagram) = withState({ state in takeLocked(&state) }) { body(owner, datagram) }
+        withState { state in
+            state.isDelivering = false
+            state.isGathering = false
+            flushLocked(&state)
+            state.setInterest(state.interest.union(.read))
+        }
+        resumeWriters()
+    }
+
+    private func takeLocked(_ state: inout DatagramState) -> (@Sendable (DatagramSocket, Datagram) -> Void, Datagram)? {
+        guard let body = state.handler, !state.input.isEmpty, state.end == nil else { return nil }
+        let datagram = state.input.removeFirst()
+        state.isGathering = !state.input.isEmpty
+        return (body, datagram)
+    }
+
+    // MARK: Tasks
+
+    func next(isolation: isolated (any Actor)?) async throws -> Datagram? {
+        try Task.checkCancellation()
+        let (taken, ticket) = withState { state in (Result { try takeForTaskLocked(&state) }, state.nextTicket()) }
+        switch try taken.get() {
+        case .datagram(let datagram): return datagram
+        case .end: return nil
+        case .nothing: break
+        }
+        return try await withTaskCancellationHandler(
+            operation: {
+                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
+                    let answer = withState { state -> Result<Datagram?, any Error>? in
+                        // Under the lock: a later cancellation finds the reader.
+                        if Task.isCancelled { return .failure(CancellationError()) }
+                        switch Result(catching: { try takeForTaskLocked(&state) }) {
+                        case .success(.datagram(let datagram)): return .success(datagram)
+                        case .success(.end): return .success(nil)
+                        case .success(.nothing): break
+                        case .failure(let error): return .failure(error)
+                        }
+                        state.reader = DatagramState.Reader(ticket: ticket, continuation: continuation)
+                        return nil
+                    }
+                    if let answer { continuation.resume(with: answer) }
+                }
+            }, onCancel: { cancel(ticket) }, isolation: isolation)
+    }
+
+    private enum Taken {
+        case datagram(Datagram)
+        case end
+        case nothing
+    }
+
+    private func takeForTaskLocked(_ state: inout DatagramState) throws -> Taken {
+        precondition(state.handler == nil, "this socket has a handler; use handlers or async calls, never both on one socket")
+        precondition(state.reader == nil, "two tasks read one socket at the same time; let one of them read, and pass the datagrams on")
+        state.isForTasks = true
+        if !state.input.isEmpty { return .datagram(state.input.removeFirst()) }
+        if state.end == nil { return .nothing }
+        _ = try state.takeEnd()
+        return .end
+    }
+
+    /// The task that waits with this ticket was cancelled.
+    func cancel(_ ticket: UInt64) {
+        let (reader, writer) = withState { state -> (DatagramState.Reader?, DatagramState.Writer?) in
+            if let reader = state.reader, reader.ticket == ticket {
+                state.reader = nil
+                return (reader, nil)
+            }
+            guard let index = state.writers.firstIndex(where: { $0.ticket == ticket }) else { return (nil, nil) }
+            return (nil, state.writers.remove(at: index))
+        }
+        reader?.continuation.resume(throwing: CancellationError())
+        writer?.continuation.resume(throwing: CancellationError())
+    }
+}

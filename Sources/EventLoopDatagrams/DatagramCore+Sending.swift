@@ -1,0 +1,263 @@
+// From the program to the kernel.
+
+internal import CDatagrams
+internal import CPlatform
+internal import EventLoop
+internal import EventLoopLibC
+internal import EventLoopStreams
+
+extension DatagramCore {
+    /// Whether the kernel reports when it has room: for a Unix socket without a peer it reports only that of the socket itself.
+    private var reportsRoom: Bool { descriptor.kind != Int32(CPLATFORM_UNIX) || descriptor.peer != nil }
+
+    func send(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?) -> Bool { /* DOES CALLOUT */
+        guard loop.isOurs else { return false }
+        var schedulesFlush = false
+        let isQueued = withState { state -> Bool in
+            // Not `try?`: a connected socket's target is nil.
+            guard state.end == nil, state.writers.isEmpty, case .success(let target) = Result(catching: { try targetLocked(peer, &state) })
+            else {
+                state.statistics.sendDrops &+= 1
+                return false
+            }
+            if state.output.count >= options.sendLimit { flushLocked(&state) }
+            if state.output.count >= options.sendLimit {
+                state.statistics.sendDrops &+= 1
+                return false
+            }
+            _ = sendLocked(DatagramState.Outgoing(bytes: bytes, peer: target), &state)
+            schedulesFlush = state.isGathering && !state.isFlushScheduled
+            if schedulesFlush { state.isFlushScheduled = true }
+            return true
+        }
+        // The handler may run its loop now, and wait there for the answer.
+        if schedulesFlush { perform { $0.flushQueue() } }
+        resumeWriters()
+        return isQueued
+    }
+
+    func write(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?, isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        try Task.checkCancellation()
+        let (waiting, ticket) = try withState { state -> (DatagramState.Outgoing?, UInt64) in
+            if state.end != nil { throw StreamError.closed }
+            if let failure = state.peerFailure {
+                state.peerFailure = nil
+                throw failure
+            }
+            let datagram = DatagramState.Outgoing(bytes: bytes, peer: try targetLocked(peer, &state))
+            if !hasRoomLocked(&state) { return (datagram, state.nextTicket()) }
+            if let failure = sendLocked(datagram, &state, reportsFailure: true) { throw failure }
+            return (nil, 0)
+        }
+        resumeWriters()
+        guard let waiting else { return }
+        try await withTaskCancellationHandler(
+            operation: {
+                try await withCheckedThrowingContinuation(isolation: isolation) { (continuation: CheckedContinuation<Void, any Error>) in
+                    let answer = withState { state -> Result<Void, any Error>? in
+                        // Under the lock: a later cancellation finds the writer.
+                        if Task.isCancelled { return .failure(CancellationError()) }
+                        if state.end != nil { return .failure(StreamError.closed) }
+                        if hasRoomLocked(&state) {
+                            return sendLocked(waiting, &state, reportsFailure: true).map { .failure($0) } ?? .success(())
+                        }
+                        state.writers.append(DatagramState.Writer(ticket: ticket, datagram: waiting, continuation: continuation))
+                        return nil
+                    }
+                    if let answer { continuation.resume(with: answer) }
+                }
+            }, onCancel: { cancel(ticket) }, isolation: isolation)
+    }
+
+    private func hasRoomLocked(_ state: inout DatagramState) -> Bool {
+        if state.writers.isEmpty && state.output.count >= options.sendLimit { flushLocked(&state) }
+        return state.writers.isEmpty && state.output.count < options.sendLimit
+    }
+
+    /// Where to send. Nil: to the connected peer.
+    private func targetLocked(
+        _ peer: RunLoop.SocketAddress?, _ state: inout DatagramState
+    ) throws(RunLoop.SourceError) -> cplatform_address? {
+        if let connected = descriptor.peer {
+            if let peer, peer != connected {
+                throw .system(operation: "send to \(peer) with a socket connected to \(connected)", errno: EISCONN)
+            }
+            return nil
+        }
+        guard let peer else { throw .system(operation: "send without an address", errno: EDESTADDRREQ) }
+        if peer.kind != descriptor.kind { throw .system(operation: "send to \(peer)", errno: EAFNOSUPPORT) }
+        return try state.lastTarget.native(of: peer)
+    }
+
+    /// Sends a datagram, or queues it. With `reportsFailure`, returns why the kernel refuses it, or what the kernel reports of the peer.
+    private func sendLocked(
+        _ datagram: DatagramState.Outgoing, _ state: inout DatagramState, reportsFailure: Bool = false
+    ) -> RunLoop.SourceError? {
+        if state.isGathering || !state.output.isEmpty {
+            state.output.append(datagram)
+            if state.isGathering {
+                if state.output.count == Int(CDATAGRAMS_BATCH) { flushLocked(&state) }
+            } else if !state.isBlocked || sendsFirstLocked(&state) {
+                flushLocked(&state)
+            }
+            return nil
+        }
+        var code = transfer(datagram)
+        if code == 0 {
+            state.statistics.sent &+= 1
+            return nil
+        }
+        if !Self.isShortage(code) {
+            let failure = failure(code)
+            if reportsFailure {
+                if descriptor.peer == nil || code == EMSGSIZE { state.statistics.sendDrops &+= 1 }
+                return failure
+            }
+            if !retriesLocked(after: code, &state) {
+                state.statistics.sendDrops &+= 1
+                return nil
+            }
+            // It was about an earlier one.
+            code = transfer(datagram)
+            if code == 0 { state.statistics.sent &+= 1 } else if !Self.isShortage(code) { state.statistics.sendDrops &+= 1 }
+            if !Self.isShortage(code) { return nil }
+        }
+        state.output.append(datagram)
+        waitForRoomLocked(&state)
+        return nil
+    }
+
+    /// The mode may not run, so each call finds out whether the kernel has room again.
+    private func sendsFirstLocked(_ state: inout DatagramState) -> Bool {
+        if transfer(state.output[0]) != 0 { return false }
+        _ = state.output.removeFirst()
+        state.statistics.sent &+= 1
+        return true
+    }
+
+    private func transfer(_ datagram: DatagramState.Outgoing) -> Int32 {
+        datagram.bytes.withUnsafeBytes { bytes in
+            guard var peer = datagram.peer else { return cdatagrams_send(descriptor.number, bytes.baseAddress, bytes.count, nil) }
+            return cdatagrams_send(descriptor.number, bytes.baseAddress, bytes.count, &peer)
+        }
+    }
+
+    private func failure(_ code: Int32) -> RunLoop.SourceError {
+        .system(operation: descriptor.peer.map { "send to \($0)" } ?? "send from \(descriptor.localAddress)", errno: code)
+    }
+
+    /// The kernel may take the datagram later.
+    private static func isShortage(_ code: Int32) -> Bool { code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM }
+
+    /// Keeps what the kernel reports of the connected peer for the next `write`. Returns whether that was about an earlier datagram, so that this
+    /// one can be sent.
+    private func retriesLocked(after code: Int32, _ state: inout DatagramState) -> Bool {
+        guard descriptor.peer != nil, code != EMSGSIZE else { return false }
+        state.peerFailure = failure(code)
+        return true
+    }
+
+    // MARK: The queue
+
+    /// The kernel has room again. On the loop's thread.
+    func flushQueue() { /* DOES CALLOUT */
+        withState { state in
+            (state.isBlocked, state.isFlushScheduled) = (false, false)
+            flushLocked(&state)
+        }
+        resumeWriters()
+    }
+
+    /// Sends what is queued, as far as the kernel takes it.
+    func flushLocked(_ state: inout DatagramState) {
+        if !state.output.isEmpty {
+            state.isBlocked = false
+            if reportsRoom { flushBatchesLocked(&state) } else { flushEachLocked(&state) }
+        }
+        if state.output.isEmpty {
+            state.isBlocked = false
+            state.setInterest(state.interest.subtracting(.write))
+        }
+    }
+
+    private func flushBatchesLocked(_ state: inout DatagramState) {
+        var refusals = 0
+        while !state.output.isEmpty {  // ends: each turn removes a datagram, or leaves, or has refused one for the first time
+            var staged = 0
+            while staged < state.output.count, stage(state.output[staged]) { staged += 1 }
+            let result = staged == 0 ? ENOMEM : cdatagrams_send_staged(descriptor.number)
+            if staged > 0, result >= 0 {
+                for _ in 0..<result { _ = state.output.removeFirst() }
+                state.statistics.sent &+= UInt64(result)
+                refusals = 0
+                continue
+            }
+            let code = staged == 0 ? result : -result
+            if Self.isShortage(code) { return waitForRoomLocked(&state) }
+            refusals += 1
+            if retriesLocked(after: code, &state), refusals == 1 { continue }
+            refusals = 0
+            _ = state.output.removeFirst()
+            state.statistics.sendDrops &+= 1
+        }
+    }
+
+    private func stage(_ datagram: DatagramState.Outgoing) -> Bool {
+        datagram.bytes.withUnsafeBytes { bytes in
+            guard var peer = datagram.peer else { return cdatagrams_stage(bytes.baseAddress, bytes.count, nil) }
+            return cdatagrams_stage(bytes.baseAddress, bytes.count, &peer)
+        }
+    }
+
+    /// One Unix peer that takes nothing must not stop the datagrams for others.
+    private func flushEachLocked(_ state: inout DatagramState) {
+        var full: [cplatform_address] = []
+        var (sent, refused) = (UInt64(0), UInt64(0))
+        state.output.filter { datagram in
+            guard var peer = datagram.peer else { return false }
+            for var other in full where cdatagrams_equal(&other, &peer) { return true }
+            let code = transfer(datagram)
+            if Self.isShortage(code) {
+                full.append(peer)
+                return true
+            }
+            if code == 0 { sent += 1 } else { refused += 1 }
+            return false
+        }
+        if sent + refused > 0 { state.retryDelay = .milliseconds(1) }
+        state.statistics.sent &+= sent
+        state.statistics.sendDrops &+= refused
+        if !state.output.isEmpty { waitForRoomLocked(&state) }
+    }
+
+    private func waitForRoomLocked(_ state: inout DatagramState) {
+        if state.end != nil { return }
+        if reportsRoom {
+            state.isBlocked = true
+            return state.setInterest(state.interest.union(.write))
+        }
+        if state.isRetrying { return }
+        state.isRetrying = true
+        let delay = state.retryDelay
+        state.retryDelay = min(delay * 2, .milliseconds(64))
+        loop.perform(after: delay, inModes: [mode]) { [weak self] in
+            self?.withState { $0.isRetrying = false }
+            self?.flushQueue()
+        }
+    }
+
+    /// Queues what tasks wait to write, as far as there is room.
+    func resumeWriters() { /* DOES CALLOUT */
+        let ready = withState { state -> [(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)] in
+            var ready: [(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)] = []
+            while !state.writers.isEmpty, state.end == nil, state.output.count < options.sendLimit {
+                let writer = state.writers.removeFirst()
+                ready.append((writer.continuation, sendLocked(writer.datagram, &state, reportsFailure: true)))
+            }
+            return ready
+        }
+        for (continuation, failure) in ready {
+            if let failure { continuation.resume(throwing: failure) } else { continuation.resume() }
+        }
+    }
+}

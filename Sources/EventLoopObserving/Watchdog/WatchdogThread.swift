@@ -1,0 +1,170 @@
+// The thread of all watchdogs: which loops it watches, and when it looks at them. Tests/Models/watchdog.pml checks how it sleeps.
+//
+// Lifecycle of the thread: started with the first watch, detached, and there until the process ends.
+
+internal import CPlatform
+internal import CStacks
+internal import EventLoop
+internal import EventLoopLibC
+
+enum WatchdogThread {
+    /// One loop, watched by one watchdog.
+    struct Entry: Sendable {
+        /// Not the loop: a loop ends with its thread, watched or not.
+        let loopID: UInt64
+        let watch: WatchdogWatch
+        /// When it was watched, in ticks.
+        let since: UInt64
+        /// Never used again.
+        let number: UInt64
+    }
+
+    private struct State: Sendable {
+        var entries: [Entry] = []
+        /// Counts changes of `entries`.
+        var changes: UInt64 = 0
+        var lastNumber: UInt64 = 0
+        var hasThread = false
+    }
+    private static let state = LoopLock(State())
+
+    // MARK: Any thread
+
+    static func add(_ loop: RunLoop, _ watch: WatchdogWatch) {
+        WatchdogGlobals.prepare()
+        let (isNew, mustStart) = state.withLock { state -> (Bool, Bool) in
+            let isKnown = state.entries.contains { $0.loopID == loop.id && $0.watch === watch }
+            if watch.onStall == nil || isKnown { return (false, false) }
+            state.lastNumber += 1
+            state.entries.append(Entry(loopID: loop.id, watch: watch, since: TickClock.ticks, number: state.lastNumber))
+            state.changes += 1
+            defer { state.hasThread = true }
+            return (true, !state.hasThread)
+        }
+        if isNew { loop.beginObservingCallouts(for: .watchdog) }
+        if mustStart { startThread() } else if isNew { WatchdogAlarm.ring() }
+    }
+
+    static func remove(_ loop: RunLoop, _ watch: WatchdogWatch) {
+        let removed = take { $0.loopID == loop.id && $0.watch === watch }
+        endObserving(removed)
+    }
+
+    /// Ends a watchdog.
+    static func end(_ watch: WatchdogWatch) {
+        let onStall = state.withLock { _ in
+            defer { watch.onStall = nil }
+            return watch.onStall
+        }
+        endObserving(take { $0.watch === watch })
+        // Released outside the lock: what it holds is the user's.
+        withExtendedLifetime(onStall) {}
+    }
+
+    private static func take(_ isMeant: (Entry) -> Bool) -> [Entry] {
+        state.withLock { state in
+            let removed = state.entries.filter(isMeant)
+            if !removed.isEmpty {
+                state.entries.removeAll(where: isMeant)
+                state.changes += 1
+            }
+            return removed
+        }
+    }
+
+    private static func endObserving(_ entries: [Entry]) {
+        if entries.isEmpty { return }
+        for entry in entries { LoopRegistry.loop(entry.loopID)?.endObservingCallouts(for: .watchdog) }
+        // The thread has a copy, which holds what the watchdog's closure holds.
+        WatchdogAlarm.ring()
+    }
+
+    private static func startThread() {
+        let code = NativeThread.start { WatchdogThread.live() }
+        if code == 0 { return }
+        // The next watch tries again.
+        state.withLock { $0.hasThread = false }
+        LibeventRuntime.warn("no thread could be started for the watchdog; the next call of watch tries again: errno \(code)")
+    }
+
+    // MARK: What the process shares
+
+    static func hold() {
+        _ = (fresh.hasThread, round)
+        _ = state.lockValue()
+    }
+
+    /// For `release(inChild:)`.
+    private static let fresh = State()
+
+    static func release(inChild: Bool) {
+        if inChild {
+            state.lockedValue().initialize(to: fresh)
+            cstacks_forget_stacks()
+        }
+        state.unlock()
+    }
+
+    // MARK: The thread
+
+    /// What the thread knows. Static, so that a leak checker finds it at the end of the process, when the thread still lives.
+    // SAFETY: only the thread touches what it points to.
+    private nonisolated(unsafe) static let round = UnsafeMutablePointer<WatchdogRound>.allocate(capacity: 1)
+
+    private static func live() { /* DOES CALLOUT */
+        cplatform_name_this_thread("watchdog")
+        // Overwrites, in a child, what the parent's thread may have been changing.
+        round.initialize(to: WatchdogRound())
+        while true { serve(&round.pointee) }  // ends: with the process
+    }
+
+    /// One turn: looks at the loops, reports, and sleeps until the next look.
+    private static func serve(_ round: inout WatchdogRound) { /* DOES CALLOUT */
+        let known = round.changes
+        if let (entries, changes) = state.withLock({ $0.changes == known ? nil : ($0.entries, $0.changes) }) {
+            round.take(entries, changes)
+        }
+        let left = round.nextLook == .max ? 0 : round.nextLook - RunLoop.Instant.now.nanoseconds
+        if left > 0 { return cplatform_wait_for_alarm(left) }
+        if round.isEmpty { return sleep(&round) }
+        var stalls = round.look()
+        if !round.ended.isEmpty { forget(round.ended) }
+        while !stalls.isEmpty {  // ends: a callout is found once
+            report(stalls.removeFirst(), round)
+            // A report takes as long as a backtrace, or as its reader does; a callout that gets too long meanwhile is not missed.
+            stalls += round.look()
+            if !round.ended.isEmpty { forget(round.ended) }
+        }
+        if round.mustLookAgain { return }
+        if !round.requestAlarms() { return }
+        sleep(&round)
+    }
+
+    /// Every watched loop sleeps, and will ring. A loop that rings has just begun to work: it is looked at half a threshold later.
+    private static func sleep(_ round: inout WatchdogRound) {
+        cplatform_wait_for_alarm(-1)
+        round.didWake()
+    }
+
+    /// Loops that have ended.
+    private static func forget(_ loops: [UInt64]) {
+        let removed = state.withLock { state in
+            defer { state.entries.removeAll { loops.contains($0.loopID) } }
+            return state.entries.filter { loops.contains($0.loopID) }
+        }
+        // Released outside the lock.
+        withExtendedLifetime(removed) {}
+    }
+
+    private static func report(_ stall: WatchdogRound.Found, _ round: WatchdogRound) { /* DOES CALLOUT */
+        func reader() -> (@Sendable (RunLoop.Watchdog.Stall) -> Void)? {
+            state.withLock { state in
+                state.entries.contains { $0.number == stall.entry.number } ? stall.entry.watch.onStall : nil
+            }
+        }
+        if reader() == nil { return }
+        let description = round.describe(stall)
+        // Asked again: a watchdog that was ended meanwhile is not called.
+        reader()?(description)
+    }
+}

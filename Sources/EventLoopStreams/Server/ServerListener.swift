@@ -1,0 +1,40 @@
+// What a server accepts connections from: a listening socket, or a port of a simulated network.
+
+package import EventLoop
+internal import EventLoopLibC
+
+/// A connection that was accepted, and has no stream yet.
+package enum IncomingConnection: Sendable {
+    case descriptor(Int32)
+    case transport(any StreamTransport)
+
+    func refuse() { /* DOES CALLOUT */
+        switch self {
+        case .descriptor(let descriptor): close(descriptor)
+        case .transport(let transport): transport.close()
+        }
+    }
+}
+
+/// Thread-safe, as `RunLoop.SocketSource` is.
+package protocol ServerListener: AnyObject, Sendable {
+    var localAddress: RunLoop.SocketAddress? { get }
+    /// Connections wait in its queue while this is false.
+    var isAccepting: Bool { get set }
+    func join(_ loop: RunLoop, _ mode: RunLoop.Mode)
+    /// Refuses new connections; those in the queue stay.
+    func refuseConnections()
+    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) /* DOES CALLOUT */
+    /// Closes it, with what is in its queue.
+    func endListening() /* DOES CALLOUT */
+    func onClosed(_ body: @escaping @Sendable () -> Void) /* DOES CALLOUT */
+}
+
+extension RunLoop.SocketSource: ServerListener {
+    package func join(_ loop: RunLoop, _ mode: RunLoop.Mode) { loop.add(self, forMode: mode) }
+    package func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) { /* DOES CALLOUT */
+        acceptWaiting(limit: limit) { accept(.descriptor($0)) }
+    }
+    package func endListening() { /* DOES CALLOUT */ invalidate() }
+    package func onClosed(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */ onInvalidation(body) }
+}

@@ -1,0 +1,176 @@
+// What a stream knows of its peer's end before it has read up to there.
+
+import EventLoop
+
+/// Who wants to know that the peer has finished. Guarded by the stream's lock.
+struct PeerFinish {
+    /// The transport watches, because somebody has asked.
+    var isWatched = false
+    /// The peer sends no more, as far as this side has noticed.
+    var hasHappened = false
+    /// Nobody is called any more: somebody was, or this side has ended the stream.
+    var isOver = false
+    /// Few streams have any.
+    private var waiting: Waiting?
+
+    private final class Waiting: Sendable {
+        let body: (@Sendable (ByteStream) -> Void)?
+        let stream: ByteStream?
+        let waiters: [UInt64: CheckedContinuation<Void, Never>]
+
+        init(_ body: (@Sendable (ByteStream) -> Void)?, _ stream: ByteStream?, _ waiters: [UInt64: CheckedContinuation<Void, Never>]) {
+            (self.body, self.stream, self.waiters) = (body, stream, waiters)
+        }
+    }
+
+    var body: (@Sendable (ByteStream) -> Void)? { waiting?.body }
+    /// What the body gets. Retained until the end, as by the other handlers.
+    var stream: ByteStream? { waiting?.stream }
+    var waiters: [UInt64: CheckedContinuation<Void, Never>] {
+        get { waiting?.waiters ?? [:] }
+        set { waiting = Waiting(body, stream, newValue) }
+    }
+
+    mutating func set(_ body: @escaping @Sendable (ByteStream) -> Void, _ stream: ByteStream) { waiting = Waiting(body, stream, waiters) }
+
+    mutating func forgetAll() { waiting = nil }
+}
+
+extension StreamCore {
+    /// Asks the kernel, if it is not known yet.
+    var peerHasFinished: Bool {
+        withLock {
+            if phase == .open || phase == .lingering, !peerFinish.hasHappened, receiving.isEnded || transport.peerHasFinished {
+                peerFinish.hasHappened = true
+            }
+            return peerFinish.hasHappened
+        }
+    }
+
+    func onPeerFinish(_ stream: ByteStream, _ body: @escaping @Sendable (ByteStream) -> Void) { /* DOES CALLOUT */
+        var old = PeerFinish()
+        defer { withExtendedLifetime(old) {} }
+        let isWanted = withLock {
+            old = peerFinish
+            if peerFinish.isOver { return false }
+            peerFinish.set(body, stream)
+            return true
+        }
+        if isWanted { watchPeerFinish() }
+    }
+
+    /// Returns when the peer has finished, the stream has ended, or the task was cancelled.
+    func waitForPeerFinish(isolation: isolated (any Actor)?) async { /* DOES CALLOUT */
+        let ticket = withLock(nextTicketLocked)
+        await withTaskCancellationHandler(
+            operation: {
+                await withCheckedContinuation(isolation: isolation) { continuation in
+                    let isOver = withLock {
+                        // Under the lock: a later cancellation finds the waiter.
+                        let isOver = Task.isCancelled || phase == .closed || peerFinish.hasHappened
+                        if !isOver { peerFinish.waiters[ticket] = continuation }
+                        return isOver
+                    }
+                    if isOver { return continuation.resume() }
+                    watchPeerFinish()
+                }
+            }, onCancel: { withLock { peerFinish.waiters.removeValue(forKey: ticket) }?.resume() }, isolation: isolation)
+    }
+
+    private func watchPeerFinish() { /* DOES CALLOUT */
+        let (isKnown, isNew) = withLock {
+            defer { peerFinish.isWatched = true }
+            return (peerFinish.hasHappened || receiving.isEnded || phase == .closed, !peerFinish.isWatched)
+        }
+        if isKnown {
+            schedulePeerFinish()
+        } else if isNew {
+            transport.watchPeerFinish(on: loop, mode: mode) { [weak self] in self?.peerDidFinish() }
+        }
+    }
+
+    /// Another way than the transport's: the peer's last byte was read, or its close_notify.
+    func schedulePeerFinish() { /* DOES CALLOUT */
+        let body: @Sendable () -> Void = { self.peerDidFinish() }
+        if mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body) { return }
+        // The loop has ended, and nobody else calls.
+        peerDidFinish()
+    }
+
+    /// On the loop's thread.
+    func peerDidFinish() { /* DOES CALLOUT */
+        let called = withLock { () -> PeerFinish in
+            if peerFinish.isOver { return PeerFinish() }
+            peerFinish.hasHappened = true
+            defer { peerFinish.forgetAll() }
+            if phase == .closing || phase == .closed, end != .endOfStream, !endIsPeersLocked {
+                // This side has ended the stream. Who waits need wait no longer.
+                var silent = PeerFinish()
+                silent.waiters = peerFinish.waiters
+                return silent
+            }
+            if peerFinish.body != nil { peerFinish.isOver = true }
+            return peerFinish
+        }
+        for waiter in called.waiters.values { waiter.resume() }
+        if let body = called.body, let stream = called.stream { body(stream) }
+    }
+
+    private var endIsPeersLocked: Bool {
+        if end == .endOfStream { return true }
+        guard case .failed = end else { return false }
+        return true
+    }
+
+    /// The transport has left the loop. On the loop's thread.
+    func settlePeerFinish() { /* DOES CALLOUT */
+        let (isWatched, released) = withLock { () -> (Bool, PeerFinish) in
+            if receiving.isEnded || endIsPeersLocked { peerFinish.hasHappened = true }
+            if peerFinish.hasHappened && endIsPeersLocked { return (peerFinish.isWatched, PeerFinish()) }
+            let released = peerFinish
+            peerFinish.forgetAll()
+            peerFinish.isOver = true
+            return (false, released)
+        }
+        if isWatched { peerDidFinish() }
+        for waiter in released.waiters.values { waiter.resume() }
+    }
+}
+
+extension ByteStream {
+    /// Whether the peer has shut down its sending side, closed or reset: as soon as the kernel knows it, also while reading is paused, while a task
+    /// computes, and with unread bytes before the end. Over TLS also by its close_notify, when that was read.
+    ///
+    /// A peer that only half-closes sets it, too: it may still want the answer. Any thread; asks the kernel until it is true.
+    public var peerHasFinished: Bool { core.peerHasFinished }
+
+    /// Calls `body` once when `peerHasFinished` becomes true, on the loop's thread; in a later pass if it is true already. Never inside this call,
+    /// and not after this side has ended the stream. Setting it again replaces the body. The stream lives until its end then, as with other
+    /// handlers. Thread-safe. A stream that nobody asks pays nothing for it; one that is asked has a second source.
+    public func onPeerFinish(_ body: @escaping @Sendable (ByteStream) -> Void) { core.onPeerFinish(self, body) }
+
+    /// Runs `body`, and cancels it when the peer finishes: for handlers that compute long for a client that may have left. Returns what `body`
+    /// returns, or throws what it throws, when it has ended; so a body that ignores its cancellation delays this.
+    ///
+    /// If the peer has finished already, `body` begins cancelled. If the stream ends otherwise, `body` goes on.
+    public func withCancellationOnPeerFinish<Result: Sendable>(
+        isolation: isolated (any Actor)? = #isolation, _ body: @escaping @Sendable () async throws -> Result
+    ) async throws -> Result {
+        try await withThrowingTaskGroup(of: Result?.self, returning: Result.self, isolation: isolation) { group in
+            if peerHasFinished { group.cancelAll() }
+            group.addTask { try await body() }
+            group.addTask { [core] in
+                await core.waitForPeerFinish(isolation: nil)
+                return nil
+            }
+            for try await result in group {  // ends: with the body
+                if let result {
+                    group.cancelAll()
+                    return result
+                }
+                if peerHasFinished { group.cancelAll() }
+            }
+            preconditionFailure("the body returns or throws")
+        }
+    }
+}

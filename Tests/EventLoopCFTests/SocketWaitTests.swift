@@ -1,0 +1,186 @@
+// Rules proved here, about waits of CFSocket and CFFileDescriptor:
+// - Every wait has one deadline, also for a receiver that the kernel calls ready without room, and behind a thread that sends.
+// - A connection that a signal interrupts succeeds when it is made.
+// - A child of fork ends its use of what it has inherited, whatever the parent's threads did, and waits for none of them.
+
+#if os(Linux)
+
+import EventLoop
+import EventLoopCF
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+private let short: CFTimeInterval = 0.1
+
+/// A datagram socket with a name, whose queue is full, and a socket that can send to it.
+private final class FullReceiver: Sendable {
+    let receiver: Int32
+    let sender: CFSocket
+    let address: CFData
+
+    init() throws {
+        var name = sockaddr_un()
+        name.sun_family = sa_family_t(AF_UNIX)
+        receiver = socket(AF_UNIX, datagramType, 0)
+        // An address of the family alone: the kernel chooses an abstract name.
+        var size = socklen_t(MemoryLayout<sa_family_t>.size)
+        let fd = receiver
+        let bound = withUnsafeMutablePointer(to: &name) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                if bind(fd, address, size) != 0 { return false }
+                size = socklen_t(MemoryLayout<sockaddr_un>.size)
+                return getsockname(fd, address, &size) == 0
+            }
+        }
+        #expect(bound)
+        address = withUnsafeBytes(of: &name) {
+            CFDataCreate(nil, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), CFIndex(size))
+        }
+        sender = try #require(CFSocketCreate(nil, AF_UNIX, datagramType, 0, 0, nil, nil))
+        let (native, name2, size2) = (CFSocketGetNative(sender), name, size)
+        withUnsafePointer(to: name2) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                while sendto(native, "x", 1, Int32(MSG_DONTWAIT), address, size2) == 1 {}
+            }
+        }
+    }
+
+    deinit { close(receiver) }
+
+    func drain() {
+        var buffer = [UInt8](repeating: 0, count: 16)
+        while recv(receiver, &buffer, buffer.count, Int32(MSG_DONTWAIT)) > 0 {}
+    }
+}
+
+@Suite(.bounded, .serialized) struct SocketWaitTests {
+    @Test func `a send to a receiver without room ends at its time-out, and uses no processor meanwhile`() throws {
+        let full = try FullReceiver()
+        let used = try plainThread {
+            var (start, end) = (timespec(), timespec())
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start)
+            #expect(CFSocketSendData(full.sender, full.address, data("x"), 0.5) == .timeout)
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end)
+            return (end.tv_sec - start.tv_sec) * 1_000 + (end.tv_nsec - start.tv_nsec) / 1_000_000
+        }.join(within: .seconds(60))
+        #expect(used < 250, "\(used) ms of 500")
+        full.drain()
+        #expect(CFSocketSendData(full.sender, full.address, data("x"), short) == .success)
+    }
+
+    @Test func `a time-out counts while another thread sends`() throws {
+        let full = try FullReceiver()
+        let patient = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 0) }
+        for _ in 0..<1_000 { sched_yield() }
+        let hurried = plainThread { CFSocketSendData(full.sender, full.address, data("x"), short) }
+        #expect(try hurried.join(within: .seconds(60)) == .timeout)
+        full.drain()
+        #expect(try patient.join() == .success)
+    }
+
+    @Test func `a descriptor has a new source after the first was invalidated`() throws {
+        try onFreshThread { loop in
+            let (pipe, trace) = (Pipe(), Trace())
+            var context = CFFileDescriptorContext()
+            context.info = Unmanaged.passUnretained(trace).toOpaque()
+            let made = CFFileDescriptorCreate(
+                nil, pipe.readEnd, false, { _, _, info in Unmanaged<Trace>.fromOpaque(info!).takeUnretainedValue().add("ready") }, &context)
+            let descriptor = try #require(made)
+            let first = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
+            CFRunLoopAddSource(loop, first, kCFRunLoopDefaultMode)
+            CFRunLoopSourceInvalidate(first)
+            let second = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
+            #expect(second !== first && CFRunLoopSourceIsValid(second))
+            CFRunLoopAddSource(loop, second, kCFRunLoopDefaultMode)
+            CFFileDescriptorEnableCallBacks(descriptor, kCFFileDescriptorReadCallBack)
+            pipe.write()
+            #expect(pass())
+            #expect(trace.take() == "ready")
+            withExtendedLifetime(trace) {}
+        }
+    }
+
+    @Test func `a connection that a signal interrupts is connected when it succeeds`() async {
+        await #expect(processExitsWith: .success) {
+            var action = sigaction()
+            action.__sigaction_handler.sa_handler = { _ in }  // without SA_RESTART: the call is interrupted
+            sigaction(SIGUSR1, &action, nil)
+            let folder = makeTemporaryDirectory()
+            var name = sockaddr_un()
+            name.sun_family = sa_family_t(AF_UNIX)
+            let path = Array("\(folder)/s".utf8)
+            withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path) }
+            let address: CFData = withUnsafeBytes(of: &name) {
+                CFDataCreate(nil, $0.baseAddress!.assumingMemoryBound(to: UInt8.self), CFIndex($0.count))
+            }
+            let listener = try #require(CFSocketCreate(nil, AF_UNIX, streamType, 0, 0, nil, nil))
+            #expect(CFSocketSetAddress(listener, address) == .success)
+            listen(CFSocketGetNative(listener), 0)
+            // The queue has room for one.
+            let filler = try #require(CFSocketCreate(nil, AF_UNIX, streamType, 0, 0, nil, nil))
+            #expect(CFSocketConnectToAddress(filler, address, 5) == .success)
+            let client = try #require(CFSocketCreate(nil, AF_UNIX, streamType, 0, 0, nil, nil))
+            #expect(CFSocketConnectToAddress(client, address, short) == .timeout)
+            let (handle, isOver) = (Box<UInt>(0), Box(false))
+            let connecting = plainThread {
+                handle.value = UInt(pthread_self())
+                defer { isOver.value = true }
+                return CFSocketConnectToAddress(client, address, 0)
+            }
+            try waitUntil { handle.value != 0 }
+            for _ in 0..<50 where !isOver.value {
+                pthread_kill(pthread_t(handle.value), SIGUSR1)
+                usleep(2_000)
+            }
+            #expect(!isOver.value, "there is no room yet")
+            close(accept(CFSocketGetNative(listener), nil, nil))
+            #expect(try connecting.join() == .success)
+            #expect(CFSocketCopyPeerAddress(client) != nil)
+            removeFlatDirectory(folder)
+        }
+    }
+
+    @Test func `children end their use of a descriptor that a thread of the parent changes`() async {
+        await #expect(processExitsWith: .success) {
+            let pipe = Pipe()
+            let isOver = Box(false)
+            let made = CFFileDescriptorCreate(nil, pipe.readEnd, false, { _, _, _ in }, nil)
+            let descriptor = try #require(made)
+            let changer = plainThread {
+                while !isOver.value {
+                    CFFileDescriptorEnableCallBacks(descriptor, kCFFileDescriptorReadCallBack)
+                    CFFileDescriptorDisableCallBacks(descriptor, kCFFileDescriptorReadCallBack)
+                }
+            }
+            for _ in 0..<60 {
+                let end = oneForkedChild {
+                    killLater(seconds: 10)
+                    CFFileDescriptorInvalidate(descriptor)
+                    return 0
+                }
+                #expect(end.status == 0, "\(end)")
+            }
+            isOver.value = true
+            try changer.join()
+            #expect(CFFileDescriptorIsValid(descriptor))
+        }
+    }
+
+    @Test func `a child does not wait for a thread of the parent that sends`() async {
+        await #expect(processExitsWith: .success) {
+            let full = try FullReceiver()
+            let patient = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 0) }
+            for _ in 0..<10_000 { sched_yield() }
+            let end = oneForkedChild {
+                killLater(seconds: 20)
+                return CFSocketSendData(full.sender, full.address, data("x"), 0) == .error ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            full.drain()
+            #expect(try patient.join() == .success)
+        }
+    }
+}
+
+#endif

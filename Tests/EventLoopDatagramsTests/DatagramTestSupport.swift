@@ -1,0 +1,86 @@
+// What the tests of datagram sockets share.
+
+import EventLoop
+import EventLoopDatagrams
+import EventLoopTestSupport
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+extension RunLoop.Mode {
+    /// No loop runs it: what is sent to a socket in it stays in the kernel.
+    static let never = RunLoop.Mode("datagrams.never")
+}
+
+extension RunLoop.SocketAddress {
+    static let anyIPv4 = Self.ipv4(host: "127.0.0.1", port: 0)
+
+    var port: UInt16 {
+        switch self {
+        case .ipv4(_, let port), .ipv6(_, let port): port
+        case .unix: 0
+        }
+    }
+}
+
+enum Family: String, CaseIterable, Sendable {
+    case ipv4, ipv6, unix
+
+    func address(_ name: String, in directory: String) -> RunLoop.SocketAddress {
+        switch self {
+        case .ipv4: .anyIPv4
+        case .ipv6: .ipv6(host: "::1", port: 0)
+        case .unix: .unix(path: "\(directory)/\(name)")
+        }
+    }
+}
+
+extension DatagramSocket {
+    /// Takes a datagram from the kernel, past the library; nil if none is there.
+    func takeFromKernel() -> [UInt8]? {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        let count = withDescriptor { recv($0, &buffer, buffer.count, Int32(MSG_DONTWAIT)) }
+        guard let count, count >= 0 else { return nil }
+        return Array(buffer[..<count])
+    }
+
+    /// Sends until the kernel and the queue take no more; returns how many were queued or sent.
+    func sendUntilRefused(to peer: RunLoop.SocketAddress? = nil) -> Int {
+        var count = 0
+        while send([UInt8(truncatingIfNeeded: count)], to: peer) { count += 1 }  // ends: the kernel's queue is finite
+        return count
+    }
+}
+
+/// Calls `body` with the loop of a thread, and a directory, which end afterwards.
+func withSockets(
+    isolation: isolated (any Actor)? = #isolation, _ body: (RunLoop, String) async throws -> Void
+) async throws {
+    let directory = makeTemporaryDirectory()
+    defer { removeFlatDirectory(directory) }
+    let thread = try RunLoopThread(name: "datagrams")
+    do {
+        try await body(thread.runLoop, directory)
+    } catch {
+        thread.stop()
+        await thread.join()
+        throw error
+    }
+    thread.stop()
+    await thread.join()
+}
+
+/// The errno of a call that the kernel refuses; nil if it succeeds.
+func refusal(isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Void) async throws -> Int32? {
+    do {
+        try await body()
+        return nil
+    } catch RunLoop.SourceError.system(_, let errno) {
+        return errno
+    }
+}

@@ -1,0 +1,174 @@
+// The end of a socket: by the program, with its loop, in a child of fork.
+
+import EventLoop
+import EventLoopDatagrams
+import EventLoopStreams
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+@Suite(.bounded, .tags(.memory)) struct EndTests {
+    @Test func `close sends what is queued, and calls fail afterwards`() async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)
+            var options = DatagramSocket.Options()
+            options.sendLimit = 2
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, mode: .never, options: options)
+            let count = sender.sendUntilRefused()
+            var bytes: [UInt8] = []
+            while let datagram = receiver.takeFromKernel() { bytes += datagram }
+            #expect(bytes.count == count - 2)
+            sender.close()
+            while let datagram = receiver.takeFromKernel() { bytes += datagram }
+            #expect(bytes == (0..<count).map { UInt8(truncatingIfNeeded: $0) })
+            #expect(!sender.isOpen && sender.statistics.sent == UInt64(count))
+            sender.close()
+            #expect(!sender.send([1]))
+            await #expect(throws: StreamError.closed) { try await sender.write([1]) }
+            #expect(sender.withDescriptor { $0 } == nil)
+            #expect(throws: RunLoop.SourceError.self) { try sender.join(.ipv4(host: "239.1.2.3", port: 0)) }
+        }
+    }
+
+    @Test func `close ends a waiting reader with nil, and a waiting writer with an error`() async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)
+            var options = DatagramSocket.Options()
+            options.sendLimit = 1
+            let socket = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, options: options)
+            _ = socket.sendUntilRefused()
+            let writer = Task { try await socket.write([1]) }
+            let reader = Task {
+                var datagrams = socket.datagrams.makeAsyncIterator()
+                return try await datagrams.next()
+            }
+            for _ in 0..<20 { await Task.yield() }
+            socket.close()
+            await #expect(throws: StreamError.closed) { try await writer.value }
+            #expect(try await reader.value == nil)
+            #expect(socket.statistics.sendDrops == 2)
+        }
+    }
+
+    @Test func `the file of a Unix socket is removed at its end, unless it is another's`() async throws {
+        try await withSockets { loop, directory in
+            let path = directory + "/socket"
+            let first = try DatagramSocket(boundTo: .unix(path: path), on: loop)
+            #expect(filesIn(directory) == ["socket"])
+            first.close()
+            #expect(filesIn(directory) == [])
+            let second = try DatagramSocket(boundTo: .unix(path: path), on: loop)
+            unlink(path)
+            let third = try DatagramSocket(boundTo: .unix(path: path), on: loop)
+            second.close()
+            #expect(filesIn(directory) == ["socket"])
+            third.close()
+            #expect(filesIn(directory) == [])
+        }
+    }
+
+    @Test(arguments: Family.allCases)
+    func `releasing a socket closes it, although it has a handler`(family: Family) async throws {
+        try await withSockets { loop, directory in
+            let address = family.address("socket", in: directory)
+            var socket: DatagramSocket? = try DatagramSocket(boundTo: address, on: loop)
+            let item = Box(0)
+            socket?.onReceive { [item] _, _ in item.increment() }
+            let bound = try #require(socket?.localAddress)
+            #expect(throws: RunLoop.SourceError.self) { try DatagramSocket(boundTo: bound, on: loop) }
+            socket = nil
+            try await suspendUntil("the address is free") { (try? DatagramSocket(boundTo: bound, on: loop)) != nil }
+        }
+    }
+
+    @Test func `when the loop ends, next returns what is queued, throws RunLoopEnded once, and then returns nil`() async throws {
+        let directory = makeTemporaryDirectory()
+        defer { removeFlatDirectory(directory) }
+        let thread = try RunLoopThread(name: "datagrams")
+        let socket = try DatagramSocket(boundTo: .unix(path: directory + "/socket"), on: thread.runLoop)
+        let sender = try DatagramSocket(connectedTo: socket.localAddress, on: thread.runLoop)
+        sender.send([1])
+        try await suspendUntil("it is queued") { socket.statistics.received == 1 }
+        thread.stop()
+        await thread.join()
+        var datagrams = socket.datagrams.makeAsyncIterator()
+        #expect(try await datagrams.next()?.bytes == [1])
+        await #expect(throws: RunLoopEnded.self) { try await datagrams.next() }
+        #expect(try await datagrams.next() == nil)
+        #expect(try await datagrams.next() == nil)
+        #expect(!socket.isOpen && filesIn(directory) == [] && socket.withDescriptor { $0 } == nil)
+        #expect(!sender.send([1]))
+        await #expect(throws: StreamError.closed) { try await sender.write([1]) }
+        #expect(throws: RunLoop.SourceError.loopEnded) { try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop) }
+    }
+
+    @Test func `the end of the loop ends a waiting reader with RunLoopEnded`() async throws {
+        let thread = try RunLoopThread(name: "datagrams")
+        let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop)
+        let reader = Task {
+            var datagrams = socket.datagrams.makeAsyncIterator()
+            return try await datagrams.next()
+        }
+        for _ in 0..<20 { await Task.yield() }
+        thread.stop()
+        await thread.join()
+        await #expect(throws: RunLoopEnded.self) { try await reader.value }
+    }
+
+    @Test func `a descriptor stays open while its body runs, although the socket is closed`() async throws {
+        try await withSockets { loop, _ in
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let number = socket.withDescriptor { descriptor in
+                socket.close()
+                #expect(fcntl(descriptor, F_GETFD) >= 0)
+                return descriptor
+            }
+            #expect(number != nil && socket.withDescriptor { $0 } == nil)
+        }
+    }
+
+    #if os(Linux)
+    enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send }
+
+    @Test(arguments: Use.allCases)
+    func `a child that ends its use of a socket does not end the parent's`(use: Use) async {
+        await #expect(processExitsWith: .success) { [use] in
+            let directory = makeTemporaryDirectory()
+            defer { removeFlatDirectory(directory) }
+            let thread = try RunLoopThread(name: "parent's")
+            let box = Box<DatagramSocket?>(try DatagramSocket(boundTo: .unix(path: directory + "/parent"), on: thread.runLoop))
+            let address = box.value!.localAddress
+            try waitUntilAsleep(thread.runLoop)
+            for _ in 0..<5 {
+                let end = oneForkedChild {
+                    killLater(seconds: 20)
+                    switch use {
+                    case .lastRelease: box.value = nil
+                    case .close: box.value?.close()
+                    case .send: box.value?.send([8], to: address)
+                    case .nothing: break
+                    }
+                    return 0
+                }
+                #expect(end.status == 0, "\(use): \(end)")
+            }
+            #expect(filesIn(directory) == ["parent"])
+            let socket = try #require(box.value)
+            #expect(socket.isOpen)
+            let sender = try DatagramSocket(connectedTo: address, on: thread.runLoop)
+            try await sender.write([7])
+            var datagrams = socket.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [7])
+            thread.stop()
+            await thread.join()
+        }
+    }
+    #endif
+}

@@ -1,0 +1,164 @@
+// What is sent: limits, refusals, connected peers.
+
+import EventLoop
+import EventLoopDatagrams
+import EventLoopStreams
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
+@Suite(.bounded, .tags(.memory)) struct SendingTests {
+    @Test(arguments: Family.allCases)
+    func `a socket sends without its mode running`(family: Family) async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: family.address("receiver", in: directory), on: loop)
+            let sender = try DatagramSocket(boundTo: family.address("sender", in: directory), on: loop, mode: .never)
+            var datagrams = receiver.datagrams.makeAsyncIterator()
+            #expect(sender.send([1], to: receiver.localAddress))
+            #expect(try await datagrams.next()?.bytes == [1])
+            try await sender.write([2], to: receiver.localAddress)
+            #expect(try await datagrams.next()?.bytes == [2])
+        }
+    }
+
+    @Test(arguments: [true, false])
+    func `send beyond sendLimit returns false and is counted, and goes on when there is room`(isConnected: Bool) async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)
+            var options = DatagramSocket.Options()
+            options.sendLimit = 4
+            let peer = isConnected ? nil : receiver.localAddress
+            let sender =
+                isConnected
+                ? try DatagramSocket(connectedTo: receiver.localAddress, on: loop, options: options)
+                : try DatagramSocket(boundTo: .unix(path: directory + "/sender"), on: loop, options: options)
+            let count = sender.sendUntilRefused(to: peer)
+            #expect(count > 4 && sender.statistics.sendDrops == 1 && sender.statistics.sent == UInt64(count - 4))
+            var bytes: [UInt8] = []
+            try await suspendUntil("all have arrived") {
+                while let datagram = receiver.takeFromKernel() { bytes += datagram }
+                return bytes.count >= count
+            }
+            #expect(bytes == (0..<count).map { UInt8(truncatingIfNeeded: $0) })
+            #expect(sender.statistics.sent == UInt64(count) && sender.statistics.sendDrops == 1)
+            #expect(sender.send([1], to: peer))
+        }
+    }
+
+    @Test func `one Unix peer that takes nothing does not stop datagrams for another`() async throws {
+        try await withSockets { loop, directory in
+            let full = try DatagramSocket(boundTo: .unix(path: directory + "/full"), on: loop, mode: .never)
+            let other = try DatagramSocket(boundTo: .unix(path: directory + "/other"), on: loop)
+            let sender = try DatagramSocket(boundTo: .unix(path: directory + "/sender"), on: loop)
+            var count: UInt64 = 0
+            while sender.statistics.sent == count {  // ends: the kernel's queue is finite, and then one is queued
+                sender.send([1], to: full.localAddress)
+                count += 1
+            }
+            #expect(sender.send([2], to: other.localAddress))
+            var datagrams = other.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [2])
+        }
+    }
+
+    @Test func `write waits for room, and a cancelled write has sent nothing`() async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)
+            var options = DatagramSocket.Options()
+            options.sendLimit = 1
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, options: options)
+            let count = sender.sendUntilRefused()
+            let (cancelled, waiting) = (Task { try await sender.write([100]) }, Task { try await sender.write([101]) })
+            cancelled.cancel()
+            await #expect(throws: CancellationError.self) { try await cancelled.value }
+            var bytes: [UInt8] = []
+            try await suspendUntil("all have arrived") {
+                while let datagram = receiver.takeFromKernel() { bytes += datagram }
+                return bytes.count >= count + 1
+            }
+            try await waiting.value
+            #expect(bytes == (0..<count).map { UInt8(truncatingIfNeeded: $0) } + [101])
+        }
+    }
+
+    @Test func `a datagram that the kernel refuses for good is counted, and a write of it throws EMSGSIZE`() async throws {
+        try await withSockets { loop, _ in
+            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let long = [UInt8](repeating: 1, count: 70_000)
+            let bound = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let connected = try DatagramSocket(connectedTo: receiver.localAddress, on: loop)
+            for (sender, peer) in [(bound, receiver.localAddress), (connected, nil)] {
+                let isQueued = sender.send(long, to: peer)
+                #expect(isQueued)  // without the long value in the message
+                #expect(sender.statistics.sendDrops == 1 && sender.statistics.sent == 0)
+                let errno = try await refusal { try await sender.write(long, to: peer) }
+                #expect(errno == EMSGSIZE)
+                #expect(sender.statistics.sendDrops == 2 && sender.statistics.sent == 0)
+                try await sender.write([7], to: peer)
+                #expect(sender.statistics.sent == 1)
+            }
+        }
+    }
+
+    @Test(arguments: [RunLoop.Mode.common, .never])
+    func `the next write hears that a port is unreachable, and the socket goes on`(mode: RunLoop.Mode) async throws {
+        try await withSockets { loop, _ in
+            let first = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let address = first.localAddress
+            let sender = try DatagramSocket(connectedTo: address, on: loop, mode: mode)
+            first.close()
+            try await suspendUntil("the write fails") {
+                let errno = try await refusal { try await sender.write([1]) }
+                #expect(errno == nil || errno == ECONNREFUSED)
+                return errno != nil
+            }
+            #expect(sender.isOpen && sender.statistics.sendDrops == 0)
+            let second = try DatagramSocket(boundTo: address, on: loop)
+            var datagrams = second.datagrams.makeAsyncIterator()
+            try await sender.write([2])
+            #expect(try await datagrams.next()?.bytes == [2])
+        }
+    }
+
+    @Test func `a connected socket sends to no other peer`() async throws {
+        try await withSockets { loop, _ in
+            let (peer, other) = (try DatagramSocket(boundTo: .anyIPv4, on: loop), try DatagramSocket(boundTo: .anyIPv4, on: loop))
+            let sender = try DatagramSocket(connectedTo: peer.localAddress, on: loop)
+            #expect(!sender.send([1], to: other.localAddress))
+            #expect(sender.statistics.sendDrops == 1)
+            #expect(try await refusal { try await sender.write([1], to: other.localAddress) } == EISCONN)
+            #expect(sender.send([2], to: peer.localAddress))
+            var datagrams = peer.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [2])
+            #expect(other.statistics.received == 0)
+        }
+    }
+
+    @Test func `an address that cannot be used is refused`() async throws {
+        try await withSockets { loop, directory in
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            #expect(!socket.send([1]))
+            #expect(!socket.send([1], to: .ipv6(host: "::1", port: 9)))
+            #expect(!socket.send([1], to: .ipv4(host: "localhost", port: 9)))
+            #expect(!socket.send([1], to: .ipv4(host: "127.0.0.1\0x", port: 9)))
+            #expect(socket.statistics.sendDrops == 4)
+            #expect(try await refusal { try await socket.write([1]) } == EDESTADDRREQ)
+            #expect(try await refusal { try await socket.write([1], to: .unix(path: "/x")) } == EAFNOSUPPORT)
+            await #expect(throws: RunLoop.SourceError.self) { try await socket.write([1], to: .ipv4(host: "1.2.3", port: 9)) }
+            for path in ["", String(repeating: "x", count: 200), "a\0b"] {
+                #expect(throws: RunLoop.SourceError.self) { try DatagramSocket(boundTo: .unix(path: path), on: loop) }
+            }
+            #expect(throws: RunLoop.SourceError.self) {
+                try DatagramSocket(connectedTo: .unix(path: directory + "/a"), from: .anyIPv4, on: loop)
+            }
+            #expect(throws: RunLoop.SourceError.self) { try DatagramSocket(boundTo: socket.localAddress, on: loop) }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// Rules: what a stranger may try neither crashes nor hangs the test process.
+
+import EventLoop
+import EventLoopSimulation
+import EventLoopTesting
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+private actor Room {
+    func crash(_ process: SimulatedProcess) async {
+        process.crash()
+        await Task.yield()
+    }
+    func both() async -> Int {
+        async let one = value()
+        async let other = value()
+        return await one + other
+    }
+    func value() -> Int { 1 }
+}
+
+@Suite(.whereSimulated, .timeLimit(.minutes(2)))
+struct EdgeTests {
+    @Test func `a simulation inside a simulation is refused`() async throws {
+        try await simulate(seeds: 1...2) { _ in
+            await #expect(throws: RunLoop.SourceError.self) { try await simulate(seeds: 1...1) { _ in } }
+        }
+    }
+
+    @MainActor @Test func `the main actor may call simulate`() async throws {
+        try await simulate(seeds: 1...20) { @MainActor _ in
+            MainActor.assertIsolated()
+            try await Task.sleep(for: .seconds(1))
+            MainActor.assertIsolated()
+        }
+        MainActor.assertIsolated()
+    }
+
+    @Test(.runLoop(.manualTime)) func `a test on a loop of its own may call simulate`() async throws {
+        let summary = try await simulate(seeds: 1...20) { world in try await world.loop.clock.sleep(for: .seconds(5)) }
+        #expect(summary.runs == 20)
+        #expect(RunLoop.ofTest.isCurrent)
+    }
+
+    @Test func `a process that crashes itself stops at its next suspension`() async throws {
+        let later = Tally()
+        try await simulate(seeds: 1...50) { world in
+            let room = Room()
+            let process = world.process("one") { process in
+                defer { later.add() }
+                await room.crash(process)
+                later.add()
+            }
+            await #expect { try await process.waitForEnd() } throws: { $0 is SimulatedCrash }
+            try await Task.sleep(for: .seconds(1))
+        }
+        #expect(later.count == 0)
+    }
+
+    @Test func `tasks that are left over do nothing after the end`() async throws {
+        let late = Tally()
+        try await simulate(seeds: 1...50) { world in
+            Task {
+                try await world.loop.clock.sleep(for: .seconds(1))
+                late.add()
+            }
+            Task.detached {
+                defer { late.add() }
+                try await Task.sleep(for: .seconds(1))
+            }
+            _ = await Room().both()
+        }
+        #expect(late.count == 0)
+    }
+
+    @Test func `code that waits for another thread in a loop ends the run`() async throws {
+        let failure = try await #require(throws: SimulationFailure.self) { try await simulate(seeds: 1...1) { _ in spin() } }
+        #expect(failure.kind == .escape)
+        #expect(failure.message.contains("pthread_cond_wait") || failure.message.contains("usleep"))
+    }
+
+    @Test func `many tasks, and async lets in actors, keep their numbers`() async throws {
+        let summaries = Mutex<[SimulationSummary]>([])
+        for _ in 0..<3 {
+            let summary = try await simulate(seeds: 7...9) { _ in
+                let room = Room()
+                await withTaskGroup(of: Int.self) { group in
+                    for _ in 0..<2_000 { group.addTask { await room.both() } }
+                    let sum = await group.reduce(0, +)
+                    #expect(sum == 4_000)
+                }
+            }
+            summaries.withLock { $0.append(summary) }
+        }
+        let all = summaries.withLock { Set($0) }
+        #expect(all.count == 1)
+    }
+}
+
+private func spin() {
+    while true { usleep(1) }  // load: an escape
+}

@@ -1,0 +1,143 @@
+// Rules: a call that leaves the simulation is named with its caller, and hangs nothing. A step that does not end is reported.
+
+import EventLoop
+import EventLoopSimulation
+import EventLoopTestSupport
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Dispatch
+import Glibc
+#endif
+
+#if os(Linux)
+/// A call, and what makes it. The two descriptors are a pair of sockets and a pipe, without bytes.
+private struct Call: Sendable, CustomTestStringConvertible {
+    var testDescription: String
+    var make: @Sendable (_ socket: Int32, _ pipe: Int32) -> Void
+
+    init(_ name: String, _ make: @escaping @Sendable (Int32, Int32) -> Void) { (testDescription, self.make) = (name, make) }
+
+    static let all = [
+        Call("dispatch_async") { _, _ in DispatchQueue.global().async {} },
+        Call("dispatch_after") { _, _ in DispatchQueue.global().asyncAfter(deadline: .now() + 1) {} },
+        Call("dispatch_semaphore_wait") { _, _ in DispatchSemaphore(value: 0).wait() },
+        Call("dispatch_sync") { _, _ in DispatchQueue(label: "one").sync {} },
+        Call("pthread_create") { _, _ in startThread() },
+        Call("sleep") { _, _ in _ = sleep(1_000) },
+        Call("usleep") { _, _ in usleep(1_000_000) },
+        Call("nanosleep") { _, _ in
+            var time = timespec(tv_sec: 1_000, tv_nsec: 0)
+            nanosleep(&time, nil)
+        },
+        Call("poll") { socket, _ in
+            var one = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+            poll(&one, 1, -1)
+        },
+        // The module Glibc lacks them.
+        Call("epoll_wait") { _, _ in
+            typealias Wait = @convention(c) (Int32, UnsafeMutableRawPointer?, Int32, Int32) -> Int32
+            _ = unsafeBitCast(dlsym(nil, "epoll_wait"), to: Wait.self)(-1, nil, 1, -1)
+        },
+        Call("epoll_pwait2") { _, _ in
+            typealias Wait = @convention(c) (Int32, UnsafeMutableRawPointer?, Int32, UnsafeRawPointer?, UnsafeRawPointer?) -> Int32
+            _ = unsafeBitCast(dlsym(nil, "epoll_pwait2"), to: Wait.self)(-1, nil, 1, nil, nil)
+        },
+        Call("socket") { _, _ in close(socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)) },
+        Call("recv") { socket, _ in
+            var byte: UInt8 = 0
+            recv(socket, &byte, 1, 0)
+        },
+        Call("read") { socket, _ in
+            var byte: UInt8 = 0
+            read(socket, &byte, 1)
+        },
+        Call("read") { _, pipe in
+            var byte: UInt8 = 0
+            read(pipe, &byte, 1)
+        },
+        Call("accept") { socket, _ in accept(socket, nil, nil) },
+        Call("connect") { socket, _ in
+            var address = sockaddr()
+            connect(socket, &address, 0)
+        },
+        Call("getaddrinfo") { _, _ in
+            var result: UnsafeMutablePointer<addrinfo>?
+            getaddrinfo("localhost", nil, nil, &result)
+        },
+        Call("waitpid") { _, _ in waitpid(-1, nil, 0) },
+        Call("pause") { _, _ in pause() },
+    ]
+}
+
+@Suite(.whereSimulated, .timeLimit(.minutes(2)))
+struct EscapeTests {
+    @Test(arguments: Call.all) fileprivate func `a call that leaves the simulation is named, and hangs nothing`(call: Call) async throws {
+        var sockets: [Int32] = [-1, -1]
+        var pipe: [Int32] = [-1, -1]
+        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &sockets) == 0 && Glibc.pipe(&pipe) == 0)
+        defer { for descriptor in sockets + pipe { close(descriptor) } }
+        let (socket, reading) = (sockets[0], pipe[0])
+        let failure = try await #require(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1) { _ in call.make(socket, reading) }
+        }
+        #expect(failure.kind == .escape, "\(failure)")
+        #expect(failure.message.hasPrefix("\(call.testDescription) called from"), "\(failure.message)")
+        // An optimized closure jumps to its last call, and is in no stack then.
+        if isDebugBuild { #expect(failure.message.contains("Call.all") || failure.message.contains("startThread"), "\(failure.message)") }
+    }
+
+    @Test func `files, and bytes that a pipe has, may be read`() async throws {
+        var pipe: [Int32] = [-1, -1]
+        try #require(Glibc.pipe(&pipe) == 0)
+        defer { for descriptor in pipe { close(descriptor) } }
+        let (reading, writing) = (pipe[0], pipe[1])
+        try await simulate(seeds: 1...3) { _ in
+            var byte: UInt8 = 7
+            try #require(write(writing, &byte, 1) == 1)
+            try #require(read(reading, &byte, 1) == 1)
+            let file = open("/proc/self/cmdline", O_RDONLY)
+            try #require(read(file, &byte, 1) == 1)
+            close(file)
+        }
+    }
+
+    @Test func `a task that another thread resumes comes back, and is an escape`() async throws {
+        let body: @Sendable (SimulatedWorld) async throws -> Void = { _ in
+            await withUnsafeContinuation { continuation in DispatchQueue.global().async { continuation.resume() } }
+        }
+        let summary = try await simulate(seeds: 1...5, allowsEscapes: true, body)
+        #expect(summary.escapes["dispatch_async"] == 5)
+        let failure = try await #require(throws: SimulationFailure.self) { try await simulate(seeds: 1...1, body) }
+        #expect(failure.kind == .escape)
+    }
+
+    @Test func `a step that does not end is reported, with the functions that it is in`() async throws {
+        let usual = HangWatch.settings.withLock { settings in
+            let usual = settings
+            settings.limit = .milliseconds(100)
+            settings.report = { text in
+                if text.contains("spinUntilReported") { isReported.store(true, ordering: .sequentiallyConsistent) }
+            }
+            return usual
+        }
+        defer { HangWatch.settings.withLock { $0 = usual } }
+        try await simulate(seeds: 1...1) { _ in spinUntilReported() }
+        let wasReported = isReported.load(ordering: .sequentiallyConsistent)
+        #expect(wasReported)
+    }
+}
+
+private let isReported = Atomic(false)
+@inline(never) private func spinUntilReported() {
+    // Ends: with the report.
+    while !isReported.load(ordering: .sequentiallyConsistent) {}
+}
+
+private func startThread() {
+    var thread = pthread_t()
+    pthread_create(&thread, nil, { _ in nil }, nil)
+    pthread_detach(thread)
+}
+#endif

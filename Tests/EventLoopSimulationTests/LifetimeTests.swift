@@ -1,0 +1,121 @@
+// Rules: when `simulate` returns, its thread has released the body and what the body captured. So the trait may pass a closure that must not
+// escape, even if a run failed and left tasks that never run on.
+
+import EventLoop
+import EventLoopSimulation
+import EventLoopStreams
+import EventLoopTestSupport
+import Synchronization
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#endif
+
+private final class Probe: Sendable {}
+
+@Suite(.whereSimulated, .tags(.lifetimes), .timeLimit(.minutes(10)))
+struct LifetimeTests {
+    /// Runs a body many times on several tasks at once: the more of them wait for a processor, the later a thread ends.
+    private func underLoad(_ body: @escaping @Sendable () async throws -> Void) async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for _ in 0..<8 {
+                group.addTask { for _ in 0..<(part == 1 ? 5_000 : 60) { try await body() } }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    @Test func `nothing holds the body when simulate has returned`() async throws {
+        let late = Tally()
+        try await underLoad {
+            var probe = Probe()
+            try await simulate(seeds: 1...1) { [probe] world in
+                world.process("one") { _ in withExtendedLifetime(probe) {} }
+                try await world.loop.clock.sleep(for: .seconds(1))
+                withExtendedLifetime(probe) {}
+            }
+            if !isKnownUniquelyReferenced(&probe) { late.add() }
+        }
+        #expect(late.count == 0)
+    }
+
+    @Test func `a run that fails holds nothing that its tasks have released`() async throws {
+        let late = Tally()
+        try await underLoad {
+            var probe = Probe()
+            _ = try await #require(throws: SimulationFailure.self) {
+                try await simulate(seeds: 1...1) { [probe] _ in
+                    await Task.yield()
+                    withExtendedLifetime(probe) {}
+                    throw Wrong("always")
+                }
+            }
+            if !isKnownUniquelyReferenced(&probe) { late.add() }
+        }
+        #expect(late.count == 0)
+    }
+
+    @Test func `a test with the trait may end, fail, and wait for ever`() async throws {
+        let test = try #require(Test.current)
+        let trait: SimulationTrait = .simulated(seeds: 1...2)
+        try await underLoad {
+            try await trait.provideScope(for: test, testCase: nil) { try await Task.sleep(for: .seconds(1)) }
+            await #expect(throws: SimulationFailure.self) {
+                try await trait.provideScope(for: test, testCase: nil) { throw Wrong("always") }
+            }
+            await #expect(throws: SimulationFailure.self) {
+                try await trait.provideScope(for: test, testCase: nil) {
+                    await withUnsafeContinuation { (_: UnsafeContinuation<Void, Never>) in }
+                }
+            }
+        }
+    }
+
+    @Test func `an expectation that fails in a test with the trait is recorded once`() async throws {
+        let test = try #require(Test.current)
+        let trait: SimulationTrait = .simulated(seeds: 1...20)
+        let records = Tally()
+        try await withKnownIssue {
+            let failure = try await #require(throws: SimulationFailure.self) {
+                try await trait.provideScope(for: test, testCase: nil) {
+                    await Task.yield()
+                    #expect(SimulatedWorld.ofTest.seed != 2)
+                    await Task.yield()
+                }
+            }
+            #expect(failure.kind == .issueRecorded && failure.seed == 2)
+        } matching: { _ in
+            records.add()
+            return true
+        }
+        #expect(records.count == 1)
+    }
+
+    // Each run had kept the wake-up descriptor of its loop. The limit of the process ended it after as many seeds.
+    @Test func `a run leaves no descriptor open`() async throws {
+        let before = openDescriptors()
+        try await simulate(seeds: 1...500) { world in
+            world.process("server") { server in
+                try world.network.listen(server, port: 1) { stream in _ = try? await stream.read() }
+            }
+            let client = world.process("client") { client in
+                try await Task.sleep(for: .seconds(1))
+                _ = try await world.network.connect(from: client, to: "server", port: 1)
+            }
+            try await client.waitForEnd()
+        }
+        // Other tests of the process open some.
+        #expect(openDescriptors() - before < 300)
+    }
+
+    private func openDescriptors() -> Int { (0..<20_000).count { fcntl($0, F_GETFD) >= 0 } }
+
+    @Test(.simulated(seeds: 1...20)) func `a test with the trait runs once for each seed, in virtual time`() async throws {
+        let world = SimulatedWorld.ofTest
+        let start = ContinuousClock.now
+        try await Task.sleep(for: .seconds(1_000))
+        #expect(ContinuousClock.now - start == .seconds(1_000))
+        #expect((1...20).contains(world.seed))
+    }
+}

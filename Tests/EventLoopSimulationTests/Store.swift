@@ -1,0 +1,1 @@
+../../Examples/Sources/actor-per-loop/Store.swift

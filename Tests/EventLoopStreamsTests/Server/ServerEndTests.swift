@@ -1,0 +1,217 @@
+// Rules proved here (StreamServer.swift):
+// - Of the clients that have connected before a shutdown, none is reset.
+// - Adopted listeners are served, and closed by the server also when it cannot be made. The file of a Unix socket is left alone.
+// - `waitForEnd` says how the server has ended, and `isAccepting` whether it goes on.
+// - A stale Unix socket file is replaced, and nothing else is. The file is removed at the end, wherever the program's directory is.
+
+import EventLoop
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoopStreams
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// A socket that listens, blocking as those of systemd.
+private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
+    let descriptor = rawSocket()
+    var native = sockaddr_in()
+    native.sin_family = sa_family_t(AF_INET)
+    inet_pton(AF_INET, "127.0.0.1", &native.sin_addr)
+    let code = withUnsafePointer(to: &native) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+    }
+    precondition(code == 0 && listen(descriptor, 1024) == 0)
+    return (descriptor, SocketAddress(localOf: descriptor)!)
+}
+
+/// "hi" to each client.
+@Sendable private func greet(_ stream: ByteStream) async { try? await stream.write("hi") }
+
+@Suite(.bounded) struct ServerEndTests {
+    @Test(arguments: [1, 3]) func `clients that wait in the kernel's queue are served by a shutdown, not reset`(_ loopCount: Int)
+        async throws
+    {
+        try await withLoops(loopCount) { loops in
+            let server = try StreamServer(listeningOn: anyPort(of: 20 + loopCount), on: loops, connectionLimit: 5) { stream in
+                await greet(stream)
+            }
+            // The loops are busy, so nothing is accepted.
+            let gate = Gate()
+            for loop in loops { loop.perform { gate.wait() } }
+            let clients = (0..<30).map { _ in rawClient(server.localAddress) }
+            let shutdown = Task { await server.shutdown(grace: .seconds(600)) }
+            try await suspendUntil("the shutdown has begun") { !server.isAccepting }
+            gate.open()
+            var served = 0
+            for client in clients {
+                let end = await onThread { countAll(client) }
+                if end == 2 { served += 1 }
+                close(client)
+            }
+            #expect(served == 30)
+            await shutdown.value
+            #expect(await server.waitForEnd() == .closed)
+        }
+    }
+
+    @Test func `a Unix server serves its queue, too, and refuses others`() async throws {
+        let directory = makeTemporaryDirectory()
+        defer { removeFlatDirectory(directory) }
+        try await withLoops(1) { loops in
+            let address = SocketAddress.unix(path: directory + "/socket")
+            let server = try StreamServer(listeningOn: address, on: loops, serve: greet)
+            let client = try await withLoops(1) { others in
+                let gate = Gate()
+                loops[0].perform { gate.wait() }
+                let connected = Task { try await ByteStream.connect(to: address, on: others[0]) }
+                let client = try await connected.value
+                let shutdown = Task { await server.shutdown(grace: .seconds(600)) }
+                try await suspendUntil("the shutdown has begun") { !server.isAccepting }
+                gate.open()
+                let text = try await client.readAll()
+                client.close()
+                await shutdown.value
+                return text
+            }
+            #expect(client == "hi" && filesIn(directory).isEmpty)
+        }
+    }
+
+    @Test func `an adopted listener is served and closed, keeps its flag, and a successor that has it goes on`() async throws {
+        try await withLoops(2) { loops in
+            let (listener, address) = rawListener()
+            let copy = fcntl(listener, F_DUPFD_CLOEXEC, 0)
+            let first = try StreamServer(adopting: [listener], on: loops, serve: greet)
+            #expect(first.localAddress == address && first.isAccepting)
+            for _ in 0..<4 {
+                let client = try await ByteStream.connect(to: address, on: loops[0])
+                #expect(try await client.readAll() == "hi")
+                client.close()
+            }
+            #expect(fcntl(copy, F_GETFL) & O_NONBLOCK == 0)
+            let second = try StreamServer(adopting: [copy], on: loops, serve: greet)
+            await first.shutdown(grace: .zero)
+            #expect(!first.isAccepting && second.isAccepting)
+            let client = try await ByteStream.connect(to: address, on: loops[0])
+            #expect(try await client.readAll() == "hi")
+            client.close()
+            await second.shutdown(grace: .zero)
+        }
+    }
+
+    @Test func `what cannot be adopted is a typed error, and every descriptor is closed`() async throws {
+        try await withLoops(1) { loops in
+            let (plain, peer) = connectedSockets()
+            defer { close(peer) }
+            let (listener, _) = rawListener()
+            #expect(throws: RunLoop.SourceError.self) { _ = try StreamServer(adopting: [listener, plain], on: loops, serve: greet) }
+            #expect(throws: RunLoop.SourceError.badDescriptor(-1)) { _ = try StreamServer(adopting: [-1], on: loops, serve: greet) }
+            #expect(throws: RunLoop.SourceError.self) { _ = try StreamServer(adopting: [], on: loops, serve: greet) }
+            var byte: UInt8 = 0
+            #expect(read(peer, &byte, 1) == 0, "the socket was closed")
+        }
+    }
+
+    @Test func `a server whose loops end says so, and cancels its tasks`() async throws {
+        let threads = try LoopThreads(2)
+        let trace = Trace()
+        let server = try StreamServer(listeningOn: anyPort(of: 24), on: threads.loops) { _ in
+            await suspendUntilCancelled()
+            trace.add("cancelled")
+        }
+        let client = rawClient(server.localAddress)
+        try await suspendUntil("it is served") { server.connections == 1 }
+        let end = Task { await server.waitForEnd() }
+        await threads.stop()
+        #expect(await end.value == .loopEnded)
+        #expect(trace.list == ["cancelled"] && !server.isAccepting)
+        await server.shutdown()
+        #expect(await server.waitForEnd() == .loopEnded)
+        close(client)
+    }
+
+    @Test func `a cancelled caller of waitForEnd returns at once, and the server goes on`() async throws {
+        try await withLoops(1) { loops in
+            let server = try StreamServer(listeningOn: anyPort(of: 25), on: loops, serve: greet)
+            let waiting = Task { await server.waitForEnd() }
+            waiting.cancel()
+            #expect(await waiting.value == .closed && server.isAccepting)
+            await server.shutdown()
+        }
+    }
+
+    @Test func `a stale Unix socket is replaced, a live one and other files are not`() async throws {
+        let directory = makeTemporaryDirectory()
+        defer { removeFlatDirectory(directory) }
+        try await withLoops(1) { loops in
+            let address = SocketAddress.unix(path: directory + "/socket")
+            // A process that was killed leaves this.
+            let stale = socketFile(directory + "/socket")
+            close(stale)
+            let server = try StreamServer(listeningOn: address, on: loops, serve: greet)
+            #expect(throws: inUse(address)) { _ = try StreamServer(listeningOn: address, on: loops, serve: greet) }
+            let client = try await ByteStream.connect(to: address, on: loops[0])
+            #expect(try await client.readAll() == "hi")
+            client.close()
+            await server.shutdown()
+            let plain = SocketAddress.unix(path: directory + "/plain")
+            close(open(directory + "/plain", O_CREAT | O_WRONLY, 0o600))
+            #expect(throws: inUse(plain)) { _ = try StreamServer(listeningOn: plain, on: loops, serve: greet) }
+            #expect(filesIn(directory) == ["plain"])
+        }
+    }
+
+    @Test func `a relative path is made absolute`() async throws {
+        // A process of its own, because it changes its directory.
+        await #expect(processExitsWith: .success) {
+            let directory = makeTemporaryDirectory()
+            precondition(chdir(directory) == 0)
+            try await withLoops(1) { loops in
+                let server = try StreamServer(listeningOn: .unix(path: "socket"), on: loops) { _ in }
+                precondition(chdir("/") == 0)
+                let isThere = filesIn(directory) == ["socket"]
+                await server.shutdown()
+                if !isThere || !filesIn(directory).isEmpty { _exit(1) }
+            }
+            removeFlatDirectory(directory)
+        }
+    }
+
+    @Test func `connecting to a free port of this host never connects the socket to itself`() async throws {
+        try await withLoops(1) { loops in
+            // The port that the kernel chooses next is near the last one, so the target is in the way of the search.
+            for _ in 0..<300 {
+                let probe = rawListener()
+                close(probe.descriptor)
+                do {
+                    let stream = try await ByteStream.connect(to: probe.address, on: loops[0])
+                    #expect(stream.localAddress != stream.peerAddress)
+                    stream.close()
+                } catch {}
+            }
+        }
+    }
+}
+
+/// A Unix socket that is bound, and does not listen.
+private func socketFile(_ path: String) -> Int32 {
+    let descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+    var native = sockaddr_un()
+    native.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &native.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+    let code = withUnsafePointer(to: &native) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
+    }
+    precondition(code == 0, "bind: errno \(errno)")
+    return descriptor
+}
+
+/// Runs `body` on a thread of its own, so that it blocks no thread of the pool.
+private func onThread<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
+    await withCheckedContinuation { continuation in _ = plainThread { continuation.resume(returning: body()) } }
+}

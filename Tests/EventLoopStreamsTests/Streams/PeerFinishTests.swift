@@ -1,0 +1,144 @@
+// Rules proved here (StreamCore+PeerFinish.swift, StreamCore+Timeouts.swift):
+// - The peer's end is known while reading is paused, with unread bytes, on every transport; a handler is called once, and a task cancelled.
+// - It is not reported after this side has ended the stream, and never inside the call that asks.
+// - `receiveTimeout` counts only while the stream reads.
+
+import EventLoop
+import EventLoopStreams
+import EventLoopTestSupport
+import Testing
+
+@Suite(.bounded) struct PeerFinishTests {
+    @Test(arguments: ConnectionKind.allCases) func `a paused stream with unread bytes learns that its peer has finished`(
+        _ kind: ConnectionKind
+    ) throws {
+        try inManualTime { loop, _, trace in
+            let (ours, peer) = try kind.connect(on: loop)
+            ours.onReceive { _, _ in trace.add("received") }
+            ours.isReading = false
+            ours.onPeerFinish { _ in trace.add("replaced") }
+            ours.onPeerFinish { stream in trace.add("finished \(stream === ours)") }
+            peer.send("unread")
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(!ours.peerHasFinished && trace.list.isEmpty)
+            peer.closeAfterWriting()
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(ours.peerHasFinished && trace.list == ["finished true"])
+            ours.onPeerFinish { _ in trace.add("again") }
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["finished true"])
+            ours.close()
+        }
+    }
+
+    @Test(arguments: ConnectionKind.allCases) func `a late asker is called from the loop, and nobody after this side's close`(
+        _ kind: ConnectionKind
+    ) throws {
+        try inManualTime { loop, _, trace in
+            let (ours, peer) = try kind.connect(on: loop)
+            peer.close()
+            _ = loop.run(for: .zero)
+            ours.onPeerFinish { _ in trace.add("late") }
+            #expect(trace.list.isEmpty)
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["late"])
+            ours.close()
+            let (other, otherPeer) = try kind.connect(on: loop)
+            other.onPeerFinish { _ in trace.add("after close") }
+            other.close()
+            otherPeer.close()
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["late"])
+        }
+    }
+
+    @Test(arguments: ConnectionKind.allCases) func `a task is cancelled when its peer finishes, and returns what it has`(
+        _ kind: ConnectionKind
+    ) async throws {
+        try await withTestLoop { loop in
+            let (ours, peer) = try kind.connect(on: loop)
+            let hasBegun = Box(false)
+            let result = Task {
+                try await ours.withCancellationOnPeerFinish {
+                    hasBegun.value = true
+                    await suspendUntilCancelled()
+                    return 7
+                }
+            }
+            try await suspendUntil("the body runs") { hasBegun.value }
+            peer.close()
+            #expect(try await result.value == 7)
+            ours.close()
+        }
+    }
+
+    @Test func `a body that returns or throws first is not cancelled, and one whose stream ends goes on`() async throws {
+        try await withTestLoop { loop in
+            let (ours, peer) = try ConnectionKind.unixSocket.connect(on: loop)
+            #expect(try await ours.withCancellationOnPeerFinish { Task.isCancelled } == false)
+            await #expect(throws: StreamError.timedOut) {
+                try await ours.withCancellationOnPeerFinish { throw StreamError.timedOut }
+            }
+            let isCancelled = try await ours.withCancellationOnPeerFinish {
+                ours.close()
+                try await suspendUntil("the end") { ours.end != nil }
+                return Task.isCancelled
+            }
+            #expect(!isCancelled)
+            peer.close()
+        }
+    }
+
+    @Test func `a half-closing peer has finished, and still gets its answer`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onPeerFinish { stream in
+                trace.add("finished")
+                stream.send("answer")
+            }
+            pair.finishPeer()
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["finished"] && pair.received() == "answer")
+            stream.close()
+        }
+    }
+
+    @Test func `nothing received for receiveTimeout ends the stream, whatever is sent`() throws {
+        try inManualTime { loop, clock, trace in
+            var options = ByteStream.Options()
+            options.receiveTimeout = .seconds(10)
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+            stream.onEnd { _, end in
+                trace.add("\(end) \(clock.ms)")
+                loop.stop()
+            }
+            let sending = RunLoop.Timer(fireAt: .ms(4_000), interval: .seconds(4)) { _ in stream.send("x") }
+            loop.add(sending)
+            loop.add(RunLoop.Timer(fireAt: .ms(5_000)) { _ in pair.send("y") })
+            _ = loop.run(for: .seconds(100))
+            sending.invalidate()
+            #expect(trace.list == ["timedOut 15000"])
+        }
+    }
+
+    @Test func `a paused stream does not time out, and counts anew when it reads again`() throws {
+        try inManualTime { loop, clock, trace in
+            var options = ByteStream.Options()
+            options.receiveTimeout = .seconds(10)
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+            stream.onEnd { _, end in
+                trace.add("\(end) \(clock.ms)")
+                loop.stop()
+            }
+            stream.isReading = false
+            loop.add(RunLoop.Timer(fireAt: .ms(50_000)) { _ in stream.isReading = true })
+            _ = loop.run(for: .seconds(200))
+            #expect(trace.list == ["timedOut 60000"])
+        }
+    }
+}

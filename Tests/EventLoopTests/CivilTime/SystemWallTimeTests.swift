@@ -1,0 +1,100 @@
+// Civil time of the system's clock. The tests that set the clock run only where EVENTLOOP_SETS_CLOCK says so: they need the right to, and
+// disturb every other program of the machine.
+
+#if os(Linux)
+
+import EventLoop
+import EventLoopTestSupport
+import Glibc
+import Testing
+
+@Suite(.bounded, .serialized) struct SystemWallTimeTests {
+    @Test func `a timer fires at its date and not before`() throws {
+        try onFreshThread { loop in
+            let fired = Box<RunLoop.WallTime?>(nil)
+            let date = RunLoop.WallTime.now + .milliseconds(30)
+            let timer = try RunLoop.WallTimer(fireAt: date) { _ in fired.value = .now }
+            loop.add(timer)
+            #expect(loop.run(until: .now + patience, returnAfterSourceHandled: true) == .handledSource)
+            #expect(fired.value.map { $0 >= date } == true)
+            #expect(timer.nextFire == .distantFuture)
+        }
+    }
+
+    @Test func `another thread's new date reaches a sleeping loop`() throws {
+        let ready = Box<RunLoop.WallTimer?>(nil)
+        let sleeper = joinableThread { loop in
+            let timer = try RunLoop.WallTimer(fireAt: .distantFuture) { _ in loop.stop() }
+            loop.add(timer)
+            ready.value = timer
+            return loop.run(for: patience)
+        }
+        try waitUntil { ready.value != nil }
+        ready.value!.nextFire = .now
+        #expect(try sleeper.join() == .stopped)
+    }
+
+    @Test func `a child of fork does not touch its parent's timer`() async {
+        await #expect(processExitsWith: .success) {
+            try onFreshThread { loop in
+                let timer = try RunLoop.WallTimer(fireAt: .now + .milliseconds(200)) { _ in loop.stop() }
+                loop.add(timer)
+                let change = try RunLoop.ClockChangeSource { _, _ in }
+                loop.add(change)
+                let end = inForkedChild {
+                    let before = timer.nextFire
+                    timer.nextFire = .distantFuture
+                    timer.invalidate()
+                    change.invalidate()
+                    return before == .distantFuture ? 0 : 1
+                }
+                #expect(end.status == 0, "\(end)")
+                #expect(loop.run(for: patience) == .stopped)
+            }
+        }
+    }
+
+    @Test(.enabled(if: getenv("EVENTLOOP_SETS_CLOCK") != nil))
+    func `a clock that is set calls the source with the difference, and moves the timers`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let jumps = Box<[Duration]>([])
+            loop.add(
+                try RunLoop.ClockChangeSource { _, jump in
+                    jumps.change { $0.append(jump) }
+                    trace.add("set")
+                })
+            let timer = try RunLoop.WallTimer(fireAt: .now + .seconds(3)) { _ in trace.add("fired") }
+            loop.add(timer)
+            #expect(loop.run(for: .milliseconds(20)) == .timedOut)
+            setClock(by: 2)
+            _ = loop.run(for: .milliseconds(100))
+            #expect(trace.take() == "set")
+            setClock(by: 2)
+            _ = loop.run(for: .milliseconds(100))
+            #expect(trace.list.sorted() == ["fired", "set"])
+            _ = trace.take()
+            // Back again, past the date that has fired, in two steps that are one call.
+            timer.nextFire = .now + .seconds(1)
+            setClock(by: -1)
+            setClock(by: -3)
+            _ = loop.run(for: .milliseconds(1_500))
+            #expect(trace.take() == "set")
+            setClock(by: 0)
+            _ = loop.run(for: .milliseconds(50))
+            #expect(trace.take() == "")
+            for (jump, expected) in zip(jumps.value, [2, 2, -4]) {
+                #expect(jump > .seconds(expected) - .milliseconds(10) && jump < .seconds(expected) + .milliseconds(10), "\(jump)")
+            }
+        }
+    }
+
+    private func setClock(by seconds: Int) {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        time.tv_sec += seconds
+        #expect(clock_settime(CLOCK_REALTIME, &time) == 0, "errno \(errno)")
+    }
+}
+
+#endif

@@ -1,0 +1,58 @@
+// Rules proved here (semantics 23.10):
+// - The summary of a stall has at most eight lines of its backtrace, those of the program's own code first.
+// - The loop of a RunLoopThread has that thread's name.
+
+import EventLoopTestSupport
+import Testing
+
+@testable import EventLoop
+@testable import EventLoopObserving
+
+@Suite(.bounded, .tags(.threads)) struct OwnCodeTests {
+    @Test(
+        arguments: [
+            ("$s6server6handleyyF", "server", true), ("$s6server6handleyyFyycfU_", "server", true), ("main", "server", true),
+            ("decode_frame", "server", true), ("$s15EventLoopPlugin1fyyF", "server", true), ("$s14EventLoopTests1fyyF", "server", true),
+            ("$s9EventLoop03RunB0C3runyyF", "server", false), ("$s16EventLoopStreams10ByteStreamC4readyyF", "server", false),
+            ("$ss5print_9separator10terminatoryypd_S2StF", "libswiftCore.so", false), ("$sIeg_IyB_TR", "server", false),
+            ("$sSa6appendyyxnF", "server", false), ("event_base_loop", "libevent-2.1.so.7", false), ("evmap_io_active_", "server", false),
+            ("nanosleep", "libc.so.6", false), ("swift_release", "server", false), ("cplatform_poll", "server", false),
+            (nil, "server", false),
+            ("f", nil, false),
+        ] as [(String?, String?, Bool)])
+    func `the program's own code is distinguished from that of libraries`(function: String?, image: String?, isOwn: Bool) {
+        #expect(OwnCode.contains(function: function, in: image) == isOwn)
+    }
+
+    @Test func `a summary has at most eight lines, own code first`() {
+        let frames = (0..<12).map { Backtrace.Frame(line: "#\($0)", isOwn: $0 == 3 || $0 == 9) }
+        #expect(Backtrace.summary(frames) == ["#3", "#9", "#0", "#1", "#2", "#4", "#5", "#6"])
+        #expect(Backtrace.summary((0..<12).map { Backtrace.Frame(line: "#\($0)", isOwn: true) }).count == 8)
+        #expect(Backtrace.summary([]) == [])
+    }
+
+    @Test func `a stall names its loop, and its summary has the function that takes long`() throws {
+        let thread = try RunLoopThread(name: "slow worker")
+        let stall = Box<RunLoop.Watchdog.Stall?>(nil)
+        let watchdog = RunLoop.Watchdog(threshold: .milliseconds(5)) { found in
+            if found.label == "planted" { stall.value = found }
+        }
+        watchdog.watch(thread.runLoop)
+        thread.runLoop.add(RunLoop.Timer(after: .milliseconds(1), label: "planted") { _ in takeLong(until: stall) })
+        try waitUntil("the stall is reported") { stall.value != nil }
+        let report = try #require(stall.value)
+        #expect(report.loopName == "slow worker" && report.summary.count <= 8)
+        #expect(report.summary.allSatisfy { report.backtrace.contains($0) })
+        if !report.backtrace.isEmpty {
+            #expect(report.summary.contains { $0.contains("takeLong") }, "\(report.summary) of \(report.backtrace)")
+            #expect(report.summary.first?.contains("EventLoop.") == false)
+        }
+        thread.stop()
+        #expect(thread.join(timeout: patience))
+        watchdog.invalidate()
+    }
+}
+
+@inline(never) private func takeLong(until stall: Box<RunLoop.Watchdog.Stall?>) {
+    while stall.value == nil {}  // ends: with the report
+}

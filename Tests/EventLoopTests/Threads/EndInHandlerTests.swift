@@ -1,0 +1,537 @@
+// A thread that ends inside a handler (rule 9.30). `pthread_exit` and `pthread_cancel` unwind the thread's frames, and Swift releases nothing
+// there. The loop ends as at any other end of its thread:
+//  - Other loops call the sources that the thread was calling, and get the messages that it had taken.
+//  - Those that wait for a closure get `RunLoopEnded`, also for the one that the thread was in.
+//  - Timers and observers may join other loops.
+//  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
+//  - `join` returns, and the initializer of a thread that ends in `setup` throws.
+
+import EventLoopTestSupport
+import Synchronization
+import Testing
+
+@testable import EventLoop
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+/// How a thread ends.
+enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
+    case exit = "pthread_exit"
+    case cancel = "pthread_cancel"
+
+    var testDescription: String { rawValue }
+
+    /// Ends the calling thread.
+    func endThread() -> Never {
+        switch self {
+        case .exit: pthread_exit(nil)
+        case .cancel:
+            pthread_cancel(pthread_self())
+            pthread_testcancel()
+            // A thread that ends already is not cancelled again.
+            pthread_exit(nil)
+        }
+    }
+}
+
+/// What the frames of an ended thread held is leaked, which the leak detector finds, and neither sanitizer follows a thread that unwinds.
+@Suite(.bounded, .enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer)) struct EndInHandlerTests {
+    /// A thread with a loop of its own, which is ended from a handler.
+    private func makeThread() throws -> RunLoopThread { try RunLoopThread(name: "ends") }
+
+    private func expectEnd(_ thread: RunLoopThread, _ location: SourceLocation = #_sourceLocation) {
+        #expect(thread.join(timeout: patience), "join returns", sourceLocation: location)
+        #expect(!thread.runLoop.isValid, sourceLocation: location)
+    }
+
+    // MARK: Sources that another loop has too
+
+    /// Calls `handle` with whether it is the first call, which is on the thread that ends: by then the other loop waits for the handler.
+    private func share(
+        _ way: WayToEnd, _ make: (@escaping @Sendable () -> Void) throws -> RunLoop.Source, again: @escaping @Sendable (RunLoop) -> Void,
+        fire: @Sendable () -> Void
+    ) throws {
+        let thread = try makeThread()
+        let other = RunningLoop()
+        let calls = Box(0)
+        let shared = Box<RunLoop.Source?>(nil)
+        let source = try make {
+            if other.loop.isCurrent { return call(calls) }
+            let source = shared.value!
+            other.loop.add(source)
+            again(other.loop)
+            // The other loop has tried to call the source when it has slept after that.
+            try? waitUntil { isAwaited(source) }
+            way.endThread()
+        }
+        shared.value = source
+        thread.runLoop.add(source)
+        fire()
+        expectEnd(thread)
+        try waitUntil("the other loop calls the source") { calls.value > 0 }
+        let isFinished = Box(false)
+        source.onInvalidation { isFinished.value = true }
+        source.invalidate()
+        try waitUntil("the source ends") { isFinished.value }
+        shared.value = nil
+        try other.end()
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `another loop calls a descriptor source that the thread was in`(_ way: WayToEnd) throws {
+        let pipe = Pipe()
+        try share(way) { handle in
+            try readSource(pipe) { _ in handle() }
+        } again: { _ in
+        } fire: {
+            pipe.write()
+        }
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `another loop calls a custom source that the thread was in`(_ way: WayToEnd) throws {
+        let made = Box<RunLoop.CustomSource?>(nil)
+        try share(way) { handle in
+            let source = RunLoop.CustomSource(perform: handle)
+            made.value = source
+            return source
+        } again: { loop in
+            made.value!.signal()
+            loop.wakeUp()
+        } fire: {
+            made.value!.signal()
+            for place in made.value!.places { place.loop.wakeUp() }
+        }
+        made.value = nil
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `another loop calls a signal source that the thread was in`(_ way: WayToEnd) throws {
+        try share(way) { handle in
+            try RunLoop.SignalSource(signal: SIGWINCH) { _, _ in handle() }
+        } again: { _ in
+            kill(getpid(), SIGWINCH)
+        } fire: {
+            kill(getpid(), SIGWINCH)
+        }
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `another loop gets the messages that the thread had taken from a port`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let other = RunningLoop()
+        let texts = Trace()
+        let port = RunLoop.Port { port, message in
+            texts.add("\(message.id)")
+            if other.loop.isCurrent { return }
+            other.loop.add(port)
+            way.endThread()
+        }
+        for id in 1...3 { try port.send(RunLoop.PortMessage(id: UInt32(id))) }
+        thread.runLoop.add(port)
+        expectEnd(thread)
+        try waitUntil("the other loop gets the rest") { texts.list.count == 3 }
+        #expect(texts.description == "1 2 3")
+        try port.send(RunLoop.PortMessage(id: 4))
+        try waitUntil("the other loop gets a new one") { texts.list.count == 4 }
+        port.invalidate()
+        try other.end()
+    }
+
+    // MARK: Sources, their ends
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a source that its own call has invalidated is finished`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let trace = Trace()
+        let custom = RunLoop.CustomSource(cancel: { _, _ in trace.add("cancel") }) {}
+        thread.runLoop.add(custom)
+        custom.onInvalidation { trace.add("not called: the source stays valid") }
+        let pipe = Pipe()
+        let source = try readSource(pipe) { source in
+            source.invalidate()
+            way.endThread()
+        }
+        source.onInvalidation { trace.add("invalidated") }
+        thread.runLoop.add(source)
+        pipe.write()
+        expectEnd(thread)
+        #expect(trace.list.sorted() == ["cancel", "invalidated"])
+        #expect(custom.isValid)
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `the source of a child that has ended is finished`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let isFinished = Box(false)
+        let source = try RunLoop.ProcessSource(pid: spawnChild("/bin/sh", ["-c", "exit 0"])) { _, _ in way.endThread() }
+        source.onInvalidation { isFinished.value = true }
+        thread.runLoop.add(source)
+        expectEnd(thread)
+        #expect(isFinished.value)
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `the other onInvalidation closures are called, whichever of them end the thread`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let trace = Trace()
+        let sources = (0..<6).map { number in
+            let source = RunLoop.CustomSource {}
+            source.onInvalidation {
+                trace.add("\(number)")
+                way.endThread()
+            }
+            source.onInvalidation { trace.add("\(number)") }
+            thread.runLoop.add(source)
+            return source
+        }
+        thread.runLoop.perform { _ = try? plainThread { for source in sources { source.invalidate() } }.join() }
+        expectEnd(thread)
+        #expect(trace.list.sorted() == (0..<6).flatMap { ["\($0)", "\($0)"] })
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `every custom source is cancelled, whichever of them end the thread`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let trace = Trace()
+        for number in 0..<6 {
+            let source = RunLoop.CustomSource(cancel: { _, mode in
+                trace.add("\(number) \(mode.rawValue)")
+                way.endThread()
+            }) {}
+            thread.runLoop.add(source)
+            thread.runLoop.add(source, forMode: "other")
+        }
+        thread.stop()
+        expectEnd(thread)
+        #expect(trace.list.sorted() == (0..<6).flatMap { ["\($0) default", "\($0) other"] })
+    }
+
+    // MARK: Timers and observers
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a repeating timer may join another loop, and a timer that fires once has fired`(_ way: WayToEnd) throws {
+        let ending = Box<RunLoop?>(nil)
+        let calls = Box(0)
+        for repeats in [true, false] {
+            let thread = try makeThread()
+            ending.value = thread.runLoop
+            calls.value = 0
+            let handler: @Sendable (RunLoop.Timer) -> Void = { _ in
+                if ending.value!.isCurrent { way.endThread() }
+                calls.increment()
+            }
+            let timer =
+                repeats
+                ? RunLoop.Timer(every: .milliseconds(1), handler: handler) : RunLoop.Timer(fireAt: .distantPast, handler: handler)
+            thread.runLoop.add(timer)
+            expectEnd(thread)
+            #expect(timer.isValid == repeats)
+            let other = RunningLoop()
+            #expect(other.loop.add(timer) == repeats)
+            if repeats { try waitUntil("the other loop fires the timer") { calls.value > 0 } }
+            timer.invalidate()
+            try other.end()
+        }
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a repeating observer may join another loop, also in its own call, and any other was notified`(_ way: WayToEnd) throws {
+        let ending = Box<RunLoop?>(nil)
+        let next = Box<RunLoop?>(nil)
+        let calls = Box(0)
+        for (repeats, moves) in [(true, false), (true, true), (false, false)] {
+            let thread = try makeThread()
+            let other = RunningLoop()
+            ending.value = thread.runLoop
+            next.value = moves ? other.loop : nil
+            calls.value = 0
+            let observer = RunLoop.Observer(activities: .beforeSources, repeats: repeats) { observer, _ in
+                guard ending.value!.isCurrent else { return call(calls) }
+                if let next = next.value {
+                    RunLoop.current.remove(observer)
+                    next.add(observer)
+                }
+                way.endThread()
+            }
+            thread.runLoop.add(observer)
+            thread.runLoop.wakeUp()
+            expectEnd(thread)
+            #expect(observer.isValid == repeats)
+            if !moves { #expect(other.loop.add(observer) == repeats) }
+            if repeats {
+                try waitUntil("the other loop notifies the observer") {
+                    other.loop.wakeUp()
+                    return calls.value > 0
+                }
+            }
+            observer.invalidate()
+            try other.end()
+        }
+    }
+
+    // MARK: Closures
+
+    @Test(arguments: WayToEnd.allCases)
+    func `threads that wait for the closure that ends the thread, or for one behind it, get an error`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let (entered, go) = (Gate(), Gate())
+        // Written to by the closure, whose context is on the stack of the waiting thread.
+        let first = plainThread { () -> Bool in
+            var sum = 0
+            do {
+                let value = try thread.runLoop.performAndWait { () -> Int in
+                    entered.open()
+                    go.wait()
+                    way.endThread()
+                }
+                sum += value
+                return false
+            } catch { return error is RunLoopEnded && sum == 0 }
+        }
+        entered.wait()
+        let second = plainThread { () -> Bool in
+            do {
+                try thread.runLoop.performAndWait {}
+                return false
+            } catch { return error is RunLoopEnded }
+        }
+        try waitUntil("it is queued") { hasPerforms(thread.runLoop) }
+        go.open()
+        #expect(try first.join())
+        #expect(try second.join())
+        expectEnd(thread)
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `tasks that wait for the closure that ends the thread, or for one behind it, get an error`(_ way: WayToEnd) async throws {
+        let thread = try makeThread()
+        let (entered, go) = (Gate(), Gate())
+        let loop = thread.runLoop
+        async let first: Bool = {
+            do {
+                return try await loop.performAsync { () -> Bool in
+                    entered.open()
+                    go.wait()
+                    way.endThread()
+                }
+            } catch { return error is RunLoopEnded }
+        }()
+        try await entered.waitInTask()
+        async let second: Bool = {
+            do {
+                return try await loop.performAsync { false }
+            } catch { return error is RunLoopEnded }
+        }()
+        try await suspendUntil("it is queued") { hasPerforms(loop) }
+        go.open()
+        #expect(await first)
+        #expect(await second)
+        #expect(await thread.join(timeout: patience))
+    }
+
+    @Test(arguments: WayToEnd.allCases, ["perform", "block", "delayed perform"])
+    func `a thread ends in a closure that nobody waits for:`(_ way: WayToEnd, _ kind: String) throws {
+        let thread = try makeThread()
+        switch kind {
+        case "perform": thread.runLoop.perform { way.endThread() }
+        case "block":
+            thread.runLoop.performBlock { way.endThread() }
+            thread.runLoop.wakeUp()
+        default: thread.runLoop.perform(after: .zero) { way.endThread() }
+        }
+        expectEnd(thread)
+        #expect(!thread.runLoop.perform {})
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `jobs behind the one that ends the thread are run as those of any ended loop`(_ way: WayToEnd) async throws {
+        let thread = try makeThread()
+        let loop = thread.runLoop
+        let (entered, go) = (Gate(), Gate())
+        loop.perform {
+            entered.open()
+            go.wait()
+        }
+        try await entered.waitInTask()
+        // Never ends.
+        _ = Task(executorPreference: loop) { endOnly(way) }
+        try await suspendUntil("it is queued") { jobs(of: loop) == 1 }
+        let second = Task(executorPreference: loop) { true }
+        try await suspendUntil("they are queued") { jobs(of: loop) == 2 }
+        go.open()
+        #expect(await second.value)
+        #expect(await thread.join(timeout: patience))
+    }
+
+    // MARK: Runs
+
+    @Test(arguments: WayToEnd.allCases)
+    func `every level of nested runs ends`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let other = RunningLoop()
+        let (pipe, calls) = (Pipe(), Box(0))
+        let outer = try readSource(pipe) { source in
+            if other.loop.isCurrent { return call(calls) }
+            let loop = RunLoop.current
+            loop.perform(inModes: ["inner"]) {
+                RunLoop.current.perform(inModes: ["innermost"]) { way.endThread() }
+                _ = RunLoop.current.run(mode: "innermost", for: patience)
+            }
+            _ = loop.run(mode: "inner", for: patience)
+        }
+        let timer = RunLoop.Timer(every: .milliseconds(1)) { _ in }
+        thread.runLoop.add(timer)
+        thread.runLoop.add(outer)
+        pipe.write()
+        expectEnd(thread)
+        #expect(thread.runLoop.runDepth == 0 && thread.runLoop.currentMode == nil)
+        other.loop.add(outer)
+        try waitUntil("the other loop calls the source") { calls.value > 0 }
+        #expect(other.loop.add(timer))
+        timer.invalidate()
+        outer.invalidate()
+        try other.end()
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a thread ends in a step of a hosted loop`(_ way: WayToEnd) throws {
+        let trace = Trace()
+        let loop = Box<RunLoop?>(nil)
+        let (pipe, calls) = (Pipe(), Box(0))
+        let custom = RunLoop.CustomSource(cancel: { _, _ in trace.add("cancel") }) {}
+        let source = try readSource(pipe) { _ in
+            if loop.value!.isCurrent { way.endThread() }
+            call(calls)
+        }
+        pipe.write()
+        let thread = plainThread {
+            loop.value = RunLoop.current
+            guard let hosted = try? RunLoop.current.hosted() else { return }
+            RunLoop.current.add(custom)
+            RunLoop.current.add(source)
+            _ = hosted.step()
+        }
+        try waitUntil("the loop ends") { loop.value?.isValid == false }
+        try waitUntil("the source leaves it") { trace.description == "cancel" }
+        thread.detach()
+        #expect(custom.isValid)
+        let other = RunningLoop()
+        other.loop.add(source)
+        try waitUntil("the other loop calls the source") { calls.value > 0 }
+        source.invalidate()
+        try other.end()
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a run that is nested in a last callout of such a thread returns at once`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let results = Trace()
+        let source = RunLoop.CustomSource(cancel: { loop, _ in results.add("\(loop.run(for: patience))") }) {}
+        thread.runLoop.add(source)
+        thread.runLoop.perform { way.endThread() }
+        expectEnd(thread)
+        #expect(results.description == "finished")
+    }
+
+    // MARK: Threads
+
+    @Test(arguments: WayToEnd.allCases)
+    func `the initializer of a thread that ends in its setup throws RunLoopEnded`(_ way: WayToEnd) throws {
+        let outcome = plainThread { () -> Bool in
+            do {
+                _ = try RunLoopThread(name: "ends", setup: { _ in way.endThread() })
+                return false
+            } catch { return error is RunLoopEnded }
+        }
+        #expect(try outcome.join())
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a thread ends in its last batch, in drain and in teardown`(_ way: WayToEnd) throws {
+        for place in ["batch", "drain", "teardown"] {
+            let thread = try RunLoopThread(
+                name: "ends", setup: { _ in },
+                drain: { _, _ in if place == "drain" { way.endThread() } },
+                teardown: { _, _ in if place == "teardown" { way.endThread() } })
+            let waiter = plainThread { () -> String in
+                guard place == "batch" else { return "none" }
+                do {
+                    // No run is in this mode, so it is performed in the last batch.
+                    try thread.runLoop.performAndWait(inModes: ["other"]) { way.endThread() }
+                } catch { return "\(type(of: error))" }
+            }
+            if place == "batch" { try waitUntil("it is queued") { hasPerforms(thread.runLoop) } }
+            thread.stop()
+            expectEnd(thread)
+            #expect(try waiter.join() == (place == "batch" ? "RunLoopEnded" : "none"))
+        }
+    }
+
+    @Test func `a thread that is cancelled in the sleep of its loop ends, and what it has may join another loop`() throws {
+        let thread = try makeThread()
+        let id = try thread.runLoop.performAndWait { currentThreadID() }
+        let (pipe, other, calls) = (Pipe(), RunningLoop(), Box(0))
+        let source = try readSource(pipe) { _ in call(calls) }
+        thread.runLoop.add(source)
+        try waitUntilAsleep(thread.runLoop)
+        #if canImport(Glibc)
+        pthread_cancel(pthread_t(id))
+        #else
+        pthread_cancel(pthread_t(bitPattern: id)!)
+        #endif
+        expectEnd(thread)
+        other.loop.add(source)
+        pipe.write()
+        try waitUntil("the other loop calls the source") { calls.value > 0 }
+        source.invalidate()
+        try other.end()
+    }
+
+    @Test func `a cancelled thread that waits for a closure waits until the closure has returned`() throws {
+        let thread = try makeThread()
+        let (entered, go, stage) = (Gate(), Gate(), Box("waits"))
+        let id = Box<UInt>(0)
+        let waiter = plainThread {
+            id.value = currentThreadID()
+            try? thread.runLoop.performAndWait {
+                entered.open()
+                go.wait()
+            }
+            stage.value = "has waited"
+            pthread_testcancel()
+            stage.value = "was not cancelled"
+        }
+        entered.wait()
+        #if canImport(Glibc)
+        pthread_cancel(pthread_t(id.value))
+        #else
+        pthread_cancel(pthread_t(bitPattern: id.value)!)
+        #endif
+        go.open()
+        try waitUntil("it has waited") { stage.value == "has waited" }
+        waiter.detach()
+        thread.stop()
+        #expect(thread.join(timeout: patience))
+    }
+}
+
+private func call(_ calls: Box<Int>) { _ = calls.increment() }
+
+/// Whether a loop waits for the handler to return on another thread.
+private func isAwaited(_ source: RunLoop.Source) -> Bool { source.core.pointee.hasWaiters.load(ordering: .acquiring) }
+
+private func hasPerforms(_ loop: RunLoop) -> Bool {
+    loop.shared.withLock { shared in
+        !loop.common.isEmptyLocked(.perform) || shared.modes.all.contains { !$0.isEmptyLocked(.perform) }
+    }
+}
+
+private func jobs(of loop: RunLoop) -> Int { loop.shared.withLock { $0.jobs.count } }
+
+/// Not in the task's own closure, whose end the compiler expects.
+private func endOnly(_ way: WayToEnd) { way.endThread() }

@@ -1,0 +1,1 @@
+// A program; nothing to import.
