@@ -170,6 +170,7 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
         // A process of its own, because it changes its directory.
         await #expect(processExitsWith: .success) {
             let directory = makeTemporaryDirectory()
+            let origin = open(".", O_RDONLY | O_DIRECTORY)
             precondition(chdir(directory) == 0)
             try await withLoops(1) { loops in
                 let server = try StreamServer(listeningOn: .unix(path: "socket"), on: loops) { _ in }
@@ -179,6 +180,8 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
                 if !isThere || !filesIn(directory).isEmpty { _exit(1) }
             }
             removeFlatDirectory(directory)
+            // The paths in a sanitizer's settings are relative to this directory, and are used at the end.
+            precondition(fchdir(origin) == 0)
         }
     }
 
