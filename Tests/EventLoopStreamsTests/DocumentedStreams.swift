@@ -1,6 +1,6 @@
-// The code of docs/streams.md, compiled and run.
+// The code of docs/streams.md and docs/stream-reference.md, compiled and run.
 //
-// DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both.
+// DocumentedCodeTests compares each block of Swift in these pages with this file, line by line: change both.
 
 import EventLoop
 import EventLoopStreams
@@ -129,6 +129,23 @@ struct CommandFraming: StreamFraming {
         guard bytes.count >= 2 else { return nil }  // more must come
         let pair = bytes.take(2)
         return Command(kind: pair[0], value: pair[1])
+    }
+}
+
+/// All commands that have come completely, as one message.
+struct BatchFraming: StreamFraming {
+    mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws -> [Command]? {
+        let count = bytes.count / 2
+        guard count > 0 else { return nil }  // more must come
+        let pairs = bytes.take(2 * count)
+        return (0..<count).map { Command(kind: pairs[2 * $0], value: pairs[2 * $0 + 1]) }
+    }
+}
+
+/// Answers each command with its value, in the order in which the commands came.
+func answer(_ stream: ByteStream) async throws {
+    for try await commands in stream.frames(BatchFraming()) {
+        try await stream.write(commands.map(\.value))
     }
 }
 
@@ -350,6 +367,17 @@ func answers(seed: UInt64, on loop: RunLoop) async throws -> [String] {
             try await run(pair.second) { found.append($0) }
             #expect(found == two)
         }
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)), arguments: 0..<10 as Range<UInt64>)
+    func `what has come completely is answered, in its order, however it arrives`(seed: UInt64) async throws {
+        let pair = try ByteStream.pair(on: .ofTest, seed: seed)
+        let server = Task { try await answer(pair.second) }
+        let values = [UInt8](0..<200)
+        try await pair.first.write(values.flatMap { [0, $0] })
+        #expect(try await pair.first.read(exactly: 200) == values)
+        try await pair.first.finishWriting()
+        try await server.value
     }
 
     @Test func `a head of lines and a body of bytes are read one after the other`() async throws {

@@ -1,4 +1,5 @@
-// The code of docs/testing.md, compiled and run. DocumentedCodeTests compares each block of the page with this file: change both.
+// The code of docs/testing.md, and that of docs/concurrency.md about retries, compiled and run. DocumentedCodeTests compares each block of the
+// pages with this file: change both.
 
 import EventLoop
 import EventLoopStreams
@@ -56,15 +57,56 @@ func measure(_ stream: ByteStream) async throws {
     }
 
     @Test(.runLoop(.manualTime(autoAdvance: true)))
-    func `the third attempt is made three seconds after the first`() async throws {
-        let clock = RunLoop.ofTest.clock
-        let start = clock.now
-        let attempts = try await retry(on: clock) { attempt in
-            if attempt < 3 { throw CancellationError() }
-            return attempt
+    func `an operation that fails twice is tried again after 100 and after 200 ms`() async throws {
+        let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
+        var times: [RunLoop.Instant] = []
+        try await retry(within: .seconds(60), on: loop, jitter: 1...1) {
+            times.append(clock.now)
+            if times.count < 3 { throw StreamError.timedOut }
         }
-        #expect(attempts == 3)
-        #expect(clock.now - start == .seconds(3))
+        #expect(times.map(\.nanoseconds) == [0, 100_000_000, 300_000_000])
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)))
+    func `the last error is thrown when no attempt would begin before the deadline`() async throws {
+        let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
+        var attempts = 0
+        await #expect(throws: StreamError.timedOut) {
+            try await retry(within: .seconds(1), on: loop, jitter: 1...1) {
+                attempts += 1
+                throw StreamError.timedOut
+            }
+        }
+        // At 0, 100, 300 and 700 ms. The next one would begin at 1,500 ms.
+        #expect(attempts == 4 && clock.now == RunLoop.Instant(nanoseconds: 700_000_000))
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)))
+    func `an attempt that hangs is cancelled at the deadline`() async throws {
+        let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
+        await #expect(throws: TaskTimedOut.self) {
+            try await retry(within: .seconds(3), on: loop) { try await loop.clock.sleep(for: .seconds(3_600)) }
+        }
+        #expect(clock.now == RunLoop.Instant(nanoseconds: 3_000_000_000))
+    }
+
+    @Test(.runLoop(.manualTime(autoAdvance: true)))
+    func `a cancelled task makes no further attempt`() async throws {
+        let (loop, clock) = (RunLoop.ofTest, RunLoop.ManualClock.ofTest)
+        let task = Task {
+            var attempts = 0
+            await #expect(throws: CancellationError.self) {
+                try await retry(within: .seconds(60), on: loop) {
+                    attempts += 1
+                    try await loop.clock.sleep(for: .seconds(10))
+                }
+            }
+            return attempts
+        }
+        try await loop.clock.sleep(for: .seconds(1))
+        task.cancel()
+        #expect(await task.value == 1)
+        #expect(clock.now == RunLoop.Instant(nanoseconds: 1_000_000_000))
     }
 
     @Test(.runLoop(.manualTime))
@@ -126,14 +168,37 @@ func measure(_ stream: ByteStream) async throws {
     }
 }
 
-/// Tries three times, after pauses of one second and of two.
-func retry<Result: Sendable>(
-    on clock: RunLoop.Clock, isolation: isolated (any Actor)? = #isolation, _ body: (Int) async throws -> Result
-) async throws -> Result {
-    for (attempt, pause) in [(1, Duration.seconds(1)), (2, .seconds(2))] {
-        do { return try await body(attempt) } catch { try await clock.sleep(for: pause) }
+// MARK: docs/concurrency.md, "Retry"
+
+/// Tries until `body` succeeds: after pauses that double, from 100 ms to 10 s, and no longer than `limit`. Then it throws the last error.
+func retry<Value>(
+    within limit: Duration, on loop: RunLoop, jitter: ClosedRange<Double> = 0.5...1,
+    isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> sending Value
+) async throws -> sending Value {
+    let (deadline, clock) = (loop.clock.now + limit, loop.clock)
+    var pause = Duration.milliseconds(100)
+    while true {
+        let delay: Duration
+        do {
+            // An attempt that hangs is cancelled at the deadline.
+            return try await loop.withTimeout(deadline - clock.now, body)
+        } catch {
+            // The caller has given up, or no time is left for another attempt.
+            try Task.checkCancellation()
+            delay = pause * Double.random(in: jitter)
+            guard clock.now + delay < deadline else { throw error }
+        }
+        try await clock.sleep(for: delay)
+        pause = min(pause * 2, .seconds(10))
     }
-    return try await body(3)
+}
+
+/// Compiled, and never called.
+private func connectAgain(port: UInt16, on loop: RunLoop) async throws -> ByteStream {
+    let stream = try await retry(within: .seconds(60), on: loop) {
+        try await ByteStream.connect(host: "localhost", port: port, timeout: .seconds(5), on: loop)
+    }
+    return stream
 }
 
 private func makePipe() throws -> (read: Int32, write: Int32) {

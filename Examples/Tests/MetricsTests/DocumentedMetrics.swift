@@ -1,4 +1,4 @@
-// The code of docs/observing.md about metrics, compiled and run.
+// The code of docs/services.md about metrics, compiled and run.
 
 import EventLoop
 import EventLoopMetrics

@@ -1,4 +1,4 @@
-// The code of docs/observing.md about services, compiled. RunLoopServiceTests run services.
+// The code of docs/services.md, compiled. RunLoopServiceTests run services.
 
 import EventLoop
 import EventLoopServiceLifecycle

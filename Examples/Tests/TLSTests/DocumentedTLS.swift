@@ -1,4 +1,4 @@
-// The code about TLS in docs/streams.md, compiled. The other tests run the same calls.
+// The code of docs/tls.md, compiled. The other tests run the same calls.
 //
 // DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both.
 

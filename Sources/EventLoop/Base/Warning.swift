@@ -3,7 +3,7 @@
 extension RunLoop {
     /// A likely mistake of the program, which the library has noticed and which would otherwise stay silent.
     ///
-    /// Each is reported once: for each kind, and each creation site, or each loop and mode. docs/observing.md explains every kind.
+    /// Each is reported once: for each kind, and each creation site, or each loop and mode. docs/pitfalls.md explains every kind.
     public struct Warning: Sendable, Hashable, CustomStringConvertible {
         /// The mistakes that are noticed.
         public enum Kind: String, Sendable, Hashable, CaseIterable {

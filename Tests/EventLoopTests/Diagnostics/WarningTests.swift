@@ -1,4 +1,4 @@
-// Rules proved here (semantics 25; docs/observing.md, "Warnings"): likely mistakes are reported, each once.
+// Rules proved here (semantics 25; docs/pitfalls.md, "Warnings"): likely mistakes are reported, each once.
 // - Every kind has a mistake that is reported, and the neighbouring correct programs are not.
 // - The handler is called on the thread of the mistake, outside all locks, and never inside itself.
 // - Memory is bounded. A label cannot break the printed line.

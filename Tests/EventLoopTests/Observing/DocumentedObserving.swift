@@ -1,4 +1,4 @@
-// The code of docs/observing.md, compiled and run, and the server of its pictures.
+// The code of docs/observing.md, and of docs/pitfalls.md about warnings, compiled and run, and the server of its pictures.
 
 import EventLoop
 import EventLoopObserving
