@@ -12,29 +12,7 @@ import Testing
 
 /// What the compiler says about a file that imports this module and `others`. Empty if the file compiles.
 private func diagnostics(_ code: String, beside others: String...) throws -> String {
-    let folder = FileManager.default.temporaryDirectory.appendingPathComponent("eventloop-cf-\(UUID().uuidString)")
-    try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
-    defer { try? FileManager.default.removeItem(at: folder) }
-    let file = folder.appendingPathComponent("file.swift")
-    let imports = (others + ["EventLoopCF"]).map { "import \($0)\n" }.joined()
-    try (imports + "func test() {\n\(code)\n}\n").write(to: file, atomically: true, encoding: .utf8)
-
-    let built = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
-    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().appendingPathComponent("../..").standardizedFileURL
-    let sources = ["CPlatform/include", "CLibevent", "CLibeventOpenSSL"].map { root.appendingPathComponent("Sources/\($0)").path }
-    let compiler = Process()
-    compiler.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-    compiler.arguments =
-        ["swiftc", "-typecheck", file.path, "-module-cache-path", built.appendingPathComponent("ModuleCache").path]
-        + ([built.appendingPathComponent("Modules").path] + sources).flatMap { ["-I", $0] }
-    let output = Foundation.Pipe()
-    compiler.standardOutput = output
-    compiler.standardError = output
-    try compiler.run()
-    let text = String(decoding: output.fileHandleForReading.readDataToEndOfFile(), as: UTF8.self)
-    compiler.waitUntilExit()
-    try #require((compiler.terminationStatus == 0) == !text.contains("error:"), "\(text)")
-    return compiler.terminationStatus == 0 ? "" : text
+    try diagnostics(of: (others + ["EventLoopCF"]).map { "import \($0)\n" }.joined() + "func test() {\n\(code)\n}\n")
 }
 
 @Suite struct ImportTests {

@@ -1,0 +1,1 @@
+../EventLoopCFTests/CompilerDiagnostics.swift
