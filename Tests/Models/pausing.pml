@@ -155,7 +155,7 @@ proctype Loop() {
 #endif
         do
         :: atomic {
-                /* StreamCore+Delivering.swift: nextCallLocked, deliverInput */
+                /* StreamCore+Delivering.swift: callNext, deliverInput */
                 isNew && !isPaused && !isBusy ->
                 isBusy = true; callsAgain = false; shown = input; input = 0; isNew = false
             };

@@ -160,14 +160,14 @@ extension RunLoop {
         /// False if there is none.
         @discardableResult
         final func callNextInvalidationBody() -> Bool { /* DOES CALLOUT */
-            var failure: SourceError?
-            let body = state.withLockIfOwn { state in
-                if !state.isFinished { failure = state.failure }
-                state.isFinished = true
-                return state.takeInvalidation()
-            }
+            // Not a closure: a closure that it returned would be wrapped in two objects.
+            guard let locked = state.lockValueIfOwn() else { return false }
+            let failure = locked.pointee.isFinished ? nil : locked.pointee.failure
+            locked.pointee.isFinished = true
+            let body = locked.pointee.takeInvalidation()
+            state.unlock()
             if case .badDescriptor(let descriptor) = failure { warnOfClosing(descriptor) }
-            guard let body = body ?? nil else { return false }
+            guard let body else { return false }
             body(self)
             return true
         }
@@ -230,11 +230,11 @@ package struct SourceState: Sendable {
     private final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, like the state that refers to it.
         /// The first of the bodies, which is usually the only one, is stored without an array.
-        var firstBody: (@Sendable (RunLoop.Source) -> Void)?
-        var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
-        var failure: RunLoop.SourceError?
-        var waitingToServe: [SourceMembership] = []
-        var attachment: (any AnyObject & Sendable)?
+        @exclusivity(unchecked) var firstBody: (@Sendable (RunLoop.Source) -> Void)?
+        @exclusivity(unchecked) var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
+        @exclusivity(unchecked) var failure: RunLoop.SourceError?
+        @exclusivity(unchecked) var waitingToServe: [SourceMembership] = []
+        @exclusivity(unchecked) var attachment: (any AnyObject & Sendable)?
     }
 
     private mutating func makeRare() -> Rare {

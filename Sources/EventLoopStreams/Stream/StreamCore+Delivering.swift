@@ -12,49 +12,55 @@ extension StreamCore {
         unlock()
         perform(actions, callsHandlers: false)
         if readsLayer { receive() }
-        // Ends: each call is due because of something that happened, and is then no longer due.
-        while let call = withLock(nextCallLocked) { make(call) }
+        while callNext() {}  // ends: each call is due because of something that happened, and is then no longer due
     }
 
-    private enum Call {
-        case receive(@Sendable (ByteStream, inout ReceivedBytes) -> Void, ByteStream)
-        case room(@Sendable (ByteStream) -> Void, ByteStream)
-        case end(Handlers, ByteStream.End)
-    }
-
-    private func nextCallLocked() -> Call? {
-        if receiving.isBusy || sending.isInRoomCall { return nil }
+    /// Calls the handler that is due. False if none is.
+    private func callNext() -> Bool { /* DOES CALLOUT */
+        lock()
+        if receiving.isBusy || sending.isInRoomCall {
+            unlock()
+            return false
+        }
         if let stream = handlers.stream {
             // What the peer sent before our write failed waits for a paused handler, and so does the end.
             if receiving.isPaused, sending.failure != nil, !sending.closesWhenFinished, receiving.isNew, !receiving.isEndTaken,
                 handlers.receive != nil
             {
-                return nil
+                unlock()
+                return false
             }
             if receiving.isNew, !receiving.isEndTaken, !receiving.isPaused || end != nil, let body = handlers.receive {
-                return .receive(body, stream)
+                unlock()
+                deliverInput(body, stream)
+                return true
             }
             if sending.owesRoom, end == nil, let body = handlers.room {
                 (sending.owesRoom, sending.isInRoomCall) = (false, true)
-                return .room(body, stream)
+                unlock()
+                body(stream)
+                withLock { sending.isInRoomCall = false }
+                return true
             }
         }
-        guard let end, phase == .closed || phase == .lingering || phase == .open && end == .endOfStream else { return nil }
-        // Without a handler for the end the others are released, which ends the retain cycle. One that is set later is called then.
-        if isEndReported || handlers.stream == nil || handlers.end == nil && phase != .closed { return nil }
-        isEndReported = handlers.end != nil
-        defer { handlers = Handlers() }
-        return .end(handlers, end)
+        return callEndAndUnlock()
     }
 
-    private func make(_ call: Call) { /* DOES CALLOUT */
-        switch call {
-        case .receive(let body, let stream): deliverInput(body, stream)
-        case .room(let body, let stream):
-            body(stream)
-            withLock { sending.isInRoomCall = false }
-        case .end(let handlers, let end): if let stream = handlers.stream { handlers.end?(stream, end) }
+    /// Calls the handler of the end, and releases all of them. Called under the lock, returns without it.
+    private func callEndAndUnlock() -> Bool { /* DOES CALLOUT */
+        // Without a handler for the end the others are released, which ends the retain cycle. One that is set later is called then.
+        guard let end, phase == .closed || phase == .lingering || phase == .open && end == .endOfStream,
+            !isEndReported, let stream = handlers.stream, handlers.end != nil || phase == .closed
+        else {
+            unlock()
+            return false
         }
+        isEndReported = handlers.end != nil
+        var called = Handlers()
+        swap(&called, &handlers)
+        unlock()
+        called.end?(stream, end)
+        return true
     }
 
     /// Shows the handler the stream's own buffer.

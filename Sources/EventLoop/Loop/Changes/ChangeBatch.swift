@@ -70,7 +70,7 @@ extension RunLoop {
         while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
             apply(change)
             // Released at the safe point: the queue may have held the last reference.
-            owned.ended.append(.applied(change.change))
+            owned.ended.append(.applied(change.change.item))
             owned.pending.insert(.finishing)
         }
         owned.changeBatch.end()

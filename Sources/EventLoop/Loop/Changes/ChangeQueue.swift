@@ -13,6 +13,14 @@ enum LoopChange: Sendable {
     /// The loop's use of the timer ends.
     case timerDied(RunLoop.Timer)
     case observerDied(RunLoop.Observer)
+
+    var item: any AnyObject & Sendable {
+        switch self {
+        case .source(let change): change.membership
+        case .timerJoined(let timer, _), .timerLeft(let timer, _), .timerChanged(let timer), .timerDied(let timer): timer
+        case .observerDied(let observer): observer
+        }
+    }
 }
 
 /// The changes of a source in one loop. When the owner carries out the change, it reads off the membership which modes the source is in.

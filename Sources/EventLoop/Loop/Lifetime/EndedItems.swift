@@ -5,8 +5,8 @@ enum FinishedItem: Sendable {
     case source(RunLoop.Source)
     case timer(RunLoop.Timer)
     case observer(RunLoop.Observer)
-    /// A change that was carried out. It may hold the last reference to its item, and a deinit is a callout.
-    case applied(LoopChange)
+    /// The item of a change that was carried out. The queue may have held the last reference, and a deinit is a callout.
+    case applied(any AnyObject & Sendable)
 }
 
 /// Items whose last use has ended; their last callouts are made at the next safe point, one at a time, so that a run nested in one of them

@@ -24,6 +24,8 @@ extension RunLoop.DescriptorSource {
 extension RunLoop.Source {
     /// Has every loop that the source is in read `watch` again.
     func watchDidChange() {
-        for membership in state.withLock({ $0.memberships }) { membership.loop.submitRewatch(of: membership) }
+        let (first, others) = state.withLock { ($0.first, $0.others) }
+        if let first { first.loop.submitRewatch(of: first) }
+        for membership in others ?? [] { membership.loop.submitRewatch(of: membership) }
     }
 }

@@ -64,7 +64,8 @@ extension RunLoop {
 
     /// Takes an invalid source out of every mode, for good.
     fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
-        afterLeaving(membership, shared.withLock { $0.expel(membership) })
+        let mayApply = mayApplyAtOnce(membership.source)
+        afterLeaving(membership, shared.withLock { $0.expel(membership, mayApply: mayApply) })
     }
 
     /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
@@ -231,12 +232,12 @@ extension LoopShared {
         return endIfUnused(membership, lost, mayApply)
     }
 
-    fileprivate mutating func expel(_ membership: SourceMembership) -> Departure {
+    fileprivate mutating func expel(_ membership: SourceMembership, mayApply: Bool) -> Departure {
         if membership.locked.isDead { return Departure() }
         membership.locked.isCommon = false
         var lost = ChangedModes()
         modes.forEach { if takeOut(membership, of: $0) { lost.append($0) } }
-        return endIfUnused(membership, lost, false)
+        return endIfUnused(membership, lost, mayApply)
     }
 
     private func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
@@ -284,9 +285,10 @@ extension RunLoop.Source {
         // Not only the first caller: it may have been preempted, and every caller relies on the end when this returns.
         if isFirst { didInvalidate() }
         if isLast { return finish() }
-        for membership in state.withLockIfOwn({ $0.memberships }) ?? [] where membership.loop.isOurs {
-            membership.loop.expel(membership)
-        }
+        // Most sources are in one loop: no list is made for it.
+        let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
+        if let first, first.loop.isOurs { first.loop.expel(first) }
+        for membership in others ?? [] where membership.loop.isOurs { membership.loop.expel(membership) }
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.

@@ -16,18 +16,24 @@ extension RunLoop {
         return addSlowly(timer, mode)
     }
 
-    /// The same on the owning thread, for a timer that is in no loop and a mode that is not `.common`, while no changes are queued, which
-    /// come first: the timer is filed without a change of its own. False, with nothing done, if that does not apply.
+    /// The same on the owning thread, for a timer that is in no loop and that joins one mode, while no changes are queued, which come first: the
+    /// timer is filed without a change of its own. False, with nothing done, if that does not apply.
     @inline(__always)
     private func addAtOnce(_ timer: Timer, _ name: Mode) -> Bool {
-        guard let mode = name == .default ? modeTable.reference(0) : modeTable.referenceAmongFirst(name) else { return false }
+        let isDefault = name == .default
+        let isCommon = !isDefault && name == .common
+        // Most loops have one common mode, the default one.
+        guard let mode = isDefault || isCommon ? modeTable.reference(0) : modeTable.referenceAmongFirst(name) else { return false }
         let locked = shared.lockValue()
-        guard locked.pointee.phase != .ended, locked.pointee.changes.isEmpty, timer.state.join(id) else {
+        guard locked.pointee.phase != .ended, locked.pointee.changes.isEmpty,
+            !isCommon || locked.pointee.modes.commonNames.count == 1, timer.state.join(id)
+        else {
             shared.unlock()
             return false
         }
         locked.pointee.list(timer)
         timer.listing.isKnownToOwner = true
+        if isCommon { timer.listing.isCommon = true }
         return mode.use { mode in
             let slot = mode.locked.timerSlots.take()
             if let place = TimerPlace(loopID: id, modeIndex: mode.index, slot: slot) {
