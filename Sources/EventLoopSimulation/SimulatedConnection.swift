@@ -232,10 +232,7 @@ final class SimulatedTransport: StreamTransport, @unchecked Sendable {
     func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult { connection.write(at: end, parts) }
     func finishWriting() { connection.finishWriting(end) }
     func didFinishWriting() {}
-    func setInterest(read: Bool, write: Bool) -> [AnyObject] {
-        connection.setInterest(of: end, read: read, write: write)
-        return []
-    }
+    func setInterest(read: Bool, write: Bool) { connection.setInterest(of: end, read: read, write: write) }
     var losesBytesOnClose: Bool { true }
     var isWriteOnly: Bool { false }
     func close() { /* DOES CALLOUT */ if let source { source.invalidate() } else { connection.close(end) } }

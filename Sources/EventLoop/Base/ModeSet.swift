@@ -55,7 +55,7 @@ struct ModeSet: Sendable {
             body(word.trailingZeroBitCount)
             word &= word - 1
         }
-        forEachHigh(body)
+        if !high.isEmpty { forEachHigh(body) }
     }
 
     /// The same for the indices from 64 on.

@@ -64,6 +64,10 @@ extension RunLoop {
             if isFinished { body(self) }
         }
 
+        /// The loop invalidates the source when it ends. Before the source is added, and before another thread sees it. Otherwise a source outlives
+        /// its loop if somebody retains it, and may join another one.
+        package final func endWithLoop() { core.setEndsWithLoop() }
+
         // MARK: For subclasses
 
         /// What the kernel watches for this source; nil if it watches nothing.

@@ -41,11 +41,11 @@ final class ModeTable: @unchecked Sendable {
     // SAFETY: read and written under that lock only.
 
     /// The modes after the first `searchedWithoutLock`.
-    private var others: [RunLoop.Mode: Int] = [:]
-    private var capacity = 4
-    private var outgrown: [Entries] = []
+    @exclusivity(unchecked) private var others: [RunLoop.Mode: Int] = [:]
+    @exclusivity(unchecked) private var capacity = 4
+    @exclusivity(unchecked) private var outgrown: [Entries] = []
     /// In the order in which they became common, which is the order of callouts for each of them.
-    private(set) var commonNames: [RunLoop.Mode] = [.default]
+    @exclusivity(unchecked) private(set) var commonNames: [RunLoop.Mode] = [.default]
     /// How many places in queues closures with a ticket were put into or taken out of.
     private(set) var testsOnlySteps = TestsOnlyCount()
 

@@ -27,7 +27,7 @@ struct SourceCore: ~Copyable {
     let isArmed = Atomic<Bool>(true)
     /// A base uses the registration around this core. The registering thread sets and clears it.
     fileprivate let isRegistered = Atomic<Bool>(false)
-    /// Constants.
+    /// Constants, from the first addition on.
     fileprivate(set) var traits: Traits
     /// Memberships of the serving loop have died, and their uses end after the call in progress. Only the thread of `servingLoop`
     /// accesses it.
@@ -41,6 +41,8 @@ struct SourceCore: ~Copyable {
         static let isDescriptorSource = Traits(rawValue: 1 << 1)
         /// It fires once, then not until `rearm()`.
         static let isOneShot = Traits(rawValue: 1 << 2)
+        /// It becomes invalid when its loop ends, although others than the loop retain it.
+        static let endsWithLoop = Traits(rawValue: 1 << 3)
     }
 
     init(object: UnsafeRawPointer, traits: Traits) {
@@ -73,6 +75,9 @@ extension SourceCorePointer {
 
     /// Before another thread sees the core.
     func setObject(_ object: UnsafeRawPointer) { pointee.object = object }
+
+    /// Before another thread sees the core.
+    func setEndsWithLoop() { pointee.traits.insert(.endsWithLoop) }
 
     /// Frees the core. The class has released its handler.
     func free() {

@@ -197,7 +197,7 @@ extension StreamCore {
         let wanted = (read: read ?? interest.read, write: write ?? interest.write)
         if wanted == interest || phase == .closing || phase == .closed { return }
         interest = wanted
-        released += transport.setInterest(read: wanted.read, write: wanted.write)
+        transport.setInterest(read: wanted.read, write: wanted.write)
     }
 
     // MARK: Tasks
@@ -255,7 +255,7 @@ extension StreamCore {
         let ticket = withLock(nextTicketLocked)
         return try await withTaskCancellationHandler(
             operation: {
-                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
+                try await withUnsafeThrowingContinuation(isolation: isolation) { continuation in
                     change { actions in
                         preconditionReadableLocked()
                         // Under the lock: a later cancellation finds the reader.

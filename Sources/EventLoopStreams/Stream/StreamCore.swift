@@ -31,8 +31,6 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     @exclusivity(unchecked) var layering: Layering?
     @exclusivity(unchecked) var timeouts: Timeouts?
     @exclusivity(unchecked) var peerFinish = PeerFinish()
-    /// Released when the lock is.
-    @exclusivity(unchecked) var released: [AnyObject] = []
     /// Of a server: called when the transport has left the loop.
     @exclusivity(unchecked) var closedHandler: (@Sendable () -> Void)?
     @exclusivity(unchecked) private var lastTicket: UInt64 = 0
@@ -65,15 +63,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     func lock() { mutex.lock() }
 
     @inline(__always)
-    func unlock() { /* DOES CALLOUT */ if released.isEmpty { mutex.unlock() } else { unlockAndRelease() } }
-
-    @inline(never)
-    private func unlockAndRelease() { /* DOES CALLOUT */
-        let taken = released
-        released = []
-        mutex.unlock()
-        withExtendedLifetime(taken) {}
-    }
+    func unlock() { mutex.unlock() }
 
     func withLock<R>(_ body: () -> R) -> R {
         lock()

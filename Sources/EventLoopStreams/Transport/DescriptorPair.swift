@@ -83,15 +83,10 @@ package final class DescriptorPair: StreamTransport, @unchecked Sendable {
         writing.leave()
     }
 
-    package func setInterest(read: Bool, write: Bool) -> [AnyObject] {
-        var sources: [RunLoop.Source?] = []
-        if isOne {
-            sources.append(reading.setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: loop))
-        } else {
-            sources.append(reading.setEvents(read ? .read : [], on: loop))
-            sources.append(writing.setEvents(write ? .write : [], on: nil))
-        }
-        return sources.compactMap { $0 }
+    package func setInterest(read: Bool, write: Bool) {
+        if isOne { return reading.setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: loop) }
+        reading.setEvents(read ? .read : [], on: loop)
+        writing.setEvents(write ? .write : [], on: nil)
     }
 
     package var isWriteOnly: Bool { isOne && !reading.canRead }

@@ -23,8 +23,8 @@ package final class DescriptorSide: @unchecked Sendable {
     let canRead: Bool
     /// The file became non-blocking, and another process may have it.
     private let restoresBlocking: Bool
-    /// Weak, so that the source ends with the loop, which alone retains it.
-    private weak var source: RunLoop.Source?
+    /// It ends with the loop, and then releases its handlers, which retain the stream: that breaks the cycle.
+    private var source: RunLoop.Source?
     private let isOwned = Atomic<Bool>(true)
     /// Whether a regular file, which is always ready, reports that.
     private let reportsFile = Atomic<Bool>(false)
@@ -109,6 +109,7 @@ package final class DescriptorSide: @unchecked Sendable {
     }
 
     private func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source) throws(RunLoop.SourceError) {
+        source.endWithLoop()
         // Before the addition, after which the loop's thread reads it.
         self.source = source
         if loop.add(source, forMode: mode) { return }
@@ -159,15 +160,14 @@ package final class DescriptorSide: @unchecked Sendable {
         loop.wakeUp()
     }
 
-    /// Which readiness is reported. The caller releases the source outside its locks, because the last release calls `willClose`.
-    func setEvents(_ events: RunLoop.DescriptorSource.Events, on loop: RunLoop?) -> RunLoop.Source? {
-        guard let source else { return nil }
+    /// Which readiness is reported.
+    func setEvents(_ events: RunLoop.DescriptorSource.Events, on loop: RunLoop?) {
+        guard let source else { return }
         (source as? RunLoop.DescriptorSource)?.events = watched(events)
         if isFile, let loop {
             reportsFile.store(events.contains(.read), ordering: .relaxed)
             signalFile(source, loop)
         }
-        return source
     }
 
     /// Leaves the loop.
@@ -286,8 +286,8 @@ extension DescriptorSide: StreamTransport {
         source.onInvalidation { self.sourceDidEnd($0, { events.transportWillClose($0) }, { events.transportDidClose() }) }
     }
 
-    package func setInterest(read: Bool, write: Bool) -> [AnyObject] {
-        setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: nil).map { [$0] } ?? []
+    package func setInterest(read: Bool, write: Bool) {
+        setEvents(read ? write ? [.read, .write] : .read : write ? .write : [], on: nil)
     }
 
     package func didFinishWriting() {}

@@ -55,10 +55,7 @@ package final class MemoryTransport: StreamTransport, @unchecked Sendable {
 
     package func didFinishWriting() {}
 
-    package func setInterest(read: Bool, write: Bool) -> [AnyObject] {
-        link.change { $0.ends[end].interest = (read, write) }
-        return []
-    }
+    package func setInterest(read: Bool, write: Bool) { link.change { $0.ends[end].interest = (read, write) } }
 
     package var losesBytesOnClose: Bool { false }
 

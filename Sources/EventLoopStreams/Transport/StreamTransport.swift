@@ -39,9 +39,8 @@ package protocol StreamTransport: AnyObject, Sendable {
     func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult
     /// Signals the end of the data to the peer.
     func finishWriting()
-    /// Which readiness is reported. Called only for changes. What is returned is released outside the lock: if the loop has ended meanwhile, that
-    /// is the last release of a source, and it calls the stream.
-    func setInterest(read: Bool, write: Bool) -> [AnyObject]
+    /// Which readiness is reported. Called only for changes.
+    func setInterest(read: Bool, write: Bool)
     /// Called outside the lock after `finishWriting`.
     func didFinishWriting() /* DOES CALLOUT */
     /// Whether closing with unread bytes destroys what is on its way to the peer.

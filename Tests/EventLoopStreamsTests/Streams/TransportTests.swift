@@ -19,8 +19,6 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
     var events: TransportEvents?
     var room = Int.max
     var taken: [UInt8] = []
-    /// What the next `setInterest` returns.
-    var held: [AnyObject] = []
 
     init(_ trace: Trace) { self.trace = trace }
 
@@ -45,12 +43,7 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
 
     func finishWriting() { trace.add("finish") }
     func didFinishWriting() {}
-    func setInterest(read: Bool, write: Bool) -> [AnyObject] {
-        trace.add("interest \(read ? "r" : "")\(write ? "w" : "")")
-        let returned = held
-        held = []
-        return returned
-    }
+    func setInterest(read: Bool, write: Bool) { trace.add("interest \(read ? "r" : "")\(write ? "w" : "")") }
     let losesBytesOnClose = false
     let isWriteOnly = false
     func close() {
@@ -128,18 +121,6 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         let body: () -> Void
         init(_ body: @escaping () -> Void) { self.body = body }
         deinit { body() }
-    }
-
-    @Test func `a source whose last reference a write drops, because the loop has ended, can end the stream`() throws {
-        try inManualTime { loop, _, trace in
-            let transport = RecordingTransport(Trace())
-            transport.room = 0
-            let stream = try ByteStream(over: transport, on: loop)
-            // As a source that only the stream's call still retains.
-            transport.held = [LastRelease { transport.leave(nil) }]
-            stream.send("x")
-            #expect(stream.end == .loopEnded)
-        }
     }
 
     private func setReplacedHandler(of stream: ByteStream) {

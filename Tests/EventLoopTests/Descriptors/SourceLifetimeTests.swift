@@ -63,6 +63,22 @@ import Testing
         #expect(trace.description == "ended, valid true read:ab")
     }
 
+    @Test func `a source that is made to end with its loop does, on the loop's thread, although other code retains it`() throws {
+        let trace = Trace()
+        let pipe = Pipe()
+        let source = try readSource(pipe) { _ in }
+        source.endWithLoop()
+        try onFreshThread { loop in
+            let here = currentThreadID()
+            source.onInvalidation { trace.add("told here \(currentThreadID() == here)") }
+            loop.add(source)
+            loop.add(source, forMode: "other")
+            _ = loop.run(for: .zero)
+            trace.add("ending, valid \(source.isValid)")
+        }
+        #expect(trace.description == "ending, valid true told here true" && !source.isValid)
+    }
+
     @Test func `a source in two loops stays valid when one of them ends`() throws {
         let trace = Trace()
         let survivor = try RunLoopThread(name: "survivor")

@@ -212,6 +212,7 @@ extension RunLoop {
         // Ends: one goes a turn.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
         membership.source.forget(membership)
+        if membership.source.core.pointee.traits.contains(.endsWithLoop) { membership.source.invalidate() }
         endUse(of: membership.source)
         owned.remains.remove(membership)
     }

@@ -57,6 +57,7 @@ extension RunLoop {
     }
 
     func forgetParked(_ membership: SourceMembership) {
+        if membership.owned.parkedModes.isEmpty { return }
         membership.owned.parkedModes.forEach { modeTable[$0].owned.parked[ObjectIdentifier(membership)] = nil }
         membership.owned.parkedModes = ModeSet()
     }

@@ -285,10 +285,14 @@ extension RunLoop {
         // A nested call leaves it to the outermost one. Ends: only a callout that adds the source and removes it brings another turn.
         while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {
             core.pointee.hasEndingUses = false
-            let ending = owned.endingUses.filter { $0.core == core }
-            owned.endingUses.removeAll { $0.core == core }
-            for source in ending { endUse(of: source) }
-            withExtendedLifetime(ending) { finishItems() }
+            let source = Source.borrowed(core).object
+            for place in owned.endingUses.indices.reversed() where owned.endingUses[place] === source {
+                // In no order, because each source has its own uses.
+                owned.endingUses.swapAt(place, owned.endingUses.count - 1)
+                owned.endingUses.removeLast()
+                endUse(of: source)
+            }
+            withExtendedLifetime(source) { finishItems() }
         }
         // If another thread ends the last use, it is releasing the handler by now. To ThreadSanitizer, changing one member of the core is a
         // change of the whole core, also of the handler's words.
