@@ -50,6 +50,7 @@ let package = Package(
             name: "eventloop-peers",
             dependencies: [
                 .product(name: "EventLoop", package: "EventLoop"),
+                .product(name: "EventLoopDatagrams", package: "EventLoop"),
                 .product(name: "EventLoopMessagePorts", package: "EventLoop"),
                 .product(name: "EventLoopNIO", package: "EventLoop"),
                 .product(name: "EventLoopObserving", package: "EventLoop"),

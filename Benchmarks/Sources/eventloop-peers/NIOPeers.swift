@@ -18,6 +18,10 @@ enum NIOPeers {
         all += [(1_000, "t1k"), (100_000, "t100k")].map { timers, name in
             ("W3a.make.\(name)", Contender("nio", maximum: timers > 1_000 ? 500 : 20_000) { makeTimers(timers, $0) })
         }
+        for atOnce in W21Datagrams.atOnce {
+            all.append(("W21.n\(atOnce)", Contender("nio", maximum: 200_000) { datagrams(atOnce, inBatches: true, $0) }))
+            all.append(("W21.n\(atOnce)", Contender("nio-single", maximum: 200_000) { datagrams(atOnce, inBatches: false, $0) }))
+        }
         return all
     }
 
@@ -147,6 +151,44 @@ enum NIOPeers {
                 let client = perf_client_start(UInt16(server.localAddress!.port!), Int32(connections), W7Echo.warmup, ops)
                 done.wait()
                 perf_client_join(client, meter.sample)
+                try! server.close().wait()
+            }
+        }
+    }
+
+    // MARK: W21
+
+    private final class DatagramEcho: ChannelInboundHandler, Sendable {
+        typealias InboundIn = AddressedEnvelope<ByteBuffer>
+        typealias OutboundOut = AddressedEnvelope<ByteBuffer>
+        private let done: DispatchSemaphore
+
+        init(_ done: DispatchSemaphore) { self.done = done }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            if unwrapInboundIn(data).data.readableBytes == 1 { done.signal() } else { context.write(data, promise: nil) }
+        }
+
+        func channelReadComplete(context: ChannelHandlerContext) { context.flush() }
+    }
+
+    /// `inBatches`: received with recvmmsg, which NIO does only if it is told to. What is flushed together is sent with sendmmsg either way.
+    static func datagrams(_ atOnce: Int, inBatches: Bool, _ ops: Int) -> Measurement {
+        measured(ops: ops) { meter in
+            let done = DispatchSemaphore(value: 0)
+            withGroup { group in
+                try! group.next().submit { perf_pin_this_thread(0) }.wait()
+                var bootstrap = DatagramBootstrap(group: group).channelInitializer { $0.pipeline.addHandler(DatagramEcho(done)) }
+                if inBatches {
+                    // As many, and with as much space for each, as the other contenders.
+                    bootstrap = bootstrap.channelOption(.datagramVectorReadMessageCount, value: 64)
+                        .channelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: 64 * 2_048))
+                }
+                let server = try! bootstrap.bind(host: "127.0.0.1", port: 0).wait()
+                let client = perf_datagram_client_start(
+                    UInt16(server.localAddress!.port!), Int32(atOnce), W21Datagrams.warmup, ops)
+                done.wait()
+                perf_datagram_client_join(client, meter.sample)
                 try! server.close().wait()
             }
         }

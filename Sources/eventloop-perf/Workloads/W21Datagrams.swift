@@ -7,9 +7,10 @@ import EventLoopDatagrams
 
 enum W21Datagrams {
     static let warmup = 6_400
+    static let atOnce = [1, 16, 64]
 
     static var cases: [Case] {
-        [1, 16, 64].map { atOnce in
+        atOnce.map { atOnce in
             Case(
                 "W21.n\(atOnce)", "a datagram is sent back, \(atOnce) at a time, processor time a datagram",
                 metric: .processorTime, amount: .upTo(200_000), goals: [Goal("epoll", ratio: 1.1), Goal("nio", ratio: 0.5)],
