@@ -157,10 +157,18 @@ struct perf_client *perf_message_client_start(uint16_t port, int connections, lo
         .port = port, .connections = connections, .warmup = warmup, .requests = requests});
 }
 
+static const char http_request[] = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: eventloop-perf\r\nAccept: */*\r\n\r\n";
+
+void perf_http_ask(int descriptor) { (void)!send(descriptor, http_request, sizeof http_request - 1, MSG_NOSIGNAL); }
+
+bool perf_http_take(int descriptor) {
+    char answer[1024];
+    return recv(descriptor, answer, sizeof answer, MSG_DONTWAIT) > PERF_MESSAGE;
+}
+
 struct perf_client *perf_http_client_start(uint16_t port, int connections, long warmup, long requests) {
-    static const char request[] = "GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: eventloop-perf\r\nAccept: */*\r\n\r\n";
     return start((struct perf_client){
-        .request = request, .request_size = sizeof request - 1, .least_answer = PERF_MESSAGE + sizeof "HTTP/1.1 200 OK\r\n",
+        .request = http_request, .request_size = sizeof http_request - 1, .least_answer = PERF_MESSAGE + sizeof "HTTP/1.1 200 OK\r\n",
         .port = port, .connections = connections, .warmup = warmup, .requests = requests});
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "libevent_base.h"
 
@@ -80,6 +81,28 @@ void peer_libevent_http(int connections, long warmup, long ops, struct perf_samp
     struct perf_client *client = perf_http_client_start(port, connections, warmup, ops);
     event_base_loop(base, 0);
     perf_client_join(client, sample);
+    perf_http_free(server);
+    event_base_free(base);
+}
+
+void peer_libevent_hold_http(long count, struct perf_sample *sample) {
+    struct event_base *base = unlocked_base();
+    uint16_t port;
+    struct perf_http *server = perf_http_start(base, (int)count, &port, NULL, NULL);
+    int *peers = calloc((size_t)count, sizeof *peers);
+    perf_begin(sample);
+    for (long index = 0; index < count; index++) {
+        perf_http_ask(peers[index] = perf_connect(port));
+        for (int pass = 0; pass < 8; pass++) event_base_loop(base, EVLOOP_NONBLOCK);
+        if (!perf_http_take(peers[index])) {
+            fprintf(stderr, "eventloop-perf: evhttp has not answered\n");
+            exit(1);
+        }
+    }
+    perf_end(sample);
+    for (long index = 0; index < count; index++) close(peers[index]);
+    while (server->open > 0) event_base_loop(base, EVLOOP_ONCE);  // ends: each connection is closed
+    free(peers);
     perf_http_free(server);
     event_base_free(base);
 }

@@ -157,6 +157,10 @@ struct perf_client *perf_client_start(uint16_t port, int connections, long warmu
 struct perf_client *perf_message_client_start(uint16_t port, int connections, long size, long warmup, long requests);
 // W11. The same client with HTTP requests.
 struct perf_client *perf_http_client_start(uint16_t port, int connections, long warmup, long requests);
+// W20. One request on a connection that the measuring thread drives itself, and its answer, which is small and arrives whole. False if there is
+// none.
+void perf_http_ask(int descriptor);
+bool perf_http_take(int descriptor);
 // Waits for the end. `cpu_ns` is the process's without the client's, `wall_ns` the client's; both exclude the warm-up.
 void perf_client_join(struct perf_client *client, struct perf_sample *sample);
 // Answers the requests that have arrived. Returns false if the client has disconnected or failed.
@@ -270,6 +274,7 @@ void peer_libevent_stream_pair(enum perf_streaming how, long warmup, long ops, s
 void peer_epoll_datagrams(int at_once, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_short_connections(bool buffers, int at_once, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_hold_streams(long count, struct perf_sample *sample);
+void peer_libevent_hold_http(long count, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
 void peer_libevent_add_remove(int others, long ops, struct perf_sample *sample);
 void peer_libevent_hold_timers(long count, struct perf_sample *sample);

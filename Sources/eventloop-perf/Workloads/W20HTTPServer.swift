@@ -8,6 +8,7 @@
 import CPerfPeers
 import EventLoop
 import EventLoopHTTP
+import Glibc
 import HTTPTypes
 
 enum W20HTTPServer {
@@ -23,6 +24,48 @@ enum W20HTTPServer {
                     Contender("eventloop") { eventLoop(connections, $0) },
                     Contender("libevent") { ops in measuredInC(ops: ops) { peer_libevent_http(Int32(connections), warmup, ops, $0) } },
                 ])
+        } + [
+            Case(
+                "W20.idle", "heap of an idle keep-alive connection that has been answered once", metric: .heapBytes,
+                amount: .fixed(full: 9_900, quick: 2_000), goals: [Goal("four-answers", ratio: 1.05)], descriptors: 19_850,
+                contenders: [
+                    Contender("eventloop") { hold($0, requests: 1) },
+                    Contender("four-answers") { hold($0, requests: 4) },
+                    Contender("libevent") { count in measuredInC(ops: count) { peer_libevent_hold_http(count, $0) } },
+                ])
+        ]
+    }
+
+    /// Connections that a server has accepted and answered.
+    private static func hold(_ count: Int, requests: Int) -> Measurement {
+        measured(ops: count) { meter in
+            let loop = RunLoop.current
+            var peers: [Int32] = []
+            peers.reserveCapacity(count)
+            let body = [UInt8](repeating: 0, count: 64)
+            // A port of the loopback is free.
+            let server = try! HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [loop]) { _ in
+                HTTPServer.Response(headerFields: [.contentType: "text/plain"], body: .bytes(body))
+            }
+            guard case .ipv4(_, let port) = server.localAddress else { preconditionFailure("a listener on 127.0.0.1 has a port") }
+            func ask(_ peer: Int32) {
+                perf_http_ask(peer)
+                for _ in 0..<8 { _ = loop.run(until: .distantPast) }
+                precondition(perf_http_take(peer), "a request was not answered")
+            }
+            meter.begin()
+            for _ in 0..<count {
+                peers.append(perf_connect(port))
+                ask(peers[peers.count - 1])
+            }
+            for _ in 1..<requests { peers.forEach(ask) }
+            meter.end()
+            for peer in peers { close(peer) }
+            Task(executorPreference: loop) {
+                await server.shutdown(grace: .zero)
+                loop.stop(sticky: true)
+            }
+            loop.run()
         }
     }
 
