@@ -89,7 +89,7 @@ let package = Package(
         // The functions of CFRunLoop.h and CFSocket.h, without Core Foundation.
         .target(name: "EventLoopCF", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
         // For users' tests. The only library here that links Swift Testing.
-        .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams"], swiftSettings: strict),
+        .target(name: "EventLoopTesting", dependencies: ["EventLoop", "EventLoopStreams", "EventLoopDatagrams"], swiftSettings: strict),
         // For users' tests with XCTest. Not part of EventLoopTesting, because XCTest exports Foundation, with its RunLoop and its Timer.
         .target(name: "EventLoopXCTest", dependencies: ["EventLoop"], swiftSettings: strict),
         // A service manager. Cold parts of the loop that few programs use are modules of their own, on `package` declarations of the core.
@@ -206,7 +206,8 @@ let package = Package(
             name: "EventLoopDatagramsTests",
             dependencies: ["EventLoop", "EventLoopStreams", "EventLoopDatagrams", "EventLoopTestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "EventLoopTestingTests", dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopTestSupport"],
+            name: "EventLoopTestingTests",
+            dependencies: ["EventLoop", "EventLoopStreams", "EventLoopDatagrams", "EventLoopTesting", "EventLoopTestSupport"],
             swiftSettings: strict),
         // The programs of the pages, and the tests that compile and run the code of the pages.
         .executableTarget(
@@ -229,7 +230,9 @@ let package = Package(
             ], swiftSettings: strict),
         .testTarget(
             name: "EventLoopSimulationTests",
-            dependencies: ["EventLoop", "EventLoopStreams", "EventLoopTesting", "EventLoopSimulation", "EventLoopTestSupport"],
+            dependencies: [
+                "EventLoop", "EventLoopStreams", "EventLoopDatagrams", "EventLoopTesting", "EventLoopSimulation", "EventLoopTestSupport",
+            ],
             swiftSettings: strict),
         // XCTest, whose methods run on the main thread.
         .testTarget(name: "EventLoopXCTestTests", dependencies: ["EventLoop", "EventLoopXCTest"], swiftSettings: strict),

@@ -9,6 +9,7 @@
 #include "CDatagrams.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,19 @@ static int send_messages(int descriptor, message *messages, unsigned count) {
 #define SEND_FLAGS MSG_DONTWAIT
 #endif
 
+// Linux cuts one large message into datagrams of one size, which costs one walk through its network stack instead of many (udp(7), UDP_SEGMENT).
+#if defined(__linux__)
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#define HAS_SEGMENTS 1
+// UDP_MAX_SEGMENTS of the first kernels that have it, and a length that IPv4 and IPv6 carry.
+enum { SEGMENTS = 64, SEGMENTED_BYTES = 65000 };
+#else
+#define HAS_SEGMENTS 0
+enum { SEGMENTS = 1, SEGMENTED_BYTES = 0 };
+#endif
+
 struct batch {
     message messages[CDATAGRAMS_BATCH];
     struct iovec parts[CDATAGRAMS_BATCH];
@@ -56,6 +70,9 @@ struct batch {
     /// Staged for sending.
     size_t used;
     unsigned count;
+    /// Of each message that is staged: how many datagrams it has, and their size; the last one may be shorter.
+    unsigned segments[CDATAGRAMS_BATCH];
+    size_t sizes[CDATAGRAMS_BATCH];
 };
 
 struct batches {
@@ -132,17 +149,38 @@ int cdatagrams_send(int descriptor, const void *bytes, size_t count, const struc
     return result < 0 ? errno : 0;
 }
 
-bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_address *peer) {
+// Whether a datagram can be the next one of the last message: the same peer, and no longer than those before it, which are of one size.
+static bool extends_last(const struct batch *batch, size_t size, const struct cplatform_address *peer) {
+    if (batch->count == 0) return false;
+    unsigned last = batch->count - 1;
+    size_t length = batch->parts[last].iov_len;
+    const struct msghdr *header = &batch->messages[last].msg_hdr;
+    if (size == 0 || size > batch->sizes[last] || batch->segments[last] == SEGMENTS || length + size > SEGMENTED_BYTES) return false;
+    if (length != batch->segments[last] * batch->sizes[last]) return false;
+    return peer ? header->msg_namelen == peer->length && memcmp(header->msg_name, peer->bytes, peer->length) == 0 : !header->msg_name;
+}
+
+bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_address *peer, bool segments) {
     struct batches *both = batches();
     if (!both) return false;
     struct batch *batch = &both->sending;
-    if (batch->count == CDATAGRAMS_BATCH || (batch->count > 0 && batch->size - batch->used < count)) return false;
+    bool extends = segments && extends_last(batch, count, peer);
+    if (batch->count == CDATAGRAMS_BATCH && !extends) return false;
+    if (batch->count > 0 && batch->size - batch->used < count) return false;
     if (batch->count == 0) batch->used = 0;
     if (batch->count == 0 && !reserve(batch, count > BATCH_BYTES ? count : BATCH_BYTES)) return false;
     char *place = batch->space + batch->used;
     if (count) memcpy(place, bytes, count);
     batch->used += count;
+    if (extends) {
+        // Its bytes end where these begin.
+        batch->parts[batch->count - 1].iov_len += count;
+        batch->segments[batch->count - 1] += 1;
+        return true;
+    }
     unsigned index = batch->count++;
+    batch->segments[index] = 1;
+    batch->sizes[index] = count;
     batch->parts[index] = (struct iovec){.iov_base = place, .iov_len = count};
     struct msghdr *header = &batch->messages[index].msg_hdr;
     *header = (struct msghdr){.msg_iov = &batch->parts[index], .msg_iovlen = 1};
@@ -154,14 +192,63 @@ bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_ad
     return true;
 }
 
-int cdatagrams_send_staged(int descriptor) {
+#if HAS_SEGMENTS
+union control {
+    char bytes[CMSG_SPACE(sizeof(uint16_t))];
+    struct cmsghdr alignment;
+};
+
+static void set_segment_size(struct msghdr *header, union control *control, uint16_t size) {
+    header->msg_control = control->bytes;
+    header->msg_controllen = sizeof(control->bytes);
+    struct cmsghdr *part = CMSG_FIRSTHDR(header);
+    part->cmsg_level = IPPROTO_UDP;
+    part->cmsg_type = UDP_SEGMENT;
+    part->cmsg_len = CMSG_LEN(sizeof(size));
+    memcpy(CMSG_DATA(part), &size, sizeof(size));
+}
+
+bool cdatagrams_has_segments(int descriptor) {
+    int size;
+    socklen_t length = sizeof(size);
+    return getsockopt(descriptor, IPPROTO_UDP, UDP_SEGMENT, &size, &length) == 0;
+}
+
+// Of a message that only has too many segments: its length is one that a datagram cannot have, or the route cannot segment.
+static bool refuses_segments(int code) { return code == EINVAL || code == EIO || code == EMSGSIZE || code == EOPNOTSUPP; }
+#else
+bool cdatagrams_has_segments(int descriptor) {
+    (void)descriptor;
+    return false;
+}
+static bool refuses_segments(int code) {
+    (void)code;
+    return false;
+}
+#endif
+
+int cdatagrams_send_staged(int descriptor, bool *refuses) {
+    *refuses = false;
     struct batches *both = batches();
     if (!both || both->sending.count == 0) return 0;
     struct batch *batch = &both->sending;
+#if HAS_SEGMENTS
+    union control controls[CDATAGRAMS_BATCH];
+    memset(controls, 0, batch->count * sizeof(controls[0]));
+    for (unsigned index = 0; index < batch->count; index++) {
+        if (batch->segments[index] > 1) set_segment_size(&batch->messages[index].msg_hdr, &controls[index], (uint16_t)batch->sizes[index]);
+    }
+#endif
     int sent;
     do sent = send_messages(descriptor, batch->messages, batch->count);
     while (sent < 0 && errno == EINTR);
     int code = errno;
     batch->count = 0;
-    return sent < 0 ? -code : sent;
+    if (sent < 0) {
+        *refuses = batch->segments[0] > 1 && refuses_segments(code);
+        return -code;
+    }
+    unsigned datagrams = 0;
+    for (int index = 0; index < sent; index++) datagrams += batch->segments[index];
+    return (int)datagrams;
 }

@@ -14,23 +14,36 @@ extension RunLoop.SocketAddress {
     }
 }
 
+/// The kernel's form of an address. An object, because the form is large and every queued datagram has one.
+final class NativeAddress: Sendable {
+    // SAFETY: set by init, freed by deinit, and constant between the two.
+    nonisolated(unsafe) let pointer: UnsafePointer<cplatform_address>
+
+    init(_ native: cplatform_address) {
+        let pointer = UnsafeMutablePointer<cplatform_address>.allocate(capacity: 1)
+        pointer.initialize(to: native)
+        self.pointer = UnsafePointer(pointer)
+    }
+
+    deinit { pointer.deallocate() }
+}
+
 /// One address in both forms. A peer that sent the last datagram often sends the next one, and gets the answer.
 struct KnownAddress {
-    private var native = cplatform_address()
-    private var address: RunLoop.SocketAddress?
+    private var known: (native: NativeAddress, address: RunLoop.SocketAddress)?
 
     mutating func address(of native: UnsafePointer<cplatform_address>) -> RunLoop.SocketAddress {
-        if let address, withUnsafePointer(to: self.native, { cdatagrams_equal($0, native) }) { return address }
+        if let known, cdatagrams_equal(known.native.pointer, native) { return known.address }
         // A Unix socket without a name has no address.
         let new = RunLoop.SocketAddress(native.pointee) ?? .unix(path: "")
-        (self.native, address) = (native.pointee, new)
+        known = (NativeAddress(native.pointee), new)
         return new
     }
 
-    mutating func native(of address: RunLoop.SocketAddress) throws(RunLoop.SourceError) -> cplatform_address {
-        if self.address == address { return native }
-        let new = try address.native()
-        (native, self.address) = (new, address)
+    mutating func native(of address: RunLoop.SocketAddress) throws(RunLoop.SourceError) -> NativeAddress {
+        if let known, known.address == address { return known.native }
+        let new = NativeAddress(try address.native())
+        known = (new, address)
         return new
     }
 }

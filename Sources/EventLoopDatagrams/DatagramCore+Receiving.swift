@@ -1,7 +1,5 @@
 // From the kernel to handlers and tasks.
 
-internal import CDatagrams
-internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
@@ -13,7 +11,7 @@ extension DatagramCore {
             guard state.end == nil else { return (nil, false) }
             if state.isDelivering {
                 // The handler runs the loop. Its datagrams wait in the kernel; what it has sent must go out, because it may wait for the answer.
-                state.setInterest(state.interest.subtracting(.read))
+                setInterestLocked(state.interest.subtracting(.read), &state)
                 state.isGathering = false
                 flushLocked(&state)
                 return (nil, false)
@@ -28,45 +26,19 @@ extension DatagramCore {
     }
 
     private func receiveLocked(_ state: inout DatagramState) {
-        var collector = Collector(
+        var collector = DatagramCollector(
             input: DatagramQueue(), room: options.receiveLimit - state.input.count, known: state.lastPeer, isHandled: state.handler != nil)
         swap(&collector.input, &state.input)
         defer { swap(&collector.input, &state.input) }
         // Each error of the kernel takes the place of a datagram. More than a few in one pass wait for the next one.
         for _ in 0..<8 {
-            let result = withUnsafeMutablePointer(to: &collector) { collector in
-                cdatagrams_receive(descriptor.number, options.maximumSize, collector) { context, bytes, count, isTruncated, peer in
-                    context!.assumingMemoryBound(to: Collector.self).pointee.take(
-                        UnsafeRawBufferPointer(start: bytes, count: count), isTruncated, peer!)  // as `cdatagrams_receive` passes them
-                }
-            }
+            let result = transport.receive(upTo: options.maximumSize, into: &collector)
             if result >= 0 || result == -EAGAIN || result == -ENOMEM { break }
-            if descriptor.peer != nil { state.peerFailure = .system(operation: "receive from \(descriptor.peer!)", errno: -result) }
+            if transport.peer != nil { state.peerFailure = .system(operation: "receive from \(transport.peer!)", errno: -result) }
         }
         state.lastPeer = collector.known
         state.statistics.received &+= collector.received
         state.statistics.receiveDrops &+= collector.dropped
-    }
-
-    /// What a batch goes to.
-    private struct Collector {
-        var input: DatagramQueue<Datagram>
-        var room: Int
-        var known: KnownAddress
-        /// The handler takes all of it before the next batch.
-        let isHandled: Bool
-        var received: UInt64 = 0
-        var dropped: UInt64 = 0
-
-        mutating func take(_ bytes: UnsafeRawBufferPointer, _ isTruncated: Bool, _ peer: UnsafePointer<cplatform_address>) {
-            if room <= 0 && !isHandled {
-                dropped += 1
-                return
-            }
-            room -= 1
-            received += 1
-            input.append(Datagram(bytes: [UInt8](bytes), peer: known.address(of: peer), isTruncated: isTruncated))
-        }
     }
 
     // MARK: Handlers
@@ -102,7 +74,7 @@ extension DatagramCore {
             state.isDelivering = false
             state.isGathering = false
             flushLocked(&state)
-            state.setInterest(state.interest.union(.read))
+            setInterestLocked(state.interest.union(.read), &state)
         }
         resumeWriters()
     }

@@ -1,19 +1,16 @@
 // From the program to the kernel.
 
 internal import CDatagrams
-internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
 
 extension DatagramCore {
-    /// Whether the kernel reports when it has room: for a Unix socket without a peer it reports only that of the socket itself.
-    private var reportsRoom: Bool { descriptor.kind != Int32(CPLATFORM_UNIX) || descriptor.peer != nil }
-
     func send(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?) -> Bool { /* DOES CALLOUT */
         guard loop.isOurs else { return false }
-        var schedulesFlush = false
+        var (schedulesFlush, hasWriters) = (false, false)
         let isQueued = withState { state -> Bool in
+            defer { hasWriters = !state.writers.isEmpty }
             // Not `try?`: a connected socket's target is nil.
             guard state.end == nil, state.writers.isEmpty, case .success(let target) = Result(catching: { try targetLocked(peer, &state) })
             else {
@@ -32,7 +29,7 @@ extension DatagramCore {
         }
         // The handler may run its loop now, and wait there for the answer.
         if schedulesFlush { perform { $0.flushQueue() } }
-        resumeWriters()
+        if hasWriters { resumeWriters() }
         return isQueued
     }
 
@@ -77,15 +74,15 @@ extension DatagramCore {
     /// Where to send. Nil: to the connected peer.
     private func targetLocked(
         _ peer: RunLoop.SocketAddress?, _ state: inout DatagramState
-    ) throws(RunLoop.SourceError) -> cplatform_address? {
-        if let connected = descriptor.peer {
+    ) throws(RunLoop.SourceError) -> NativeAddress? {
+        if let connected = transport.peer {
             if let peer, peer != connected {
                 throw .system(operation: "send to \(peer) with a socket connected to \(connected)", errno: EISCONN)
             }
             return nil
         }
         guard let peer else { throw .system(operation: "send without an address", errno: EDESTADDRREQ) }
-        if peer.kind != descriptor.kind { throw .system(operation: "send to \(peer)", errno: EAFNOSUPPORT) }
+        if peer.kind != transport.kind { throw .system(operation: "send to \(peer)", errno: EAFNOSUPPORT) }
         return try state.lastTarget.native(of: peer)
     }
 
@@ -102,7 +99,7 @@ extension DatagramCore {
             }
             return nil
         }
-        var code = transfer(datagram)
+        var code = transport.send(datagram)
         if code == 0 {
             state.statistics.sent &+= 1
             return nil
@@ -110,7 +107,7 @@ extension DatagramCore {
         if !Self.isShortage(code) {
             let failure = failure(code)
             if reportsFailure {
-                if descriptor.peer == nil || code == EMSGSIZE { state.statistics.sendDrops &+= 1 }
+                if transport.peer == nil || code == EMSGSIZE { state.statistics.sendDrops &+= 1 }
                 return failure
             }
             if !retriesLocked(after: code, &state) {
@@ -118,7 +115,7 @@ extension DatagramCore {
                 return nil
             }
             // It was about an earlier one.
-            code = transfer(datagram)
+            code = transport.send(datagram)
             if code == 0 { state.statistics.sent &+= 1 } else if !Self.isShortage(code) { state.statistics.sendDrops &+= 1 }
             if !Self.isShortage(code) { return nil }
         }
@@ -129,21 +126,14 @@ extension DatagramCore {
 
     /// The mode may not run, so each call finds out whether the kernel has room again.
     private func sendsFirstLocked(_ state: inout DatagramState) -> Bool {
-        if transfer(state.output[0]) != 0 { return false }
+        if transport.send(state.output[0]) != 0 { return false }
         _ = state.output.removeFirst()
         state.statistics.sent &+= 1
         return true
     }
 
-    private func transfer(_ datagram: DatagramState.Outgoing) -> Int32 {
-        datagram.bytes.withUnsafeBytes { bytes in
-            guard var peer = datagram.peer else { return cdatagrams_send(descriptor.number, bytes.baseAddress, bytes.count, nil) }
-            return cdatagrams_send(descriptor.number, bytes.baseAddress, bytes.count, &peer)
-        }
-    }
-
     private func failure(_ code: Int32) -> RunLoop.SourceError {
-        .system(operation: descriptor.peer.map { "send to \($0)" } ?? "send from \(descriptor.localAddress)", errno: code)
+        .system(operation: transport.peer.map { "send to \($0)" } ?? "send from \(transport.localAddress)", errno: code)
     }
 
     /// The kernel may take the datagram later.
@@ -152,7 +142,7 @@ extension DatagramCore {
     /// Keeps what the kernel reports of the connected peer for the next `write`. Returns whether that was about an earlier datagram, so that this
     /// one can be sent.
     private func retriesLocked(after code: Int32, _ state: inout DatagramState) -> Bool {
-        guard descriptor.peer != nil, code != EMSGSIZE else { return false }
+        guard transport.peer != nil, code != EMSGSIZE else { return false }
         state.peerFailure = failure(code)
         return true
     }
@@ -172,51 +162,41 @@ extension DatagramCore {
     func flushLocked(_ state: inout DatagramState) {
         if !state.output.isEmpty {
             state.isBlocked = false
-            if reportsRoom { flushBatchesLocked(&state) } else { flushEachLocked(&state) }
+            if transport.reportsRoom { flushBatchesLocked(&state) } else { flushEachLocked(&state) }
         }
         if state.output.isEmpty {
             state.isBlocked = false
-            state.setInterest(state.interest.subtracting(.write))
+            setInterestLocked(state.interest.subtracting(.write), &state)
         }
     }
 
     private func flushBatchesLocked(_ state: inout DatagramState) {
         var refusals = 0
         while !state.output.isEmpty {  // ends: each turn removes a datagram, or leaves, or has refused one for the first time
-            var staged = 0
-            while staged < state.output.count, stage(state.output[staged]) { staged += 1 }
-            let result = staged == 0 ? ENOMEM : cdatagrams_send_staged(descriptor.number)
-            if staged > 0, result >= 0 {
+            let result = transport.sendBatch(of: state.output)
+            if result >= 0 {
                 for _ in 0..<result { _ = state.output.removeFirst() }
                 state.statistics.sent &+= UInt64(result)
                 refusals = 0
                 continue
             }
-            let code = staged == 0 ? result : -result
-            if Self.isShortage(code) { return waitForRoomLocked(&state) }
+            if Self.isShortage(-result) { return waitForRoomLocked(&state) }
             refusals += 1
-            if retriesLocked(after: code, &state), refusals == 1 { continue }
+            if retriesLocked(after: -result, &state), refusals == 1 { continue }
             refusals = 0
             _ = state.output.removeFirst()
             state.statistics.sendDrops &+= 1
         }
     }
 
-    private func stage(_ datagram: DatagramState.Outgoing) -> Bool {
-        datagram.bytes.withUnsafeBytes { bytes in
-            guard var peer = datagram.peer else { return cdatagrams_stage(bytes.baseAddress, bytes.count, nil) }
-            return cdatagrams_stage(bytes.baseAddress, bytes.count, &peer)
-        }
-    }
-
     /// One Unix peer that takes nothing must not stop the datagrams for others.
     private func flushEachLocked(_ state: inout DatagramState) {
-        var full: [cplatform_address] = []
+        var full: [NativeAddress] = []
         var (sent, refused) = (UInt64(0), UInt64(0))
         state.output.filter { datagram in
-            guard var peer = datagram.peer else { return false }
-            for var other in full where cdatagrams_equal(&other, &peer) { return true }
-            let code = transfer(datagram)
+            guard let peer = datagram.peer else { return false }
+            for other in full where cdatagrams_equal(other.pointer, peer.pointer) { return true }
+            let code = transport.send(datagram)
             if Self.isShortage(code) {
                 full.append(peer)
                 return true
@@ -232,9 +212,9 @@ extension DatagramCore {
 
     private func waitForRoomLocked(_ state: inout DatagramState) {
         if state.end != nil { return }
-        if reportsRoom {
+        if transport.reportsRoom {
             state.isBlocked = true
-            return state.setInterest(state.interest.union(.write))
+            return setInterestLocked(state.interest.union(.write), &state)
         }
         if state.isRetrying { return }
         state.isRetrying = true

@@ -3,8 +3,6 @@
 // Lifecycle: made by a DatagramSocket. Its source retains it until the source has left the loop, so it outlives the DatagramSocket, whose last
 // release ends it.
 
-internal import CDatagrams
-internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
@@ -16,11 +14,11 @@ final class DatagramCore: @unchecked Sendable {
     let loop: RunLoop
     let mode: RunLoop.Mode
     let options: DatagramSocket.Options
-    let descriptor: DatagramDescriptor
+    let transport: any DatagramTransport
     private let state = StreamLock(DatagramState())
 
-    init(_ descriptor: DatagramDescriptor, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: DatagramSocket.Options) {
-        (self.descriptor, self.loop, self.mode, self.options) = (descriptor, loop, mode, options)
+    init(_ transport: any DatagramTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: DatagramSocket.Options) {
+        (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
     }
 
     /// Calls `body` under the lock, and then releases what it has put aside.
@@ -38,37 +36,29 @@ final class DatagramCore: @unchecked Sendable {
 
     /// Joins the loop.
     func open(label: String?, file: StaticString, line: UInt) throws(RunLoop.SourceError) {
-        _ = descriptor.beginUse()  // the source's
-        let source: RunLoop.DescriptorSource
         do throws(RunLoop.SourceError) {
-            source = try RunLoop.DescriptorSource(
-                descriptor: descriptor.number, events: .read, label: label ?? "datagrams", file: file, line: line
-            ) { _, events in self.ready(events) }
+            try transport.open(for: self, on: loop, mode: mode, label: label ?? "datagrams", file: file, line: line)
         } catch {
             withState { $0.setEnd(.closed) }
-            descriptor.end()
-            descriptor.endUse()
             throw error
         }
-        // Only the loop retains the source, so that the source ends with the loop.
-        withState { $0.source = source }
-        guard loop.add(source, forMode: mode) else {
-            withState { $0.setEnd(.loopEnded) }
-            source.invalidate()
-            descriptor.end()
-            descriptor.endUse()
-            throw .loopEnded
-        }
-        source.onInvalidation { source in self.sourceDidEnd(source.failure) }
     }
 
-    private func ready(_ events: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
+    /// On the loop's thread.
+    func readyForDatagrams(_ events: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
         if events.contains(.write) { flushQueue() }
         if events.contains(.read) { receive() }
     }
 
+    /// Which readiness the loop reports.
+    func setInterestLocked(_ events: RunLoop.DescriptorSource.Events, _ state: inout DatagramState) {
+        if events == state.interest || state.end != nil { return }
+        state.interest = events
+        if let source = transport.setInterest(events) { state.released.append(source) }
+    }
+
     var isOpen: Bool {
-        descriptor.isOurs && withState { $0.end == nil }
+        transport.isOurs && withState { $0.end == nil }
     }
 
     var statistics: DatagramSocket.Statistics {
@@ -80,47 +70,30 @@ final class DatagramCore: @unchecked Sendable {
 
     /// The kernel's count wraps around.
     func countDropsLocked(_ state: inout DatagramState) {
-        let drops = cdatagrams_drops(descriptor.number)
+        let drops = transport.drops
         state.statistics.receiveDrops &+= UInt64(drops &- state.kernelDrops)
         state.kernelDrops = drops
-    }
-
-    func member(of group: RunLoop.SocketAddress, _ interface: String?, joins: Bool) throws(RunLoop.SourceError) {
-        let operation = "\(joins ? "join" : "leave") \(group)"
-        var native = try group.native()
-        if group.kind != descriptor.kind || descriptor.kind == Int32(CPLATFORM_UNIX) {
-            throw .system(operation: operation, errno: EAFNOSUPPORT)
-        }
-        guard descriptor.beginUse() else { throw .system(operation: operation, errno: EBADF) }
-        defer { descriptor.endUse() }
-        let number = descriptor.number
-        let code = interface.map { cdatagrams_member(number, &native, $0, joins) } ?? cdatagrams_member(number, &native, nil, joins)
-        if code != 0 { throw .system(operation: operation, errno: code) }
     }
 
     // MARK: The end
 
     /// By the program.
     func close() { /* DOES CALLOUT */
-        guard descriptor.isOurs else { return }
-        let source = withState { state -> RunLoop.DescriptorSource? in
-            guard state.end == nil else { return nil }
+        guard transport.isOurs else { return }
+        withState { state in
+            guard state.end == nil else { return }
             flushLocked(&state)
             countDropsLocked(&state)
             state.setEnd(.closed)
             state.input.removeAll()
-            return state.source
         }
         resumeWaiters()
-        descriptor.end()
-        source?.invalidate()
+        transport.close()
     }
 
-    /// The source has left the loop: after `close`, because it failed, or because the loop has ended. On the loop's thread.
-    private func sourceDidEnd(_ failure: RunLoop.SourceError?) { /* DOES CALLOUT */
-        guard descriptor.isOurs else { return }
-        // Somebody else has closed it, and the number may be another file's.
-        let isForeign = failure == .badDescriptor(descriptor.number)
+    /// The transport has left the loop: after `close`, because it failed, or because the loop has ended. On the loop's thread.
+    func transportDidEnd(_ failure: RunLoop.SourceError?, isForeign: Bool) { /* DOES CALLOUT */
+        guard transport.isOurs else { return }
         withState { state in
             if state.end == nil, !isForeign {
                 flushLocked(&state)
@@ -128,8 +101,7 @@ final class DatagramCore: @unchecked Sendable {
             }
             state.setEnd(failure.map { .failed($0) } ?? .loopEnded)
         }
-        descriptor.end(isForeign: isForeign)
-        descriptor.endUse()
+        transport.didLeaveLoop(isForeign: isForeign)
         resumeWaiters()
     }
 
@@ -168,7 +140,7 @@ struct DatagramState {
     struct Outgoing {
         var bytes: [UInt8]
         /// Nil: the connected peer.
-        var peer: cplatform_address?
+        var peer: NativeAddress?
     }
 
     struct Writer {
@@ -178,8 +150,6 @@ struct DatagramState {
     }
 
     weak var owner: DatagramSocket?
-    /// Weak: only the loop retains it.
-    weak var source: RunLoop.DescriptorSource?
     /// Released outside the lock: if the loop has ended meanwhile, that is the last release of the source, which calls the core.
     var released: [AnyObject] = []
     var interest: RunLoop.DescriptorSource.Events = .read
@@ -232,14 +202,5 @@ struct DatagramState {
     mutating func nextTicket() -> UInt64 {
         lastTicket += 1
         return lastTicket
-    }
-
-    /// Which readiness the loop reports.
-    mutating func setInterest(_ events: RunLoop.DescriptorSource.Events) {
-        if events == interest || end != nil { return }
-        interest = events
-        guard let source else { return }
-        source.events = events
-        released.append(source)
     }
 }

@@ -1,5 +1,7 @@
 // The descriptor of a datagram socket.
 //
+// Lifecycle of the source: made by `open`, retained by the loop only, so that it ends with the loop.
+//
 // Lifecycle of the descriptor: opened by init, and closed when `end` was called and neither a call nor the source uses it any more, or with the
 // object. The file of a Unix path is removed by `end`, while the socket is open, so that no other file can have its inode.
 
@@ -9,7 +11,7 @@ internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
 
-final class DatagramDescriptor: Sendable {
+final class DatagramDescriptor: DatagramTransport {
     let number: Int32
     let kind: Int32
     let peer: RunLoop.SocketAddress?
@@ -24,8 +26,11 @@ final class DatagramDescriptor: Sendable {
         var isClosed = false
         /// Somebody else has closed it, and the number may be another file's.
         var isForeign = false
+        weak var source: RunLoop.DescriptorSource?
+        /// Whether the kernel cuts messages into datagrams here.
+        var segments: Bool
     }
-    private let uses = StreamLock(Uses())
+    private let uses: StreamLock<Uses>
 
     convenience init(boundTo address: RunLoop.SocketAddress, _ options: DatagramSocket.Options) throws(RunLoop.SourceError) {
         try self.init(kind: address.kind, local: address, peer: nil, options)
@@ -63,6 +68,7 @@ final class DatagramDescriptor: Sendable {
         // A Unix socket without a name has no address.
         localAddress = RunLoop.SocketAddress(localOf: number) ?? .unix(path: "")
         (self.number, self.kind, self.peer) = (number, kind, peer)
+        uses = StreamLock(Uses(segments: kind != Int32(CPLATFORM_UNIX) && cdatagrams_has_segments(number)))
     }
 
     private static func open(_ kind: Int32, _ options: DatagramSocket.Options) throws(RunLoop.SourceError) -> Int32 {
@@ -94,17 +100,107 @@ final class DatagramDescriptor: Sendable {
 
     deinit {
         guard isOurs else { return Self.close(number) }
-        end()
+        end(isForeign: false)
+    }
+
+    // MARK: On the loop
+
+    func open(
+        for core: DatagramCore, on loop: RunLoop, mode: RunLoop.Mode, label: String, file: StaticString, line: UInt
+    ) throws(RunLoop.SourceError) {
+        _ = beginUse()  // the source's
+        let source: RunLoop.DescriptorSource
+        do throws(RunLoop.SourceError) {
+            source = try RunLoop.DescriptorSource(descriptor: number, events: .read, label: label, file: file, line: line) { _, events in
+                core.readyForDatagrams(events)
+            }
+        } catch {
+            didLeaveLoop(isForeign: false)
+            throw error
+        }
+        uses.withLock { $0.source = source }
+        guard loop.add(source, forMode: mode) else {
+            source.invalidate()
+            didLeaveLoop(isForeign: false)
+            throw .loopEnded
+        }
+        let number = number
+        // Somebody else has closed a bad descriptor, and the number may be another file's.
+        source.onInvalidation { source in core.transportDidEnd(source.failure, isForeign: source.failure == .badDescriptor(number)) }
+    }
+
+    func setInterest(_ events: RunLoop.DescriptorSource.Events) -> AnyObject? {
+        let source = uses.withLock { $0.source }
+        source?.events = events
+        return source
+    }
+
+    func close() { /* DOES CALLOUT */
+        end(isForeign: false)
+        uses.withLock { $0.source }?.invalidate()
+    }
+
+    func didLeaveLoop(isForeign: Bool) {
+        end(isForeign: isForeign)
+        endUse()
+    }
+
+    // MARK: Datagrams
+
+    /// For a Unix socket without a peer the kernel reports only the room of the socket itself.
+    var reportsRoom: Bool { kind != Int32(CPLATFORM_UNIX) || peer != nil }
+
+    var drops: UInt32 { cdatagrams_drops(number) }
+
+    func receive(upTo maximumSize: Int, into collector: inout DatagramCollector) -> Int32 {
+        withUnsafeMutablePointer(to: &collector) { collector in
+            cdatagrams_receive(number, maximumSize, collector) { context, bytes, count, isTruncated, peer in
+                context!.assumingMemoryBound(to: DatagramCollector.self).pointee.take { known in  // as `cdatagrams_receive` passes them
+                    Datagram(
+                        bytes: [UInt8](UnsafeRawBufferPointer(start: bytes, count: count)), peer: known.address(of: peer!),
+                        isTruncated: isTruncated)
+                }
+            }
+        }
+    }
+
+    func send(_ datagram: DatagramState.Outgoing) -> Int32 {
+        datagram.bytes.withUnsafeBytes { cdatagrams_send(number, $0.baseAddress, $0.count, datagram.peer?.pointer) }
+    }
+
+    func sendBatch(of queue: DatagramQueue<DatagramState.Outgoing>) -> Int32 {
+        let segments = uses.withLock { $0.segments }
+        var staged = 0
+        while staged < queue.count, Self.stage(queue[staged], segments) { staged += 1 }
+        var refuses = false
+        let result = staged == 0 ? -ENOMEM : cdatagrams_send_staged(number, &refuses)
+        if !refuses { return result }
+        // The route cannot do it, or the datagrams are longer than its packets.
+        uses.withLock { $0.segments = false }
+        return sendBatch(of: queue)
+    }
+
+    private static func stage(_ datagram: DatagramState.Outgoing, _ segments: Bool) -> Bool {
+        datagram.bytes.withUnsafeBytes { cdatagrams_stage($0.baseAddress, $0.count, datagram.peer?.pointer, segments) }
+    }
+
+    func setMember(of group: RunLoop.SocketAddress, _ interface: String?, joins: Bool) throws(RunLoop.SourceError) {
+        let operation = "\(joins ? "join" : "leave") \(group)"
+        var native = try group.native()
+        if group.kind != kind || kind == Int32(CPLATFORM_UNIX) { throw .system(operation: operation, errno: EAFNOSUPPORT) }
+        guard let number = beginUse() else { throw .system(operation: operation, errno: EBADF) }
+        defer { endUse() }
+        let code = interface.map { cdatagrams_member(number, &native, $0, joins) } ?? cdatagrams_member(number, &native, nil, joins)
+        if code != 0 { throw .system(operation: operation, errno: code) }
     }
 
     // MARK: Uses
 
-    /// Keeps the descriptor open until `endUse`. False after `end`.
-    func beginUse() -> Bool {
+    func beginUse() -> Int32? {
         uses.withLock { uses in
-            if uses.hasEnded { return false }
+            if uses.hasEnded { return nil }
             uses.count += 1
-            return true
+            return number
         }
     }
 
@@ -119,7 +215,7 @@ final class DatagramDescriptor: Sendable {
     }
 
     /// Removes the socket's file, and closes the descriptor after the last use. `isForeign`: it has been closed by other code.
-    func end(isForeign: Bool = false) {
+    private func end(isForeign: Bool) {
         let isNew = uses.withLock { uses in
             defer { (uses.hasEnded, uses.isForeign) = (true, uses.isForeign || isForeign) }
             return !uses.hasEnded

@@ -68,13 +68,22 @@ public final class DatagramSocket: Sendable {
         core.setOwner(self)
     }
 
+    /// A socket of a network in memory.
+    init(
+        over end: MemoryDatagramEnd, on loop: RunLoop, mode: RunLoop.Mode, options: Options, label: String?, file: StaticString, line: UInt
+    ) throws(RunLoop.SourceError) {
+        core = DatagramCore(end, on: loop, mode, options)
+        try core.open(label: label, file: file, line: line)
+        core.setOwner(self)
+    }
+
     deinit { core.close() }
 
     /// The loop of the socket.
     public var loop: RunLoop { core.loop }
 
     /// The socket's own address, with the port that the kernel chose. Kept after the end.
-    public var localAddress: RunLoop.SocketAddress { core.descriptor.localAddress }
+    public var localAddress: RunLoop.SocketAddress { core.transport.localAddress }
 
     /// What the socket has done so far. Kept after the end. Asks the kernel for its drops while the socket is open.
     public var statistics: Statistics { core.statistics }
@@ -147,20 +156,20 @@ public final class DatagramSocket: Sendable {
     /// Throws `.badAddress`, or `.system` with the errno of setsockopt(2): ENODEV without such an interface, EINVAL if it is no multicast address,
     /// EADDRINUSE if the socket has joined already, EAFNOSUPPORT for a group of another family, EBADF when the socket is closed. Thread-safe.
     public func join(_ group: RunLoop.SocketAddress, interface: String? = nil) throws(RunLoop.SourceError) {
-        try core.member(of: group, interface, joins: true)
+        try core.transport.setMember(of: group, interface, joins: true)
     }
 
     /// Leaves a group that the socket has joined. As `join`; throws `.system` with EADDRNOTAVAIL if it has not.
     public func leave(_ group: RunLoop.SocketAddress, interface: String? = nil) throws(RunLoop.SourceError) {
-        try core.member(of: group, interface, joins: false)
+        try core.transport.setMember(of: group, interface, joins: false)
     }
 
     /// Calls `body` with the socket's descriptor, which stays open until `body` returns; nil without calling it if the socket is closed. For
     /// options. Thread-safe.
     public func withDescriptor<Result>(_ body: (Int32) throws -> Result) rethrows -> Result? { /* DOES CALLOUT */
-        guard core.descriptor.beginUse() else { return nil }
-        defer { core.descriptor.endUse() }
-        return try body(core.descriptor.number)
+        guard let number = core.transport.beginUse() else { return nil }
+        defer { core.transport.endUse() }
+        return try body(number)
     }
 
     /// Ends the socket. Queued datagrams are sent before, as far as the kernel takes them at once; what was received and not taken is dropped.

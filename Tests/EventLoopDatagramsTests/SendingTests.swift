@@ -161,4 +161,48 @@ import Darwin
             #expect(throws: RunLoop.SourceError.self) { try DatagramSocket(boundTo: socket.localAddress, on: loop) }
         }
     }
+
+    /// Answers a batch of questions with datagrams of these sizes, and returns the lengths of what the kernel has for the peer.
+    private func answerLengths(
+        _ sizes: [Int], prepare: (_ peer: DatagramSocket, _ server: DatagramSocket) -> Void
+    ) async throws -> [Int] {
+        let lengths = Trace()
+        try await withSockets { loop, _ in
+            let server = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let peer = try DatagramSocket(connectedTo: server.localAddress, on: loop, mode: .never)
+            prepare(peer, server)
+            server.onReceive { server, question in server.send(question.bytes, to: question.peer) }
+            // The loop is busy while they arrive, so that they are one batch.
+            loop.perform { for size in sizes { peer.send([UInt8](repeating: 1, count: size)) } }
+            try await suspendUntil("all are answered") { server.statistics.sent == UInt64(sizes.count) }
+            while let bytes = peer.takeFromKernel() { lengths.add("\(bytes.count)") }
+            #expect(server.statistics.sendDrops == 0)
+        }
+        return lengths.list.compactMap { Int($0) }
+    }
+
+    @Test func `answers of a batch arrive as they were sent, whatever their sizes`() async throws {
+        let sizes = [64, 64, 64, 0, 64, 63, 64, 65, 65, 1, 1, 0, 0, 1_400, 1_400, 1_400, 2] + (0..<40).map { $0 * 7 % 50 }
+        #expect(try await answerLengths(sizes) { _, _ in } == sizes)
+    }
+
+    #if os(Linux)
+    @Test func `answers of one size for one peer go through the kernel as one message`() async throws {
+        // A receiver that asks for it gets the message whole (UDP_GRO).
+        let lengths = try await answerLengths([Int](repeating: 64, count: 32)) { peer, _ in
+            var one: Int32 = 1
+            _ = peer.withDescriptor { setsockopt($0, Int32(IPPROTO_UDP), 104, &one, 4) }
+        }
+        #expect(lengths.reduce(0, +) == 32 * 64 && lengths.count < 32)
+    }
+
+    @Test func `where the kernel refuses such a message, its datagrams go out one by one`() async throws {
+        // Without checksums there are no segments.
+        let lengths = try await answerLengths([Int](repeating: 64, count: 32)) { _, server in
+            var one: Int32 = 1
+            _ = server.withDescriptor { setsockopt($0, SOL_SOCKET, SO_NO_CHECK, &one, 4) }
+        }
+        #expect(lengths == [Int](repeating: 64, count: 32))
+    }
+    #endif
 }

@@ -1,6 +1,7 @@
 // Rules: our own parts survive their seeds, and the replicated log's seeded bugs are found.
 
 import EventLoop
+import EventLoopDatagrams
 import EventLoopSimulation
 import EventLoopStreams
 import EventLoopTesting
@@ -44,6 +45,33 @@ struct OwnPartsTests {
             for try await line in pair.second.lines() { received.append(line) }
             try await writer
             try #require(received == messages)
+        }
+    }
+
+    @Test func `a question over datagrams is answered, whatever is lost, late or doubled`() async throws {
+        try await simulate(seeds: seeds) { world in
+            let network = DatagramNetwork(seed: world.seed)
+            (network.lossChance, network.duplicateChance, network.latency) = (0.4, 0.2, .milliseconds(1)...(.milliseconds(900)))
+            let server = try network.socket(boundTo: .ipv4(host: "127.0.0.1", port: 53), on: world.loop)
+            let answering = Task {
+                for try await question in server.datagrams { try await server.write(question.bytes, to: question.peer) }
+            }
+            let client = try network.socket(connectedTo: server.localAddress, on: world.loop)
+            var answers = client.datagrams.makeAsyncIterator()
+            for number: UInt8 in 0..<4 {
+                let asking = Task {
+                    while true {
+                        try await client.write([number])
+                        try await world.loop.clock.sleep(for: .seconds(1))
+                    }
+                }
+                // Answers to earlier questions may be late.
+                while try await answers.next()?.bytes != [number] {}
+                asking.cancel()
+            }
+            client.close()
+            server.close()
+            try await answering.value
         }
     }
 

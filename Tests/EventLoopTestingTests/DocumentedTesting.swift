@@ -2,6 +2,7 @@
 // pages with this file: change both.
 
 import EventLoop
+import EventLoopDatagrams
 import EventLoopStreams
 import EventLoopTesting
 import Testing
@@ -33,7 +34,30 @@ func measure(_ stream: ByteStream) async throws {
     for try await line in stream.lines() { try await stream.write("\(line.utf8.count)\n") }
 }
 
+/// Asks once a second until an answer arrives.
+func ask(_ question: [UInt8], over socket: DatagramSocket) async throws -> [UInt8]? {
+    let questions = Task {
+        while !Task.isCancelled {
+            try await socket.write(question)
+            try await socket.loop.clock.sleep(for: .seconds(1))
+        }
+    }
+    defer { questions.cancel() }
+    var answers = socket.datagrams.makeAsyncIterator()
+    return try await answers.next()?.bytes
+}
+
 @Suite struct DocumentedTesting {
+    @Test(.runLoop(.manualTime(autoAdvance: true)), arguments: 0..<10 as Range<UInt64>)
+    func `an answer arrives, although datagrams are lost`(seed: UInt64) async throws {
+        let network = DatagramNetwork(seed: seed)
+        network.lossChance = 0.5
+        let server = try network.socket(boundTo: .ipv4(host: "127.0.0.1", port: 53), on: .ofTest)
+        server.onReceive { server, question in server.send(question.bytes.reversed(), to: question.peer) }
+        let client = try network.socket(connectedTo: server.localAddress, on: .ofTest)
+        #expect(try await ask([1, 2], over: client) == [2, 1])
+    }
+
     @Test(.runLoop(.manualTime(autoAdvance: true)))
     func `silence is noticed ten seconds after the last word`() {
         let (loop, clock) = (RunLoop.current, RunLoop.ManualClock.ofTest)

@@ -51,11 +51,13 @@ int cdatagrams_receive(int descriptor, size_t maximum_size, void *context, cdata
 /// Sends one datagram; to the connected peer if `peer` is null. 0, or an errno.
 int cdatagrams_send(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer);
 
+/// Whether the system cuts a message into datagrams for this socket.
+bool cdatagrams_has_segments(int descriptor);
 /// Copies a datagram to the calling thread's batch. False if there is no room. An empty batch has room for any datagram, unless there is no
-/// memory.
-bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_address *peer);
+/// memory. `segments`: datagrams for one peer become one message, as far as their sizes allow it, which the system cuts again.
+bool cdatagrams_stage(const void *bytes, size_t count, const struct cplatform_address *peer, bool segments);
 /// Sends the batch in one system call, and empties it. The number of datagrams that the kernel took, from the beginning, or a negated errno
-/// if it did not take the first.
-int cdatagrams_send_staged(int descriptor);
+/// if it did not take the first. `refuses`: it may take the same datagrams without `segments`.
+int cdatagrams_send_staged(int descriptor, bool *refuses);
 
 #endif
