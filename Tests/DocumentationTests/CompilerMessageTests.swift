@@ -42,6 +42,16 @@ private let mistakes = [
         "mutation of captured var 'count' in concurrently-executing code",
         "import EventLoop\nfunc test(_ loop: RunLoop) { var count = 0; loop.perform { count += 1 } }"),
     Mistake(
+        "reference to captured var 'options' in concurrently-executing code",
+        """
+        import EventLoop
+        func test(_ loop: RunLoop) {
+            var options = [1]
+            options.append(2)
+            loop.perform { print(options) }
+        }
+        """),
+    Mistake(
         "capture of 'cache' with non-Sendable type 'Cache' in a '@Sendable' closure",
         "import EventLoop\nfinal class Cache { var n = 0 }\nfunc test(_ loop: RunLoop, _ cache: Cache) { loop.perform { cache.n += 1 } }"),
     Mistake(
