@@ -5,7 +5,6 @@
 /// A task that waits for bytes.
 final class Reader: @unchecked Sendable {
     // SAFETY: constants; the thread that removes the reader from the state sets `answer` under the stream's lock, and is the only one to read it.
-    // It resumes the task, once, because nobody else finds the reader. The end of the transport removes one that is left.
 
     enum Need {
         /// The task takes between one byte and so many.
@@ -16,12 +15,12 @@ final class Reader: @unchecked Sendable {
 
     let need: Need
     let ticket: UInt64
-    /// Not a checked one, which is one more object for each wait.
-    private let continuation: UnsafeContinuation<[UInt8]?, any Error>
+    /// Checked, because ThreadSanitizer does not follow an unsafe one that is resumed before its task has suspended.
+    private let continuation: CheckedContinuation<[UInt8]?, any Error>
     /// The bytes, or none: look again. Nil: the end of the stream.
     var answer: Result<[UInt8]?, any Error> = .success(nil)
 
-    init(_ need: Need, ticket: UInt64, _ continuation: UnsafeContinuation<[UInt8]?, any Error>) {
+    init(_ need: Need, ticket: UInt64, _ continuation: CheckedContinuation<[UInt8]?, any Error>) {
         (self.need, self.ticket, self.continuation) = (need, ticket, continuation)
     }
 

@@ -255,7 +255,7 @@ extension StreamCore {
         let ticket = withLock(nextTicketLocked)
         return try await withTaskCancellationHandler(
             operation: {
-                try await withUnsafeThrowingContinuation(isolation: isolation) { continuation in
+                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
                     change { actions in
                         preconditionReadableLocked()
                         // Under the lock: a later cancellation finds the reader.
