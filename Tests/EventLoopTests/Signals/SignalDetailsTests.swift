@@ -119,19 +119,23 @@ import Darwin
     @Test func `the mask of a loop's thread stays as it is if another thread accepts the signal`() async {
         await #expect(processExitsWith: .success) {
             let end = inForkedChild {
-                // The first thread of the child accepts it.
+                // The first thread of the child accepts it, except while it creates a thread or calls a handler of the signal.
                 letThrough(SIGUSR1)
-                let isBlocked = try? onFreshThread { loop in
+                let isWaiting = Box(false)
+                let thread = joinableThread { loop in
+                    try waitUntil("the first thread has created this one") { isWaiting.value }
                     block(SIGUSR1)
                     let source = try RunLoop.SignalSource(signal: SIGUSR1) { _, _ in loop.stop() }
                     loop.add(source)
+                    _ = loop.run(for: .zero)
                     kill(getpid(), SIGUSR1)
                     _ = loop.run(for: patience)
                     var mask = sigset_t()
                     pthread_sigmask(SIG_BLOCK, nil, &mask)
                     return sigismember(&mask, SIGUSR1) == 1
                 }
-                return isBlocked == true ? 0 : 1
+                isWaiting.value = true
+                return (try? thread.join()) == true ? 0 : 1
             }
             #expect(end.status == 0, "\(end)")
         }
