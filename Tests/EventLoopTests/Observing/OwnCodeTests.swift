@@ -43,7 +43,8 @@ import Testing
         let report = try #require(stall.value)
         #expect(report.loopName == "slow worker" && report.summary.count <= 8)
         #expect(report.summary.allSatisfy { report.backtrace.contains($0) })
-        if !report.backtrace.isEmpty {
+        // A sanitizer's runtime is linked into the program, so its frames count as the program's own, and there may be more than eight.
+        if !report.backtrace.isEmpty && !isUnderThreadSanitizer && !isUnderAddressSanitizer {
             #expect(report.summary.contains { $0.contains("takeLong") }, "\(report.summary) of \(report.backtrace)")
             // The name follows the frame's number. The types of the parameters may be the library's.
             let first = report.summary.first?.split(separator: " ").dropFirst().first
