@@ -3,6 +3,7 @@
 // Deterministic if its sockets are on one loop: what happens to a datagram is drawn from the seed, in the order of the sends.
 
 package import EventLoop
+import EventLoopStreams
 internal import EventLoopLibC
 internal import EventLoopStreams
 
@@ -99,27 +100,6 @@ package final class MemoryDatagramNetwork: Sendable {
         let datagram = Datagram(bytes: bytes, peer: sender.name)
         for delay in delays { receiver.arrive(datagram, after: delay) }
         return 0
-    }
-}
-
-/// SplitMix64.
-private struct SeededRandom: Sendable {
-    private var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    private mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-
-    mutating func chance(_ chance: Double) -> Bool { Double(next() >> 11) * 0x1p-53 < chance }
-
-    mutating func duration(in range: ClosedRange<Duration>) -> Duration {
-        range.lowerBound + (range.upperBound - range.lowerBound) * (Double(next() >> 11) * 0x1p-53)
     }
 }
 

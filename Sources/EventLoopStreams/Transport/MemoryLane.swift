@@ -79,7 +79,7 @@ struct MemoryLane: Sendable {
 
 /// Where a direction is split: the same seed gives the same places, whatever the sizes of the writes.
 package struct MemoryPieces: Sendable {
-    private var state: UInt64
+    private var random: SeededRandom
     /// How many bytes may be read in this pass.
     private(set) var granted = 0
     /// The end of the stream comes in a pass of its own.
@@ -87,17 +87,8 @@ package struct MemoryPieces: Sendable {
     private var hasRead = false
 
     package init(seed: UInt64) {
-        state = seed
+        random = SeededRandom(seed: seed)
         endsApart = seed & 2 == 0
-    }
-
-    /// SplitMix64.
-    private mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
     }
 
     var delaysEnd: Bool { endsApart && hasRead }
@@ -106,8 +97,8 @@ package struct MemoryPieces: Sendable {
         hasRead = false
         if granted > 0 { return }
         // Short pieces are as frequent as long ones, up to 2 KiB.
-        let size = 1 << (next() % 12)
-        granted = 1 + Int(next() % UInt64(size))
+        let size = 1 << (random.next() % 12)
+        granted = 1 + Int(random.next() % UInt64(size))
     }
 
     mutating func take(_ count: Int) {
