@@ -37,15 +37,16 @@ final class ModeTable: @unchecked Sendable {
     private let array: Atomic<UnsafeMutablePointer<Unmanaged<ModeState>>>
     private let countWord = Atomic<Int>(0)
 
-    // MARK: Guarded by the loop's lock
-    // SAFETY: read and written under that lock only.
+    private struct Locked {
+        /// The modes after the first `searchedWithoutLock`.
+        var others: [RunLoop.Mode: Int] = [:]
+        var capacity = 4
+        var outgrown: [Entries] = []
+        var commonNames: [RunLoop.Mode] = [.default]
+    }
 
-    /// The modes after the first `searchedWithoutLock`.
-    @exclusivity(unchecked) private var others: [RunLoop.Mode: Int] = [:]
-    @exclusivity(unchecked) private var capacity = 4
-    @exclusivity(unchecked) private var outgrown: [Entries] = []
-    /// In the order in which they became common, which is the order of callouts for each of them.
-    @exclusivity(unchecked) private(set) var commonNames: [RunLoop.Mode] = [.default]
+    // SAFETY: read and written under the loop's lock only.
+    @exclusivity(unchecked) private var locked = Locked()
     /// How many places in queues closures with a ticket were put into or taken out of.
     private(set) var testsOnlySteps = TestsOnlyCount()
 
@@ -58,7 +59,7 @@ final class ModeTable: @unchecked Sendable {
         let entries = array.load(ordering: .relaxed)
         for index in 0..<count { entries[index].release() }
         entries.deallocate()
-        for entries in outgrown { entries.deallocate() }
+        for entries in locked.outgrown { entries.deallocate() }
     }
 
     // MARK: Any thread
@@ -114,8 +115,11 @@ final class ModeTable: @unchecked Sendable {
 
     // MARK: Under the lock
 
+    /// In the order in which they became common, which is the order of callouts for each of them.
+    var commonNames: [RunLoop.Mode] { locked.commonNames }
+
     /// Nil if there is no such mode.
-    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? others[name].map { reference($0) } }
+    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map { reference($0) } }
 
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
 
@@ -123,27 +127,27 @@ final class ModeTable: @unchecked Sendable {
     func makeLocked(_ name: RunLoop.Mode) -> ModeState {
         if count > 0, let mode = findLocked(name) { return mode }
         let index = count
-        let mode = ModeState(name: name, index: index, isCommon: commonNames.contains(name))
-        if index == capacity { growLocked() }
+        let mode = ModeState(name: name, index: index, isCommon: locked.commonNames.contains(name))
+        if index == locked.capacity { growLocked() }
         (array.load(ordering: .relaxed) + index).initialize(to: .passRetained(mode))
         countWord.store(index + 1, ordering: .releasing)
-        if index >= Self.searchedWithoutLock { others[name] = index }
+        if index >= Self.searchedWithoutLock { locked.others[name] = index }
         return mode
     }
 
     private func growLocked() {
         let old = array.load(ordering: .relaxed)
-        let new = Entries.allocate(capacity: capacity * 2)
-        new.initialize(from: old, count: capacity)
-        outgrown.append(old)
-        capacity *= 2
+        let new = Entries.allocate(capacity: locked.capacity * 2)
+        new.initialize(from: old, count: locked.capacity)
+        locked.outgrown.append(old)
+        locked.capacity *= 2
         array.store(new, ordering: .releasing)
     }
 
     /// Makes a mode one of the common ones, for good. False if it is one.
     func addCommonNameLocked(_ name: RunLoop.Mode) -> Bool {
-        if commonNames.contains(name) { return false }
-        commonNames.append(name)
+        if locked.commonNames.contains(name) { return false }
+        locked.commonNames.append(name)
         common.countQueueingLocked()
         findLocked(name)?.isCommon.store(true, ordering: .releasing)
         return true

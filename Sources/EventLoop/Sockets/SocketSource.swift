@@ -113,35 +113,25 @@ extension RunLoop {
         ///     `connect` and its errno; ETIMEDOUT if the attempt timed out. Not called if the source is invalidated earlier.
         /// - Throws: `.badAddress` for a host that is not numeric or a path that is too long, `.system` if no socket could be made. A
         ///   connection that is refused at once is reported to `completion` like any other.
-        public init(
+        public convenience init(
             connectingTo address: SocketAddress, timeout: Swift.Duration? = nil, priority: Priority = .default,
             label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
         ) throws(SourceError) {
-            let attempt = try ConnectAttempt(address)
-            role = .connecting(attempt)
-            self.priority = priority
-            if case .inProgress = attempt.phase {
-                retry = CompanionTimer("try of a connection")
-            } else {
-                retry = CompanionTimer("try of a connection", startingWhenAdded: .zero)
-            }
-            deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
-            pause.store(Self.shortestRetry, ordering: .relaxed)
-            handlers = HandlerSlot(Handlers(completion: completion))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            try self.init(
+                connectingTo: address, from: nil, timeout: timeout, priority: priority, label: label, file: file, line: line,
+                prepare: { _ in }, completion: completion)
         }
 
         /// The same for streams: from a local address, and with options that `prepare` sets before the first packet.
         package init(
-            connectingTo address: SocketAddress, from local: SocketAddress?, timeout: Swift.Duration?, label: String? = nil,
-            file: StaticString = #fileID,
-            line: UInt = #line, prepare: (Int32) throws(SourceError) -> Void,
+            connectingTo address: SocketAddress, from local: SocketAddress?, timeout: Swift.Duration?, priority: Priority = .default,
+            label: String? = nil, file: StaticString = #fileID, line: UInt = #line, prepare: (Int32) throws(SourceError) -> Void,
             completion: @escaping @Sendable (SocketSource, Result<Int32, SourceError>) -> Void
         ) throws(SourceError) {
             let attempt = try ConnectAttempt(address, from: local, prepare)
             role = .connecting(attempt)
-            priority = .default
+            self.priority = priority
             if case .inProgress = attempt.phase {
                 retry = CompanionTimer("try of a connection")
             } else {
