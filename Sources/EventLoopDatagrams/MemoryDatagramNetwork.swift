@@ -3,7 +3,6 @@
 // Deterministic if its sockets are on one loop: what happens to a datagram is drawn from the seed, in the order of the sends.
 
 package import EventLoop
-import EventLoopStreams
 internal import EventLoopLibC
 internal import EventLoopStreams
 

@@ -172,7 +172,7 @@ enum NIOPeers {
         func channelReadComplete(context: ChannelHandlerContext) { context.flush() }
     }
 
-    /// `inBatches`: received with recvmmsg, which NIO does only if it is told to. What is flushed together is sent with sendmmsg either way.
+    /// With `inBatches`, NIO receives with recvmmsg, which is not its default. In both cases it sends with sendmmsg what is flushed together.
     static func datagrams(_ atOnce: Int, inBatches: Bool, _ ops: Int) -> Measurement {
         measured(ops: ops) { meter in
             let done = DispatchSemaphore(value: 0)

@@ -119,7 +119,7 @@ final class ModeTable: @unchecked Sendable {
     var commonNames: [RunLoop.Mode] { locked.commonNames }
 
     /// Nil if there is no such mode.
-    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map { reference($0) } }
+    func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map(reference) }
 
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
 

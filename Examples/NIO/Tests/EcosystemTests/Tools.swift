@@ -33,30 +33,6 @@ func withBusyHost(_ body: (NIOHost) async throws -> Void) async throws {
     try await group.shutdownGracefully()
 }
 
-/// An event of libevent that fires every millisecond.
-private final class RepeatedEvent: @unchecked Sendable {
-    // SAFETY: the event is touched on the loop's thread only; the counter is atomic.
-    let count = Atomic<Int>(0)
-    private var event: OpaquePointer?
-
-    func begin() {
-        RunLoop.current.withEventBase { base in
-            event = event_new(
-                base, -1, Int16(EV_PERSIST),
-                { _, _, context in
-                    Unmanaged<RepeatedEvent>.fromOpaque(context!).takeUnretainedValue().count.add(1, ordering: .relaxed)
-                }, Unmanaged.passUnretained(self).toOpaque())
-            var interval = timeval(tv_sec: 0, tv_usec: 1_000)
-            event_add(event, &interval)
-        }
-    }
-
-    func end() {
-        if let event { event_free(event) }
-        event = nil
-    }
-}
-
 /// Answers every request with the place where it runs.
 final class Answering: ChannelInboundHandler, Sendable {
     typealias InboundIn = HTTPServerRequestPart

@@ -30,7 +30,7 @@ private final class Hello: ChannelInboundHandler, Sendable {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())
             let fired = Box(0)
-            let calls = Calls()
+            let calls = RepeatedEvent()
             try await host.runLoop.performAsync {
                 RunLoop.current.add(RunLoop.Timer(every: .milliseconds(1)) { _ in fired.increment() })
                 calls.begin()
@@ -118,29 +118,5 @@ private final class Hello: ChannelInboundHandler, Sendable {
             try? await serving.value
             await host.end()
         }
-    }
-}
-
-/// An event of libevent that fires every millisecond, for the loop's thread.
-private final class Calls: @unchecked Sendable {
-    // SAFETY: the event is touched on the loop's thread only; the counter is atomic.
-    let count = Atomic<Int>(0)
-    private var event: OpaquePointer?
-
-    func begin() {
-        RunLoop.current.withEventBase { base in
-            event = event_new(
-                base, -1, Int16(EV_PERSIST),
-                { _, _, context in
-                    Unmanaged<Calls>.fromOpaque(context!).takeUnretainedValue().count.wrappingAdd(1, ordering: .relaxed)
-                }, Unmanaged.passUnretained(self).toOpaque())
-            var interval = timeval(tv_sec: 0, tv_usec: 1_000)
-            event_add(event, &interval)
-        }
-    }
-
-    func end() {
-        if let event { event_free(event) }
-        event = nil
     }
 }
