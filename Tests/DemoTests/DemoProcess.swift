@@ -28,22 +28,9 @@ final class DemoProcess: @unchecked Sendable {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
         posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO)
-        // The threads that run tests block signals, and a child inherits that.
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var none = sigset_t()
-        sigemptyset(&none)
-        posix_spawnattr_setsigmask(&attributes, &none)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
-        let program = Self.folder + "/eventloop-demo"
-        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
         let settings = ["EVENTLOOP_PORT_DIRECTORY=\(ports.path)", "SWIFT_BACKTRACE=enable=no"] + Self.sanitizerSettings
-        var variables: [UnsafeMutablePointer<CChar>?] = settings.map { strdup($0) } + [nil]
-        defer { for text in words + variables { free(text) } }
-        let code = posix_spawn(&pid, program, &actions, &attributes, &words, &variables)
+        pid = spawn(Self.folder + "/eventloop-demo", arguments, &actions, variables: settings)
         close(ends[1])
-        precondition(code == 0, "\(program): errno \(code)")
         watchdog = Child("/bin/sh", ["-c", "read line; kill -9 \(pid)"], ownsInput: true)
     }
 

@@ -30,19 +30,7 @@ final class DocumentedProgram {
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, path, O_WRONLY | O_NOCTTY, 0)
-        // The threads that run tests block signals, and a child inherits that.
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var none = sigset_t()
-        sigemptyset(&none)
-        posix_spawnattr_setsigmask(&attributes, &none)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
-        let program = Self.folder + "/" + name
-        var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
-        defer { for word in words { free(word) } }
-        let code = posix_spawn(&pid, program, &actions, &attributes, &words, environ)
-        precondition(code == 0, "\(program): errno \(code)")
+        pid = spawn(Self.folder + "/" + name, arguments, &actions)
     }
 
     deinit {

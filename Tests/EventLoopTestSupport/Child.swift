@@ -6,9 +6,9 @@
 public import Testing
 
 #if canImport(Glibc)
-import Glibc
+public import Glibc
 #else
-import Darwin
+public import Darwin
 #endif
 
 /// A child process with no blocked signals. Releasing this object kills the child, if it still lives, and reaps it.
@@ -103,7 +103,11 @@ private func isOurs(_ pid: Int32) -> Bool {
     return waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT | WNOHANG) == 0
 }
 
-private func spawn(_ program: String, _ arguments: [String], _ actions: UnsafePointer<FileActions>) -> Int32 {
+/// Starts a program, with these variables instead of the tests' own if they are given. No signal is blocked in it: the threads that run tests
+/// block signals, and a child inherits that.
+public func spawn(_ program: String, _ arguments: [String], _ actions: UnsafePointer<FileActions>, variables: [String]? = nil) -> Int32 {
+    var own: [UnsafeMutablePointer<CChar>?] = (variables ?? []).map { strdup($0) } + [nil]
+    defer { for text in own { free(text) } }
     var words: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
     defer { for word in words { free(word) } }
     #if canImport(Glibc)
@@ -118,13 +122,16 @@ private func spawn(_ program: String, _ arguments: [String], _ actions: UnsafePo
     posix_spawnattr_setsigmask(&attributes, &none)
     posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
     var child = pid_t()
-    let code = posix_spawn(&child, program, actions, &attributes, &words, environ)
+    let code =
+        variables == nil
+        ? posix_spawn(&child, program, actions, &attributes, &words, environ)
+        : posix_spawn(&child, program, actions, &attributes, &words, &own)
     precondition(code == 0, "\(program): errno \(code)")
     return child
 }
 
 #if canImport(Glibc)
-private typealias FileActions = posix_spawn_file_actions_t
+public typealias FileActions = posix_spawn_file_actions_t
 private func fileActions() -> FileActions { posix_spawn_file_actions_t() }
 
 // Glibc's overlay does not declare pipe2. With two separate calls, a process that another test starts in between would keep the ends open.
@@ -133,7 +140,7 @@ private func fileActions() -> FileActions { posix_spawn_file_actions_t() }
 /// Returns false and sets errno on failure.
 public func closeOnExecPipe(_ ends: inout [Int32]) -> Bool { systemPipe2(&ends, O_CLOEXEC) == 0 }
 #else
-private typealias FileActions = posix_spawn_file_actions_t?
+public typealias FileActions = posix_spawn_file_actions_t?
 private func fileActions() -> FileActions { nil }
 
 /// Returns false and sets errno on failure.

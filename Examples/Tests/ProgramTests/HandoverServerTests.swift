@@ -140,21 +140,8 @@ private final class Load: Sendable {
         defer { posix_spawn_file_actions_destroy(&actions) }
         posix_spawn_file_actions_adddup2(&actions, listener, 3)
         posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
-        var attributes = posix_spawnattr_t()
-        posix_spawnattr_init(&attributes)
-        defer { posix_spawnattr_destroy(&attributes) }
-        var none = sigset_t()
-        sigemptyset(&none)
-        posix_spawnattr_setsigmask(&attributes, &none)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
         let program = (try? builtProgramPath("handover-server")) ?? ""
-        let script = "LISTEN_FDS=1 LISTEN_PID=$$ exec '\(program)' 'activated-\(getpid())'"
-        let arguments = ["/bin/sh", "-c", script]
-        var words: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
-        defer { for word in words { free(word) } }
-        var child = pid_t()
-        let code = posix_spawn(&child, "/bin/sh", &actions, &attributes, &words, environ)
-        precondition(code == 0, "posix_spawn: errno \(code)")
+        let child = spawn("/bin/sh", ["-c", "LISTEN_FDS=1 LISTEN_PID=$$ exec '\(program)' 'activated-\(getpid())'"], &actions)
         try await waitUntilReady(output)
         return child
     }
