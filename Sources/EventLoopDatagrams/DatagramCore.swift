@@ -21,15 +21,7 @@ final class DatagramCore: @unchecked Sendable {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
     }
 
-    /// Calls `body` under the lock, and then releases what it has put aside.
-    func withState<Result>(_ body: (inout DatagramState) throws -> Result) rethrows -> Result { /* DOES CALLOUT */
-        var released: [AnyObject] = []
-        defer { withExtendedLifetime(released) {} }
-        return try state.withLock { state in
-            defer { swap(&released, &state.released) }
-            return try body(&state)
-        }
-    }
+    func withState<Result>(_ body: (inout DatagramState) throws -> Result) rethrows -> Result { try state.withLock(body) }
 
     /// The object that handlers get.
     func setOwner(_ socket: DatagramSocket) { withState { $0.owner = socket } }
@@ -54,7 +46,7 @@ final class DatagramCore: @unchecked Sendable {
     func setInterestLocked(_ events: RunLoop.DescriptorSource.Events, _ state: inout DatagramState) {
         if events == state.interest || state.end != nil { return }
         state.interest = events
-        if let source = transport.setInterest(events) { state.released.append(source) }
+        transport.setInterest(events)
     }
 
     var isOpen: Bool {
@@ -150,8 +142,6 @@ struct DatagramState {
     }
 
     weak var owner: DatagramSocket?
-    /// Released outside the lock: if the loop has ended meanwhile, that is the last release of the source, which calls the core.
-    var released: [AnyObject] = []
     var interest: RunLoop.DescriptorSource.Events = .read
     var end: End?
     /// A task has learned why the socket ended.

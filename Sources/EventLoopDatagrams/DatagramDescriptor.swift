@@ -1,6 +1,6 @@
 // The descriptor of a datagram socket.
 //
-// Lifecycle of the source: made by `open`, retained by the loop only, so that it ends with the loop.
+// Lifecycle of the source: made by `open`, ends with the loop, and then releases its handler, which retains the core and with it this object.
 //
 // Lifecycle of the descriptor: opened by init, and closed when `end` was called and neither a call nor the source uses it any more, or with the
 // object. The file of a Unix path is removed by `end`, while the socket is open, so that no other file can have its inode.
@@ -26,7 +26,7 @@ final class DatagramDescriptor: DatagramTransport {
         var isClosed = false
         /// Somebody else has closed it, and the number may be another file's.
         var isForeign = false
-        weak var source: RunLoop.DescriptorSource?
+        var source: RunLoop.DescriptorSource?
         /// Whether the kernel cuts messages into datagrams here.
         var segments: Bool
     }
@@ -118,6 +118,7 @@ final class DatagramDescriptor: DatagramTransport {
             didLeaveLoop(isForeign: false)
             throw error
         }
+        source.endWithLoop()
         uses.withLock { $0.source = source }
         guard loop.add(source, forMode: mode) else {
             source.invalidate()
@@ -129,11 +130,7 @@ final class DatagramDescriptor: DatagramTransport {
         source.onInvalidation { source in core.transportDidEnd(source.failure, isForeign: source.failure == .badDescriptor(number)) }
     }
 
-    func setInterest(_ events: RunLoop.DescriptorSource.Events) -> AnyObject? {
-        let source = uses.withLock { $0.source }
-        source?.events = events
-        return source
-    }
+    func setInterest(_ events: RunLoop.DescriptorSource.Events) { uses.withLock { $0.source }?.events = events }
 
     func close() { /* DOES CALLOUT */
         end(isForeign: false)

@@ -20,8 +20,8 @@ protocol DatagramTransport: AnyObject, Sendable {
     func open(
         for core: DatagramCore, on loop: RunLoop, mode: RunLoop.Mode, label: String, file: StaticString, line: UInt
     ) throws(RunLoop.SourceError)
-    /// Which readiness the loop reports. The core releases the result outside its lock.
-    func setInterest(_ events: RunLoop.DescriptorSource.Events) -> AnyObject?
+    /// Which readiness the loop reports.
+    func setInterest(_ events: RunLoop.DescriptorSource.Events)
 
     /// Receives a batch. The number of datagrams, or a negated errno.
     func receive(upTo maximumSize: Int, into collector: inout DatagramCollector) -> Int32

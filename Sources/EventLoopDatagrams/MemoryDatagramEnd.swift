@@ -58,17 +58,12 @@ final class MemoryDatagramEnd: DatagramTransport {
     func open(
         for core: DatagramCore, on loop: RunLoop, mode: RunLoop.Mode, label: String, file: StaticString, line: UInt
     ) throws(RunLoop.SourceError) {
-        let source = RunLoop.CustomSource(
-            label: label, file: file, line: line,
-            cancel: { [weak self] _, _ in
-                // The loop has ended; or the source is invalid already.
-                self?.state.withLock { $0.source }?.invalidate()
-            },
-            perform: { [self] in
-                if state.withLock({ $0.isReady }) { core.readyForDatagrams(.read) }
-                // Signals the source again if something is still ready.
-                change { _ in }
-            })
+        let source = RunLoop.CustomSource(label: label, file: file, line: line) { [self] in
+            if state.withLock({ $0.isReady }) { core.readyForDatagrams(.read) }
+            // Signals the source again if something is still ready.
+            change { _ in }
+        }
+        source.endWithLoop()
         state.withLock { ($0.source, $0.place) = (source, (loop, mode)) }
         guard loop.add(source, forMode: mode) else {
             source.invalidate()
@@ -89,10 +84,7 @@ final class MemoryDatagramEnd: DatagramTransport {
         loop.wakeUp()
     }
 
-    func setInterest(_ events: RunLoop.DescriptorSource.Events) -> AnyObject? {
-        change { $0.readsNow = events.contains(.read) }
-        return nil
-    }
+    func setInterest(_ events: RunLoop.DescriptorSource.Events) { change { $0.readsNow = events.contains(.read) } }
 
     func close() { /* DOES CALLOUT */
         network.remove(name)

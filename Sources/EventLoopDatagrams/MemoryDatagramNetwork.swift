@@ -25,10 +25,9 @@ package final class MemoryDatagramNetwork: Sendable {
 
     package init(seed: UInt64) { state = StreamLock(State(random: SeededRandom(seed: seed))) }
 
-    package var weather: Weather {
-        get { state.withLock { $0.weather } }
-        set { state.withLock { $0.weather = newValue } }
-    }
+    package var weather: Weather { state.withLock { $0.weather } }
+
+    package func changeWeather(_ change: (inout Weather) -> Void) { state.withLock { change(&$0.weather) } }
 
     /// Makes a socket. Without `local` it gets the loopback address of the peer's family; one of both is needed.
     package func socket(

@@ -207,14 +207,13 @@ final class SimulatedTransport: StreamTransport, @unchecked Sendable {
     func open(
         on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
     ) throws(RunLoop.SourceError) {
-        let source = RunLoop.CustomSource(
-            label: label, file: file, line: line, cancel: { [weak self] _, _ in self?.source?.invalidate() },
-            perform: { [connection, end] in
-                let ready = connection.readiness(of: end)
-                if ready.read || ready.write { events.ready(read: ready.read, write: ready.write) }
-                // Signals the source again if something is still ready.
-                connection.again(end)
-            })
+        let source = RunLoop.CustomSource(label: label, file: file, line: line) { [connection, end] in
+            let ready = connection.readiness(of: end)
+            if ready.read || ready.write { events.ready(read: ready.read, write: ready.write) }
+            // Signals the source again if something is still ready.
+            connection.again(end)
+        }
+        source.endWithLoop()
         self.source = source
         guard loop.add(source, forMode: mode) else {
             source.invalidate()

@@ -31,7 +31,7 @@ public final class DatagramNetwork: Sendable {
         get { memory.weather.latency }
         set {
             precondition(newValue.lowerBound >= .zero, "a datagram cannot arrive before it was sent; a latency is zero or more")
-            memory.weather.latency = newValue
+            memory.changeWeather { $0.latency = newValue }
         }
     }
 
@@ -40,7 +40,7 @@ public final class DatagramNetwork: Sendable {
         get { memory.weather.lossChance }
         set {
             precondition(newValue >= 0 && newValue <= 1, "a lossChance is between 0 and 1, not \(newValue)")
-            memory.weather.lossChance = newValue
+            memory.changeWeather { $0.lossChance = newValue }
         }
     }
 
@@ -49,7 +49,7 @@ public final class DatagramNetwork: Sendable {
         get { memory.weather.duplicateChance }
         set {
             precondition(newValue >= 0 && newValue <= 1, "a duplicateChance is between 0 and 1, not \(newValue)")
-            memory.weather.duplicateChance = newValue
+            memory.changeWeather { $0.duplicateChance = newValue }
         }
     }
 

@@ -17,22 +17,17 @@ package final class MemoryTransport: StreamTransport, @unchecked Sendable {
     package func open(
         on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
     ) throws(RunLoop.SourceError) {
-        let source = RunLoop.CustomSource(
-            label: label, file: file, line: line,
-            cancel: { [weak self] _, _ in
-                // The loop has ended; or the source is invalid already.
-                self?.source?.invalidate()
-            },
-            perform: { [link, end] in
-                let ready = link.change { state in
-                    state.lanes[1 - end].beginPass()
-                    return state.readiness(of: end)
-                }
-                link.takePeerFinish(at: end)?()
-                if ready.read || ready.write { events.ready(read: ready.read, write: ready.write) }
-                // Signals the source again if something is still ready.
-                link.change { _ in }
-            })
+        let source = RunLoop.CustomSource(label: label, file: file, line: line) { [link, end] in
+            let ready = link.change { state in
+                state.lanes[1 - end].beginPass()
+                return state.readiness(of: end)
+            }
+            link.takePeerFinish(at: end)?()
+            if ready.read || ready.write { events.ready(read: ready.read, write: ready.write) }
+            // Signals the source again if something is still ready.
+            link.change { _ in }
+        }
+        source.endWithLoop()
         self.source = source
         guard loop.add(source, forMode: mode) else {
             source.invalidate()
