@@ -264,11 +264,13 @@ simulations: dependencies
 # Options for eventloop-fault-probe.
 FAULTS ?=
 
+# A process for each scenario, as many at once as there are processors: most cases wait. xargs fails if one of them does.
 test-faults: dependencies
 	$(SWIFT) build --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe limits
 	.build/debug/eventloop-fault-probe full
-	.build/debug/eventloop-fault-probe faults $(FAULTS)
+	.build/debug/eventloop-fault-probe scenarios $(FAULTS) | xargs -P "$$(getconf _NPROCESSORS_ONLN)" -I '{}' \
+		.build/debug/eventloop-fault-probe faults $(FAULTS) --scenario '{}'
 
 faults-smoke: dependencies
 	$(SWIFT) build --product eventloop-fault-probe

@@ -6,6 +6,8 @@
 //   eventloop-fault-probe faults [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]
 //                                           the nth call of each function fails with each of its errors, until no call is left to fail;
 //                                           the sample has few calls, each with the first error and one other, which --turn chooses
+//   eventloop-fault-probe scenarios [--scenario NAME]
+//                                           prints the scenarios, for a process each
 
 import CFaults
 
@@ -30,8 +32,13 @@ struct Main {
         case "limits": exit(tryLimits(options) ? 0 : 1)
         case "full": exit(tryFull(options) ? 0 : 1)
         case "faults": exit(tryFaults(options) ? 0 : 1)
+        case "scenarios":
+            for scenario in options.scenarios { say(scenario.name) }
+            exit(0)
         default:
-            print("usage: eventloop-fault-probe limits|full|faults [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]")
+            print(
+                "usage: eventloop-fault-probe limits|full|faults|scenarios [--sample [--turn N]] [--scenario NAME] [--function NAME] [--verbose]"
+            )
             exit(2)
         }
     }
