@@ -166,7 +166,7 @@ public final class DatagramSocket: Sendable {
 
     /// Calls `body` with the socket's descriptor, which stays open until `body` returns; nil without calling it if the socket is closed. For
     /// options. Thread-safe.
-    public func withDescriptor<Result>(_ body: (Int32) throws -> Result) rethrows -> Result? { /* DOES CALLOUT */
+    public func withDescriptor<Result, Failure>(_ body: (Int32) throws(Failure) -> Result) throws(Failure) -> Result? { /* DOES CALLOUT */
         guard let number = core.transport.beginUse() else { return nil }
         defer { core.transport.endUse() }
         return try body(number)

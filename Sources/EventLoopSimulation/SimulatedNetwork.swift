@@ -1,7 +1,7 @@
 // The network between the processes of a simulated program.
 
 internal import CSimulation
-internal import EventLoop
+public import EventLoop
 internal import EventLoopLibC
 public import EventLoopStreams
 
@@ -76,7 +76,7 @@ public final class SimulatedNetwork: Sendable {
     public func listen(
         _ process: SimulatedProcess, port: UInt16, options: ByteStream.Options = .init(),
         serve: @escaping @Sendable (ByteStream) async -> Void
-    ) throws {
+    ) throws(RunLoop.SourceError) {
         _ = try server(process, port: port, options: options, serve: serve)
     }
 
@@ -84,11 +84,11 @@ public final class SimulatedNetwork: Sendable {
     package func server(
         _ process: SimulatedProcess, port: UInt16, options: ByteStream.Options = .init(), connectionLimit: Int? = nil,
         file: StaticString = #fileID, line: UInt = #line, serve: @escaping @Sendable (ByteStream) async -> Void
-    ) throws -> StreamServer {
+    ) throws(RunLoop.SourceError) -> StreamServer {
         let run = run("SimulatedNetwork.listen")
-        if process.hasCrashed { throw RunLoop.SourceError.system(operation: "listen \(process.name):\(port)", errno: ENETDOWN) }
+        if process.hasCrashed { throw .system(operation: "listen \(process.name):\(port)", errno: ENETDOWN) }
         if process.listeners[port] != nil {
-            throw RunLoop.SourceError.system(operation: "listen \(process.name):\(port)", errno: EADDRINUSE)
+            throw .system(operation: "listen \(process.name):\(port)", errno: EADDRINUSE)
         }
         let listener = SimulatedListener(process, port)
         let (name, incarnation) = (listener.name, process.incarnation)

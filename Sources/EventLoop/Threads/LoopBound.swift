@@ -50,7 +50,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     /// Changes the value in place. On the loop's thread only.
-    public func withValue<R>(_ body: (inout Value) throws -> R) rethrows -> R {
+    public func withValue<R, Failure>(_ body: (inout Value) throws(Failure) -> R) throws(Failure) -> R {
         preconditionIsolated("withValue")
         return try body(&box.value!)  // the box is emptied after the last access
     }

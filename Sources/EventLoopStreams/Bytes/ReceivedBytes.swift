@@ -53,7 +53,9 @@ public struct ReceivedBytes: ~Copyable {
     var position: UInt64? { positionOfStart.map { $0 + UInt64(offset) } }
 
     /// Calls `body` with the bytes in place. The pointer is valid during the call.
-    public func withUnsafeBytes<R>(_ body: (UnsafeRawBufferPointer) throws -> R) rethrows -> R { /* DOES CALLOUT */
+    public func withUnsafeBytes<R, Failure>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> R
+    ) throws(Failure) -> R { /* DOES CALLOUT */
         try body(remaining)
     }
 

@@ -16,7 +16,7 @@ public struct LengthPrefixFraming: StreamFraming {
         (self.lengthBytes, self.limit) = (lengthBytes, limit)
     }
 
-    public mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws -> [UInt8]? {
+    public mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws(StreamError) -> [UInt8]? {
         guard bytes.count >= lengthBytes else { return nil }
         var length: UInt64 = 0
         for byte in bytes.remaining[..<lengthBytes] { length = length << 8 | UInt64(byte) }

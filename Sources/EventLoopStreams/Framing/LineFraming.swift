@@ -17,7 +17,7 @@ public struct LineFraming: StreamFraming {
         self.limit = limit
     }
 
-    public mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws -> String? {
+    public mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws(StreamError) -> String? {
         if bytes.position != position { searched = 0 }
         // The LF of the longest line is the second byte behind it, after a CR.
         let searchLimit = limit > .max - 2 ? .max : limit + 2

@@ -200,7 +200,7 @@ package final class DescriptorSide: @unchecked Sendable {
         ByteStream.SocketOptions.setDefaults(on: descriptor, isInternet: isInternet)
     }
 
-    func withDescriptor<R>(_ body: (Int32) throws -> R) rethrows -> R? { /* DOES CALLOUT */
+    func withDescriptor<R, Failure>(_ body: (Int32) throws(Failure) -> R) throws(Failure) -> R? { /* DOES CALLOUT */
         if !beginUse() { return nil }
         defer {
             let left = uses.subtract(Self.oneUse, ordering: .acquiringAndReleasing).newValue

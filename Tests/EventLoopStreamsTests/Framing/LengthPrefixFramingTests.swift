@@ -66,7 +66,7 @@ import Testing
             do {
                 _ = try framing.next(in: &bytes, isLast: false)
                 Issue.record("the length \(length) was accepted")
-            } catch { #expect(error as? StreamError == .frameTooLong(limit: 100)) }
+            } catch { #expect(error == .frameTooLong(limit: 100)) }
         }
     }
 
@@ -86,7 +86,7 @@ import Testing
         do {
             _ = try framing.next(in: &bytes, isLast: false)
             Issue.record("the length was accepted")
-        } catch { #expect(error as? StreamError == .frameTooLong(limit: .max)) }
+        } catch { #expect(error == .frameTooLong(limit: .max)) }
     }
 
     @Test func `the default is a length of four bytes and a limit of sixteen MiB`() {

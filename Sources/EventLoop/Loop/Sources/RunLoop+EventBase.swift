@@ -10,7 +10,9 @@ extension RunLoop {
     /// inside such a callback is a precondition failure; of another mode it works. Events must be freed on this thread
     /// before it ends (`RunLoopThread`'s `teardown`, once nothing holds the thread). Traps when the process has no descriptors left for a base, nor any in reserve. The pointer
     /// is an `event_base`.
-    public func withEventBase<R>(forMode mode: Mode = .default, _ body: (OpaquePointer) throws -> R) rethrows -> R {
+    public func withEventBase<R, Failure>(
+        forMode mode: Mode = .default, _ body: (OpaquePointer) throws(Failure) -> R
+    ) throws(Failure) -> R {
         // First, because every caller is on another thread then, and the next precondition would blame the thread.
         precondition(
             !hasEnded.load(ordering: .acquiring),
