@@ -32,8 +32,9 @@ import Testing
         return reached
     }
 
-    /// AddressSanitizer's frames are too large for this.
-    private static let isPossible = !isUnderAddressSanitizer && MemoryLayout<Int>.size == 8
+    /// AddressSanitizer's frames are too large for this. ThreadSanitizer has room for 65,536 calls in progress on a thread, writes beyond it, and
+    /// may then wait for itself for ever.
+    private static let isPossible = !isUnderAddressSanitizer && !isUnderThreadSanitizer && MemoryLayout<Int>.size == 8
 
     @Test(.enabled(if: isPossible)) func `65,535 runs may be in progress, all in calls of one source`() async {
         await #expect(processExitsWith: .success) {
