@@ -136,7 +136,7 @@ extension CFSocket {
         guard let watcher = state.withLock({ $0.watcher }) else { return }
         let length = state.withLock { $0.nextPause }
         // In every loop: one that has stopped to run does not end the pause for the others.
-        let timers = watcher.places.map { loop, modes in
+        let timers = watcher.loopsAndModes.map { loop, modes in
             let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
                 self?.endPause()
                 self?.watch()

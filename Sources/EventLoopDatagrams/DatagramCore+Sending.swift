@@ -172,7 +172,7 @@ extension DatagramCore {
 
     private func flushBatchesLocked(_ state: inout DatagramState) {
         var refusals = 0
-        while !state.output.isEmpty {  // ends: each turn removes a datagram, or leaves, or has refused one for the first time
+        while !state.output.isEmpty {  // ends: each iteration removes a datagram, or leaves, or has refused one for the first time
             let result = transport.sendBatch(of: state.output)
             if result >= 0 {
                 for _ in 0..<result { _ = state.output.removeFirst() }

@@ -32,7 +32,7 @@ final class FileTransfer: Sendable {
     /// `ClientGone` also if the client takes nothing for `patience`.
     func send(_ file: OpenFile, from start: Int, patience: Duration) async throws -> Int { /* DOES CALLOUT */
         var offset = start
-        while offset < file.size {  // ends: each turn sends something, waits for room, or throws
+        while offset < file.size {  // ends: each iteration sends something, waits for room, or throws
             try Task.checkCancellation()
             let count = Self.withoutPipeSignal { file.send(to: socket, from: offset, upTo: min(Self.pieceSize, file.size - offset)) }
             switch count {

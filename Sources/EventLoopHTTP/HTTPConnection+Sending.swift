@@ -142,7 +142,7 @@ extension HTTPConnection {
         // At once, with what waits before it: what a task writes waits for the end of the pass, and the kernel sends the file only behind everything else.
         stream.send(bytes)
         var offset = try await transfer(file)
-        while offset < file.size {  // ends: each turn sends a part of what is left
+        while offset < file.size {  // ends: each iteration sends a part of what is left
             let part = try file.read(upTo: min(OpenFile.pieceSize, file.size - offset), from: offset)
             offset += part.count
             // Waits for the client, so that no more than one piece is in memory beside what the stream holds.

@@ -108,7 +108,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     private func received(_ bytes: inout ReceivedBytes) { /* DOES CALLOUT */
         (seen, hasMoreInput) = (stream.bytesReceived, false)
-        while phase == .reading {  // ends: each turn consumes bytes, changes the phase, or returns
+        while phase == .reading {  // ends: each iteration consumes bytes, changes the phase, or returns
             var consumed = 0
             let step = bytes.withUnsafeBytes { parser.next($0, consumed: &consumed) }
             bytes.consume(consumed)

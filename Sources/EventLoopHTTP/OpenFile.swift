@@ -50,7 +50,7 @@ final class OpenFile: Sendable {
     /// Bytes from `offset` on. If the file has become shorter, throws: its length was promised.
     func read(upTo count: Int, from offset: Int) throws -> [UInt8] {
         try [UInt8](unsafeUninitializedCapacity: count) { space, filled in
-            while filled < count {  // ends: each turn reads something or throws
+            while filled < count {  // ends: each iteration reads something or throws
                 let result = pread(descriptor, space.baseAddress.unsafelyUnwrapped + filled, count - filled, off_t(offset + filled))
                 if result < 0 && errno == EINTR { continue }
                 if result < 0 { throw FileError.system("pread: " + String(cString: strerror(errno))) }

@@ -71,7 +71,7 @@ struct RequestParser: Sendable {
     }
 
     private mutating func read(_ bytes: UnsafeRawBufferPointer, _ consumed: inout Int) throws(Refusal) -> Step {
-        while true {  // ends: each turn consumes something or returns
+        while true {  // ends: each iteration consumes something or returns
             let rest = bytes.part(consumed, bytes.count)
             switch phase {
             case .head:

@@ -113,7 +113,7 @@ struct FrameReceiver: ~Copyable {
 
     /// Returns the next complete frame, without those that their sender has cancelled.
     mutating func next() throws(RunLoop.PortError) -> (frame: Frame, passed: RunLoop.PassedDescriptors)? {
-        while true {  // ends: each turn takes a frame out of the buffer
+        while true {  // ends: each iteration takes a frame out of the buffer
             let found: (frame: Frame, isCancelled: Bool)?
             do { found = try decoder.next() } catch { throw .protocolViolation(error.sentence) }
             guard let (frame, isCancelled) = found else { return nil }

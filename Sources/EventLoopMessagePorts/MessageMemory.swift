@@ -108,7 +108,7 @@ struct MemoryPool {
 
     private mutating func grantToWaiters() -> [UInt64] {
         var granted: [UInt64] = []
-        while let (ticket, waiter) = nextWaiter(), fits(waiter.grant) {  // ends: each turn removes a waiter
+        while let (ticket, waiter) = nextWaiter(), fits(waiter.grant) {  // ends: each iteration removes a waiter
             waiters.remove(ticket)
             tickets[waiter.token] = nil
             add(waiter.grant, for: waiter.token)

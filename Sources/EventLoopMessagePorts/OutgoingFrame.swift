@@ -24,7 +24,7 @@ struct OutgoingFrame: Sendable {
 
     /// Sends as much as the socket takes. Returns 0 if the frame is sent, EAGAIN if some of it is left, or another errno.
     mutating func send(to descriptor: Int32, passing descriptors: [Int32] = []) -> Int32 {
-        while !isSent {  // ends: each turn sends something, or returns
+        while !isSent {  // ends: each iteration sends something, or returns
             let count: Int64 = header.withBytes { header in
                 body.withUnsafeBytes { body in
                     cplatform_send(

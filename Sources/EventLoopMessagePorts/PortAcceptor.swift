@@ -82,7 +82,7 @@ final class PortAcceptor: @unchecked Sendable {
 
     /// Accepts one client of this user.
     func accept() -> Accepted {
-        while true {  // ends: each turn takes a client off the listener's queue
+        while true {  // ends: each iteration takes a client off the listener's queue
             let descriptor = cplatform_accept_client(listener)
             if descriptor < 0 {
                 switch errno {

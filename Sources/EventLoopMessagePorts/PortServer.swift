@@ -145,7 +145,7 @@ final class PortServer: @unchecked Sendable {
 
     /// The next connection whose message may be handled.
     private func nextTurn() -> ServedConnection? {
-        while let connection = scheduler.nextTurn() {  // ends: each turn removes a connection from the queue
+        while let connection = scheduler.nextTurn() {  // ends: each iteration removes a connection from the queue
             if !connection.isClosed && limits.mustDefer(connection) {
                 scheduler.deferTurn(of: connection)
                 // Whatever else it has sent stays in the kernel. A watch for reading would keep the set readable, and the loop would spin.

@@ -169,7 +169,7 @@ extension RemoteConnection {
 
     /// Completes the waiters whose replies are complete. Returns an error if the connection has to end. Called by the reader.
     private func deliver() -> RunLoop.PortError? { /* DOES CALLOUT */
-        while true {  // ends: each turn takes a frame out of the buffer
+        while true {  // ends: each iteration takes a frame out of the buffer
             let next: (frame: Frame, passed: RunLoop.PassedDescriptors)?
             do { next = try receiver.next() } catch { return error }
             guard let (frame, _) = next else { return nil }

@@ -161,7 +161,7 @@ extension RemoteConnection {
     func sendQueued() { /* DOES CALLOUT */
         var wakeUps = DeferredWakeUps()
         let isBroken = state.withLock { state in
-            while !state.isInvalid, let first = state.unsent.first {  // ends: each turn removes a frame, or returns
+            while !state.isInvalid, let first = state.unsent.first {  // ends: each iteration removes a frame, or returns
                 let code = first.frame.send(to: descriptor, passing: first.descriptors)
                 if code == EAGAIN { break }
                 if code != 0 {

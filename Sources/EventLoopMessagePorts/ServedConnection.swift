@@ -54,7 +54,7 @@ final class ServedConnection {
 
     /// Sends as many of the replies as the socket takes. Returns false if some are left.
     func flush() -> Bool {
-        while canWrite, !outgoing.isEmpty {  // ends: each turn removes a reply, or returns, or ends the writing
+        while canWrite, !outgoing.isEmpty {  // ends: each iteration removes a reply, or returns, or ends the writing
             switch outgoing[0].send(to: descriptor) {
             case 0: outgoing.removeFirst()
             case EAGAIN: return false

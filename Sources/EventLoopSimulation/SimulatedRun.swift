@@ -201,7 +201,7 @@ final class SimulatedRun: @unchecked Sendable {
 
     private func drive() {
         csim_set_checked(raw, true)
-        while true {  // ends: with the run; a turn that ends otherwise waited for another thread
+        while true {  // ends: with the run; an iteration that ends otherwise waited for another thread
             let result = csim_advance(raw)
             if finish(after: result) { return }
         }

@@ -99,7 +99,7 @@ extension StringProtocol {
     /// The standard library has no search for a text without Foundation.
     fileprivate func range(of other: String) -> Range<Index>? {
         var index = startIndex
-        while index < endIndex {  // ends: one character further in each turn
+        while index < endIndex {  // ends: one character further in each iteration
             if self[index...].hasPrefix(other) { return index..<self.index(index, offsetBy: other.count) }
             index = self.index(after: index)
         }

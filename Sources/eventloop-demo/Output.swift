@@ -20,7 +20,7 @@ func leave(_ code: Int32) -> Never { exit(code) }
 /// Returns false on an error.
 private func write(_ text: String, to descriptor: Int32) -> Bool {
     var rest = Array(text.utf8)[...]
-    while !rest.isEmpty {  // ends: each turn writes some of it, or is interrupted
+    while !rest.isEmpty {  // ends: each iteration writes some of it, or is interrupted
         let count = rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
         if count > 0 { rest = rest.dropFirst(count) } else if errno != EINTR { return false }
     }

@@ -42,7 +42,7 @@ bool performIsQueued = false;
 
 /* The timer that is added and removed. */
 bool isHere = false;                            /* the timer's place is this loop */
-bool isPending = false;                         /* the timer's join is queued: TimerMembership.changePlace */
+bool isPending = false;                         /* the timer's join is queued: TimerMembership.changeIndex */
 bool isKnown = false;                           /* TimerListing.isKnownToOwner */
 bool slotIsTaken = false;                       /* ModeState.timerSlots does not have its slot */
 bool slotIsFiled = false;                       /* the owner's TimerQueue has its slot */
@@ -209,7 +209,7 @@ proctype Owner() {
             pending = pending & ~PERFORMS;
             atomic { hasPerform = performIsQueued; performIsQueued = false };    /* RunLoop+Perform.swift: takePerforms */
 #ifndef FAULT_OVERTAKE
-            takeAttention();                    /* PendingWork.swift: settleEnds */
+            takeAttention();                    /* PendingWork.swift: finishPendingEnds */
             if :: pending & CHANGES -> carryOut() :: else fi;
 #endif
             if :: hasPerform -> assert(!isRegistered) :: else fi    /* RunLoop+Perform.swift: performQueued */

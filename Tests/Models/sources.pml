@@ -37,7 +37,7 @@ bool isFinished = false;
 /* Memberships, by number; under the loop's lock. */
 bool isIn[MOST];                                /* SourceMembership.modes */
 bool isDead[MOST];
-bool isQueued[MOST];                            /* SourceMembership.changePlace */
+bool isQueued[MOST];                            /* SourceMembership.changeIndex */
 byte queue[MOST];                               /* LoopShared.changes */
 byte length = 0;
 
@@ -297,7 +297,7 @@ proctype Owner() {
             fi
         ::  invalidate(true)
         ::  applyChanges()
-        ::  applyChanges();                     /* PendingWork.swift: settleEnds */
+        ::  applyChanges();                     /* PendingWork.swift: finishPendingEnds */
             /* What is collected is served if it is registered now. */
             atomic {
                 at = 1;

@@ -69,10 +69,10 @@ struct DeadlineHeap: ~Copyable {
         while index > 0 {  // ends: the index decreases
             let parent = (index - 1) >> 2
             if !entry.precedes(entries[parent]) { break }
-            place(entries[parent], at: index, positions)
+            put(entries[parent], at: index, positions)
             index = parent
         }
-        place(entry, at: index, positions)
+        put(entry, at: index, positions)
     }
 
     private mutating func siftDown(_ start: Int, _ entry: Entry, _ positions: HeapPositions) {
@@ -82,10 +82,10 @@ struct DeadlineHeap: ~Copyable {
             if first >= count { break }
             let least = leastChild(first)
             if !entries[least].precedes(entry) { break }
-            place(entries[least], at: index, positions)
+            put(entries[least], at: index, positions)
             index = least
         }
-        place(entry, at: index, positions)
+        put(entry, at: index, positions)
     }
 
     /// Which of the up to four children that begin at `first` is the least.
@@ -102,7 +102,7 @@ struct DeadlineHeap: ~Copyable {
     }
 
     @inline(__always)
-    private mutating func place(_ entry: Entry, at index: Int, _ positions: HeapPositions) {
+    private mutating func put(_ entry: Entry, at index: Int, _ positions: HeapPositions) {
         entries[index] = entry
         positions[entry.slot] = UInt32(truncatingIfNeeded: index)
     }

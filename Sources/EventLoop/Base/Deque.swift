@@ -52,14 +52,14 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     /// Moves all elements of `source` to the end of this queue.
     mutating func takeAll(from source: inout Deque) {
         if isEmpty { return swap(&self, &source) }
-        while !source.isEmpty { append(source.popFirst()) }  // ends: each turn removes an element
+        while !source.isEmpty { append(source.popFirst()) }  // ends: each iteration removes an element
     }
 
     /// Removes the first element that matches; nil if none does. O(count).
     mutating func remove(where matches: (borrowing Element) -> Bool) -> Element? {
-        guard let place = (head..<tail).first(where: { matches(storage[$0]) }) else { return nil }
-        let element = (storage + place).move()
-        (storage + place).moveInitialize(from: storage + place + 1, count: tail - place - 1)
+        guard let index = (head..<tail).first(where: { matches(storage[$0]) }) else { return nil }
+        let element = (storage + index).move()
+        (storage + index).moveInitialize(from: storage + index + 1, count: tail - index - 1)
         tail -= 1
         return element
     }
@@ -67,7 +67,7 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)
-        while !isEmpty { elements.append(popFirst()) }  // ends: each turn removes an element
+        while !isEmpty { elements.append(popFirst()) }  // ends: each iteration removes an element
         return elements
     }
 

@@ -101,8 +101,8 @@ enum HistogramClass {
 
     /// The least number in a class.
     static func first(in index: Int) -> UInt64 {
-        let (octave, place) = (index / inOctave, UInt64(index % inOctave))
-        let fraction = UInt64(inOctave) + place
+        let (octave, position) = (index / inOctave, UInt64(index % inOctave))
+        let fraction = UInt64(inOctave) + position
         if octave >= bits { return fraction << UInt64(octave - bits) - 1 }
         let unit: UInt64 = 1 << UInt64(bits - octave)
         return (fraction + unit - 1) / unit - 1

@@ -51,7 +51,7 @@ struct ModeSet: Sendable {
 
     func forEach(_ body: (Int) -> Void) {
         var word = low
-        while word != 0 {  // ends: each turn clears a bit
+        while word != 0 {  // ends: each iteration clears a bit
             body(word.trailingZeroBitCount)
             word &= word - 1
         }
@@ -63,7 +63,7 @@ struct ModeSet: Sendable {
     func forEachHigh(_ body: (Int) -> Void) {
         for (offset, bits) in high.enumerated() {
             var word = bits
-            while word != 0 {  // ends: each turn clears a bit
+            while word != 0 {  // ends: each iteration clears a bit
                 body((offset + 1) * 64 + word.trailingZeroBitCount)
                 word &= word - 1
             }

@@ -91,7 +91,7 @@ extension RunLoop.Recording.Post {
 extension RunLoop.Recording.Kind {
     private static let byCode = allCases
 
-    /// The place among all kinds. An enumeration of so few cases without values is a byte that counts them; a test holds that.
+    /// The position among all kinds. An enumeration of so few cases without values is a byte that counts them; a test holds that.
     @inline(__always)
     var code: UInt8 { unsafeBitCast(self, to: UInt8.self) }
 

@@ -70,7 +70,7 @@ struct TimerQueue: ~Copyable {
         guard index < slots.count, slots[index].owner != nil else { return false }
         lastSequence &+= 1
         slots[index].sequence = lastSequence
-        // An equal date does not count as later: the entry would keep its old place among equal dates.
+        // An equal date does not count as later: the entry would keep its old position among equal dates.
         let isLater = date > slots[index].date
         slots[index].date = date
         if slots[index].isFiled {
@@ -86,7 +86,7 @@ struct TimerQueue: ~Copyable {
         if Int(slot) < slots.count && !slots[Int(slot)].isFiled { reschedule(slot, date: date) }
     }
 
-    /// Files a timer that `popDue` has returned under the date that it had, at its place among equal dates, unless it has been filed again.
+    /// Files a timer that `popDue` has returned under the date that it had, at its position among equal dates, unless it has been filed again.
     mutating func putBack(_ slot: UInt32) {
         let index = Int(slot)
         guard index < slots.count, slots[index].owner != nil, !slots[index].isFiled, slots[index].date != .max else { return }
@@ -109,7 +109,7 @@ struct TimerQueue: ~Copyable {
     /// Unfiles the first timer, in the order of dates and then of insertion, whose date is not after `now`, and returns its owner; nil if
     /// none is due. `reschedule` files the timer again.
     mutating func popDue(_ now: Int64) -> (slot: UInt32, owner: UnsafeRawPointer)? {
-        settle(upTo: now)
+        refileMoved(upTo: now)
         guard let first = firstEntry, first.deadline <= now else { return nil }
         unfile(first.slot)
         return (first.slot, slots[Int(first.slot)].owner!)  // filed slots have an owner
@@ -120,13 +120,13 @@ struct TimerQueue: ~Copyable {
         if isEmpty { return false }
         if new.count != 0 { sortNew() }
         if earliestEntry > now { return false }
-        settle(upTo: now)
+        refileMoved(upTo: now)
         return earliestEntry <= now
     }
 
     /// The earliest date, and whose it is; nil if no timer has a date. O(1), and O(log n) for each date that has moved later since.
     mutating func earliest() -> (date: Int64, owner: UnsafeRawPointer)? {
-        settle(upTo: .max)
+        refileMoved(upTo: .max)
         guard let top = firstEntry else { return nil }
         return (top.deadline, slots[Int(top.slot)].owner!)  // filed slots have an owner
     }
@@ -134,7 +134,7 @@ struct TimerQueue: ~Copyable {
     /// Until when the thread may sleep; `Int64.max` if no timer has a date.
     mutating func nextWake() -> Int64 {
         if isEmpty { return .max }
-        settle(upTo: .max)
+        refileMoved(upTo: .max)
         return min(strict.top?.deadline ?? .max, hard.top?.deadline ?? .max)
     }
 
@@ -159,9 +159,9 @@ struct TimerQueue: ~Copyable {
     }
 
     /// Refiles top entries whose dates have moved later, until each top entry that is not after `limit` has its timer's date.
-    private mutating func settle(upTo limit: Int64) {
+    private mutating func refileMoved(upTo limit: Int64) {
         if new.count != 0 { sortNew() }
-        // Ends: each turn refiles an entry under its date.
+        // Ends: each iteration refiles an entry under its date.
         while let top = strict.top, top.deadline <= limit, slots[Int(top.slot)].date != top.deadline {
             refile(top.slot)
         }

@@ -35,7 +35,7 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
     /// Removes all objects.
     mutating func takeAll() -> [Object] {
         var all: [Object] = []
-        while let last = list.popLast() {  // ends: each turn removes an object
+        while let last = list.popLast() {  // ends: each iteration removes an object
             all.append(last.takeRetainedValue())
         }
         return all.reversed()

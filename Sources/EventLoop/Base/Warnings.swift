@@ -62,7 +62,7 @@ enum Warnings {
     ) { /* DOES CALLOUT */
         // The user did not make this item, so the mistake is reported elsewhere, or is none.
         if site.isInLibrary { return }
-        report(kind, place: site.hashValue) {
+        report(kind, site: site.hashValue) {
             RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description)
         }
     }
@@ -72,10 +72,10 @@ enum Warnings {
     static func report(
         _ kind: RunLoop.Warning.Kind, loop: UInt64, mode: RunLoop.Mode?, _ message: @autoclosure () -> String
     ) { /* DOES CALLOUT */
-        var place = Hasher()
-        place.combine(loop)
-        place.combine(mode)
-        report(kind, place: place.finalize()) { RunLoop.Warning(kind: kind, message: message()) }
+        var site = Hasher()
+        site.combine(loop)
+        site.combine(mode)
+        report(kind, site: site.finalize()) { RunLoop.Warning(kind: kind, message: message()) }
     }
 
     /// Reports a failure of the program's code, each time.
@@ -92,12 +92,12 @@ enum Warnings {
         receiver?(RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description))
     }
 
-    private static func report(_ kind: RunLoop.Warning.Kind, place: Int, _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
+    private static func report(_ kind: RunLoop.Warning.Kind, site: Int, _ make: () -> RunLoop.Warning) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }
         defer { cplatform_end_warning() }
         var key = Hasher()
         key.combine(kind)
-        key.combine(place)
+        key.combine(site)
         switch admit(key.finalize()) {
         case .known: break
         case .new(let receiver): receiver(make())

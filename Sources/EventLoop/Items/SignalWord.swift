@@ -29,7 +29,7 @@ struct SignalWord: ~Copyable, Sendable {
     @inline(__always)
     borrowing func claim() -> Claim? {
         var seen = word.load(ordering: .relaxed)
-        while true {  // ends: each turn means that another thread has changed the word
+        while true {  // ends: each iteration means that another thread has changed the word
             let next = seen & Self.stateMask == Self.clear ? seen | Self.signaled : seen
             // Writes even without a change, so that the thread that takes the signal sees what this thread has written.
             let (exchanged, original) = word.compareExchange(expected: seen, desired: next, ordering: .sequentiallyConsistent)
@@ -50,7 +50,7 @@ struct SignalWord: ~Copyable, Sendable {
     @discardableResult
     borrowing func take() -> Bool {
         var seen = word.load(ordering: .sequentiallyConsistent)
-        while seen & Self.stateMask != Self.clear {  // ends: each turn means that another thread has changed the word
+        while seen & Self.stateMask != Self.clear {  // ends: each iteration means that another thread has changed the word
             let next = (seen & ~Self.stateMask) &+ Self.oneTaken
             let (exchanged, original) = word.compareExchange(expected: seen, desired: next, ordering: .sequentiallyConsistent)
             if exchanged { return true }

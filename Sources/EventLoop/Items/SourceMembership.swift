@@ -21,8 +21,8 @@ final class SourceMembership: @unchecked Sendable {
         var modes = ModeSet()
         /// The modes that have the source in their list of signaled sources, or of ports with messages.
         var queuedModes = ModeSet()
-        /// The place of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
-        var changePlace = LinkedQueue<Never>.noPlace
+        /// The index of its change in the loop's queue of changes. Declared before the single bytes, so that they share a word.
+        var changeIndex = LinkedQueue<Never>.noIndex
         /// Its index in the loop's bag of sources.
         var index: Int32 = 0
         var isCommon = false

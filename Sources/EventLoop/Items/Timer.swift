@@ -16,7 +16,7 @@ extension RunLoop {
         let state: TimerState
         let date: Atomic<Int64>
         /// Where the loop has filed it.
-        let place = Atomic<UInt64>(0)
+        let location = Atomic<UInt64>(0)
 
         // SAFETY: cleared once, by the caller that ended the last use of `state`; read only during uses.
         nonisolated(unsafe) private var handler: (@Sendable (Timer) -> Void)?
@@ -196,7 +196,7 @@ extension RunLoop {
             set { neededDetails.attachment = newValue }
         }
 
-        /// The memberships, if the timer's place is not direct. Under the loop's lock.
+        /// The memberships, if the timer's location is not direct. Under the loop's lock.
         var listedMemberships: [TimerMembership] {
             get { details?.memberships ?? [] }
             set { neededDetails.memberships = newValue }

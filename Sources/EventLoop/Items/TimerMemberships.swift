@@ -8,7 +8,7 @@ import Synchronization
 /// slot in that mode's queue. Otherwise it is `lookUnderLock`, which refers the reader to the timer's memberships, under the lock.
 ///
 /// Written under the loop's lock, while `TimerState` says that the timer is in the loop. Zero otherwise.
-struct TimerPlace {
+struct TimerLocation {
     static let lookUnderLock: UInt32 = 0xFF00_0000
 
     var word: UInt64
@@ -21,7 +21,7 @@ struct TimerPlace {
     init(word: UInt64) { self.word = word }
 
     /// In a loop; the modes have to be looked up under its lock.
-    init(unplacedIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
+    init(withoutSlotIn loopID: UInt64) { word = loopID << 32 | UInt64(Self.lookUnderLock) }
 
     /// Nil if a number does not fit.
     @inline(__always)
@@ -36,10 +36,10 @@ struct TimerMembership: Sendable {
     private var mode: UInt32
     /// The timer's slot in the mode's queue.
     var slot: UInt32
-    /// The place of the addition in the loop's queue of changes; `noPlace` after the owner has filed the timer in the mode.
-    var changePlace = LinkedQueue<Never>.noPlace
+    /// The location of the addition in the loop's queue of changes; `noIndex` after the owner has filed the timer in the mode.
+    var changeIndex = LinkedQueue<Never>.noIndex
     var modeIndex: Int { Int(mode) }
-    var isFiled: Bool { changePlace == LinkedQueue<Never>.noPlace }
+    var isFiled: Bool { changeIndex == LinkedQueue<Never>.noIndex }
 
     init(modeIndex: Int, slot: UInt32) { (mode, self.slot) = (UInt32(modeIndex), slot) }
 }
@@ -48,9 +48,9 @@ struct TimerMembership: Sendable {
 struct TimerListing: Sendable {
     /// `index` and flags.
     private var packed: UInt32 = 0
-    /// As in `TimerMembership`, if the timer's place is direct. While a change of the timer's date is queued (`TimerState`), the place of that
+    /// As in `TimerMembership`, if the timer's location is direct. While a change of the timer's date is queued (`TimerState`), the location of that
     /// change: the timer is filed in a mode then.
-    var changePlace = LinkedQueue<Never>.noPlace
+    var changeIndex = LinkedQueue<Never>.noIndex
 
     private static let common: UInt32 = 1 << 31
     private static let known: UInt32 = 1 << 30
@@ -89,7 +89,7 @@ struct TimerListing: Sendable {
 
 /// The modes of a timer. Under the lock of the loop that the timer is in.
 ///
-/// A timer in one mode, which most are, has the membership in `place` and `listing`. The others have a list among their `details`.
+/// A timer in one mode, which most are, has the membership in `location` and `listing`. The others have a list among their `details`.
 extension RunLoop.Timer {
     var memberships: [TimerMembership] {
         if let direct = directMembership { return [direct] }
@@ -97,10 +97,10 @@ extension RunLoop.Timer {
     }
 
     private var directMembership: TimerMembership? {
-        let place = TimerPlace(word: place.load(ordering: .acquiring))
-        guard place.loopID != 0, place.isDirect else { return nil }
-        var membership = TimerMembership(modeIndex: place.modeIndex, slot: place.slot)
-        if !state.value.isRedateQueued { membership.changePlace = listing.changePlace }
+        let location = TimerLocation(word: location.load(ordering: .acquiring))
+        guard location.loopID != 0, location.isDirect else { return nil }
+        var membership = TimerMembership(modeIndex: location.modeIndex, slot: location.slot)
+        if !state.value.isRedateQueued { membership.changeIndex = listing.changeIndex }
         return membership
     }
 
@@ -109,14 +109,14 @@ extension RunLoop.Timer {
 
     @inline(__always)
     func isInMode(_ modeIndex: Int) -> Bool {
-        let place = TimerPlace(word: place.load(ordering: .acquiring))
-        if place.loopID == 0 { return false }
-        return place.isDirect ? place.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }
+        let location = TimerLocation(word: location.load(ordering: .acquiring))
+        if location.loopID == 0 { return false }
+        return location.isDirect ? location.modeIndex == modeIndex : listedMemberships.contains { $0.modeIndex == modeIndex }
     }
 
     var isInNoMode: Bool {
-        let place = TimerPlace(word: place.load(ordering: .acquiring))
-        return place.loopID == 0 || !place.isDirect && listedMemberships.isEmpty
+        let location = TimerLocation(word: location.load(ordering: .acquiring))
+        return location.loopID == 0 || !location.isDirect && listedMemberships.isEmpty
     }
 
     func insert(_ membership: TimerMembership, in loopID: UInt64) { setMemberships(memberships + [membership], in: loopID) }
@@ -130,41 +130,41 @@ extension RunLoop.Timer {
     }
 
     /// Changes where the addition to a mode is queued.
-    func setChangePlace(_ changePlace: LinkedQueue<Never>.Place, inMode modeIndex: Int) {
-        if TimerPlace(word: place.load(ordering: .acquiring)).isDirect { return listing.changePlace = changePlace }
+    func setChangeIndex(_ changeIndex: LinkedQueue<Never>.Index, inMode modeIndex: Int) {
+        if TimerLocation(word: location.load(ordering: .acquiring)).isDirect { return listing.changeIndex = changeIndex }
         if let index = listedMemberships.firstIndex(where: { $0.modeIndex == modeIndex }) {
-            listedMemberships[index].changePlace = changePlace
+            listedMemberships[index].changeIndex = changeIndex
         }
     }
 
     /// The owner has taken the queued addition, and files the timer.
     func markFiled(inMode modeIndex: Int) {
         listing.isKnownToOwner = true
-        setChangePlace(LinkedQueue<Never>.noPlace, inMode: modeIndex)
+        setChangeIndex(LinkedQueue<Never>.noIndex, inMode: modeIndex)
     }
 
     /// The change of its date has left the queue.
     func forgetQueuedRedate() {
         state.forgetRedateQueued()
-        listing.changePlace = LinkedQueue<Never>.noPlace
+        listing.changeIndex = LinkedQueue<Never>.noIndex
     }
 
     func setMemberships(_ memberships: [TimerMembership], in loopID: UInt64) {
         if memberships.count == 1, let only = memberships.first,
-            let direct = TimerPlace(loopID: loopID, modeIndex: only.modeIndex, slot: only.slot)
+            let direct = TimerLocation(loopID: loopID, modeIndex: only.modeIndex, slot: only.slot)
         {
-            listing.changePlace = only.changePlace
-            place.store(direct.word, ordering: .releasing)
+            listing.changeIndex = only.changeIndex
+            location.store(direct.word, ordering: .releasing)
             if hasDetails { listedMemberships = [] }
             return
         }
         if hasDetails || !memberships.isEmpty { listedMemberships = memberships }
-        place.store(TimerPlace(unplacedIn: loopID).word, ordering: .releasing)
+        location.store(TimerLocation(withoutSlotIn: loopID).word, ordering: .releasing)
     }
 
     /// In no mode of any loop.
     func clearMemberships() {
-        place.store(0, ordering: .releasing)
+        location.store(0, ordering: .releasing)
         if hasDetails { listedMemberships = [] }
     }
 }

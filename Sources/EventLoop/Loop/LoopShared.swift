@@ -26,12 +26,12 @@ struct LoopShared: ~Copyable, Sendable {
     var sleeps = SleepingTasks()
     var released = ReleaseQueue()
     var delayed = DelayedPerforms()
-    /// The place in line of the closure that was queued last.
+    /// The sequence number of the closure that was queued last.
     private(set) var lastWork: UInt64 = 0
 
     init(_ modes: ModeTable) { self.modes = modes }
 
-    /// A place in line for a closure.
+    /// A sequence number for a closure.
     @inline(__always)
     mutating func nextWork() -> UInt64 {
         lastWork += 1

@@ -39,13 +39,13 @@ extension RunLoop {
     /// Why the run ends with this pass; nil when it goes on. A stop that is not the reason stays for the exit.
     @inline(__always)
     private func endOfPass(_ frame: RunFrame, _ mode: ModeState, handledSource: Bool) -> RunResult? { /* DOES CALLOUT */
-        settleEnds(mode)
+        finishPendingEnds(mode)
         if handledSource && frame.owned.returnsAfterSource { return .handledSource }
         if runs.takeStop(frame) { return .stopped }
         if frame.owned.pollsOnly || limitHasPassed(frame) { return .timedOut }
         if !isEmpty(mode) { return nil }
         // Another thread may have ended the mode's last item since: its last callout comes before the run's end.
-        settleEnds(mode)
+        finishPendingEnds(mode)
         return isEmpty(mode) ? .finished : nil
     }
 }

@@ -53,7 +53,7 @@ class ClosureQueues: @unchecked Sendable {
     @inline(__always)
     final func countLocked(_ kind: ClosureKind) -> Int { kind == .block ? queued.blocks.count : queued.performs.count }
 
-    /// The place in line of the first closure with a ticket; greater than any other if there is none.
+    /// The sequence number of the first closure with a ticket; greater than any other if there is none.
     @inline(__always)
     final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
         kind == .block ? queued.blocks.firstTicketed : queued.performs.firstTicketed
@@ -67,17 +67,17 @@ class ClosureQueues: @unchecked Sendable {
         changePopulationLocked(by: 1)
     }
 
-    /// Queues a closure with a ticket, which gets the place.
-    final func enqueueTicketedLocked(_ item: WorkItem, _ kind: ClosureKind) -> ClosureQueue.Place {
+    /// Queues a closure with a ticket, and returns its index.
+    final func enqueueTicketedLocked(_ item: WorkItem, _ kind: ClosureKind) -> ClosureQueue.Index {
         countQueueingLocked()
         changePopulationLocked(by: 1)
         return kind == .block
             ? queued.blocks.ticketed.append(item, sequence: item.sequence) : queued.performs.ticketed.append(item, sequence: item.sequence)
     }
 
-    final func removeLocked(_ place: ClosureQueue.Place, _ kind: ClosureKind) -> WorkItem {
+    final func removeLocked(_ index: ClosureQueue.Index, _ kind: ClosureKind) -> WorkItem {
         changePopulationLocked(by: -1)
-        return kind == .block ? queued.blocks.ticketed.remove(place) : queued.performs.ticketed.remove(place)
+        return kind == .block ? queued.blocks.ticketed.remove(index) : queued.performs.ticketed.remove(index)
     }
 
     /// Takes the first closure with a ticket out of this queue only. Nil if there is none.

@@ -34,8 +34,8 @@ extension ModeState {
     /// Sorted by order, then insertion.
     func insertObserverLocked(_ observer: RunLoop.Observer) {
         guard observer.modes.insert(index) else { return }
-        let place = locked.observers.firstIndex { $0.order > observer.order } ?? locked.observers.endIndex
-        locked.observers.insert(observer, at: place)
+        let index = locked.observers.firstIndex { $0.order > observer.order } ?? locked.observers.endIndex
+        locked.observers.insert(observer, at: index)
         observed.didChangeLocked(locked.observers)
     }
 

@@ -2,7 +2,7 @@
 
 /// Custom sources with a pending signal, in no order.
 struct SignaledSources: ~Copyable {
-    /// Retained. A place of its own, because most passes have one signal: no array, and no second count of its reference.
+    /// Retained. A field of its own, because most passes have one signal: no array, and no second count of its reference.
     private var single: Unmanaged<SourceMembership>?
     private var others: ContiguousArray<SourceMembership> = []
 
@@ -44,9 +44,9 @@ struct SignaledSources: ~Copyable {
         if let single { batch.append(single.takeRetainedValue()) }
         single = nil
         var isStale = false
-        for place in batch.indices {
-            batch[place].locked.queuedModes.remove(index)
-            if !batch[place].custom.isSignaled { isStale = true }
+        for position in batch.indices {
+            batch[position].locked.queuedModes.remove(index)
+            if !batch[position].custom.isSignaled { isStale = true }
         }
         // Those were performed in another mode or loop. A later signal is for the next pass.
         if isStale { batch.removeAll { !$0.custom.isSignaled } }
@@ -79,9 +79,9 @@ struct MessagedPorts: Sendable {
 
     /// Takes out a port that has left the mode, or is served by another loop's thread.
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
-        guard membership.locked.queuedModes.remove(index), let place = list.firstIndex(where: { $0 === membership }) else { return }
-        list.remove(at: place)
-        if place < next { next -= 1 }
+        guard membership.locked.queuedModes.remove(index), let position = list.firstIndex(where: { $0 === membership }) else { return }
+        list.remove(at: position)
+        if position < next { next -= 1 }
     }
 
     /// The next port that has messages and has had no turn in this step. It stays in the list, where a nested run finds it. `turns` is how many
@@ -92,11 +92,11 @@ struct MessagedPorts: Sendable {
         if left == 0 { return nil }
         for _ in 0..<list.count {
             if next >= list.count { next = 0 }
-            let place = next
+            let position = next
             next += 1
             // A port that has been emptied since stays until the next delivery.
-            guard Borrowed(list[place], keptBy: .list).use({ $0.source.hasMessage }) else { continue }
-            let membership = list[place]
+            guard Borrowed(list[position], keptBy: .list).use({ $0.source.hasMessage }) else { continue }
+            let membership = list[position]
             // A handler may have changed the order of the list. A step later than `step` means a turn in a nested run.
             if membership.owned.messageStep >= step { continue }
             membership.owned.messageStep = step
@@ -106,15 +106,15 @@ struct MessagedPorts: Sendable {
         return nil
     }
 
-    /// Keeps the order, and with it the turns: the last port must not take a place that the turns have passed.
+    /// Keeps the order, and with it the turns: the last port must not move to a position that has had its turn.
     private mutating func removePortsWithoutMessages(inMode index: Int) {
         if list.allSatisfy({ $0.source.hasMessage }) { return }
-        var (place, passed) = (0, 0)
+        var (position, passed) = (0, 0)
         list.removeAll { membership in
-            defer { place += 1 }
+            defer { position += 1 }
             if membership.source.hasMessage { return false }
             membership.locked.queuedModes.remove(index)
-            if place < next { passed += 1 }
+            if position < next { passed += 1 }
             return true
         }
         next -= passed

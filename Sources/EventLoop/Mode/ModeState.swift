@@ -41,7 +41,7 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
 
     /// What the loop's thread owns.
     struct Owned: ~Copyable {
-        /// Without a base, sources are served from this place in the mode's list on.
+        /// Without a base, sources are served from this position in the mode's list on.
         var nextPolled = 0
         var timers = TimerQueue()
         var observerSnapshot = ObserverSnapshot()

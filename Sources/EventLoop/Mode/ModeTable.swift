@@ -47,7 +47,7 @@ final class ModeTable: @unchecked Sendable {
 
     // SAFETY: read and written under the loop's lock only.
     @exclusivity(unchecked) private var locked = Locked()
-    /// How many places in queues closures with a ticket were put into or taken out of.
+    /// How many positions in queues closures with a ticket were put into or taken out of.
     private(set) var testsOnlySteps = TestsOnlyCount()
 
     init() {
@@ -178,24 +178,24 @@ extension ModeTable {
         testsOnlySteps.increment()
         let index = name == .common ? Self.common : makeLocked(name).index
         if ticket.isIn(index) { return }
-        ticket.add(WorkPlace(modeIndex: index, place: queues(index).enqueueTicketedLocked(item, ticket.kind)))
+        ticket.add(WorkPosition(modeIndex: index, queueIndex: queues(index).enqueueTicketedLocked(item, ticket.kind)))
     }
 
     /// Takes a closure out of every queue that has it. Nil if none does. The caller releases it outside the lock.
     func takeTicketedLocked(_ ticket: WorkTicket) -> WorkItem? {
         guard let first = ticket.first else { return nil }
         let item = removeLocked(ticket, first)
-        for place in ticket.others { _ = removeLocked(ticket, place) }
-        ticket.removePlaces()
+        for position in ticket.others { _ = removeLocked(ticket, position) }
+        ticket.removePositions()
         return item
     }
 
-    private func removeLocked(_ ticket: WorkTicket, _ place: WorkPlace) -> WorkItem {
+    private func removeLocked(_ ticket: WorkTicket, _ position: WorkPosition) -> WorkItem {
         testsOnlySteps.increment()
-        return queues(place.modeIndex).removeLocked(place.place, ticket.kind)
+        return queues(position.modeIndex).removeLocked(position.queueIndex, ticket.kind)
     }
 
-    /// The place in line of the first closure with a ticket that the mode may perform; greater than any other if there is none.
+    /// The sequence number of the first closure with a ticket that the mode may perform; greater than any other if there is none.
     ///
     /// `isCommon` says whether the mode performs what is queued for the common modes. It is the caller's, and the same for a whole walk: a
     /// handler that makes the mode a common one would otherwise let closures with a ticket overtake those without.
@@ -204,7 +204,7 @@ extension ModeTable {
         return isCommon ? min(own, common.firstTicketedLocked(kind)) : own
     }
 
-    /// Takes the first closure with a ticket that the mode may perform, if its place in line comes before `bound`.
+    /// Takes the first closure with a ticket that the mode may perform, if its sequence number is below `bound`.
     func popTicketedLocked(_ mode: ModeState, isCommon: Bool, _ kind: ClosureKind, before bound: UInt64) -> WorkItem? {
         let first = firstTicketedLocked(mode, isCommon: isCommon, kind)
         if first >= bound { return nil }
@@ -217,8 +217,8 @@ extension ModeTable {
         guard let item = queues.removeFirstTicketedLocked(kind), let ticket = item.ticket else { return nil }
         testsOnlySteps.increment()
         if let first = ticket.first, first.modeIndex != index { _ = removeLocked(ticket, first) }
-        for place in ticket.others where place.modeIndex != index { _ = removeLocked(ticket, place) }
-        ticket.removePlaces()
+        for position in ticket.others where position.modeIndex != index { _ = removeLocked(ticket, position) }
+        ticket.removePositions()
         return item
     }
 
@@ -229,7 +229,7 @@ extension ModeTable {
             let queues = queues(index)
             taken += queues.takeAllPlainLocked()
             for kind in ClosureKind.allCases {
-                while let item = removeFirstTicketedLocked(queues, index, kind) { taken.append(item) }  // ends: one goes a turn
+                while let item = removeFirstTicketedLocked(queues, index, kind) { taken.append(item) }  // ends: each iteration removes one
             }
         }
         return taken

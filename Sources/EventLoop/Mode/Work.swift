@@ -2,7 +2,7 @@
 
 import Synchronization
 
-/// A queued closure. `sequence` is its place among all that were queued on the loop.
+/// A queued closure. `sequence` is its position among all that were queued on the loop.
 struct WorkItem: Sendable {
     var sequence: UInt64
     let body: @Sendable () -> Void
@@ -12,7 +12,7 @@ struct WorkItem: Sendable {
     let ticket: WorkTicket?
 }
 
-/// The places of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one, or a
+/// The positions of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one, or a
 /// waiter may withdraw it.
 ///
 /// Such a closure is in the queue of each of its modes. Taking it out of one takes it out of all, each in O(1). Made with the
@@ -20,27 +20,27 @@ struct WorkItem: Sendable {
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    @exclusivity(unchecked) final private var places = Places()
+    @exclusivity(unchecked) final private var positions = Positions()
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
     // thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
 
-    private struct Places {
+    private struct Positions {
         var kind = ClosureKind.perform
         /// One for each queue that has the closure.
-        var first: WorkPlace?
-        var others: [WorkPlace] = []
+        var first: WorkPosition?
+        var others: [WorkPosition] = []
     }
 
     @usableFromInline init() {}
 
     final var kind: ClosureKind {
-        get { places.kind }
-        set { places.kind = newValue }
+        get { positions.kind }
+        set { positions.kind = newValue }
     }
-    final var first: WorkPlace? { places.first }
-    final var others: [WorkPlace] { places.others }
+    final var first: WorkPosition? { positions.first }
+    final var others: [WorkPosition] { positions.others }
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }
@@ -51,13 +51,13 @@ struct WorkItem: Sendable {
     /// The thread has ended inside the closure, which will not return.
     func workWasAbandoned() {}
 
-    final func add(_ place: WorkPlace) {
-        if first == nil { places.first = place } else { places.others.append(place) }
+    final func add(_ position: WorkPosition) {
+        if first == nil { positions.first = position } else { positions.others.append(position) }
     }
 
-    final func removePlaces() {
-        places.first = nil
-        if !others.isEmpty { places.others = [] }
+    final func removePositions() {
+        positions.first = nil
+        if !others.isEmpty { positions.others = [] }
     }
 
     final func isIn(_ modeIndex: Int) -> Bool {
@@ -67,15 +67,15 @@ struct WorkItem: Sendable {
 }
 
 /// Where the queue of a mode has a closure.
-struct WorkPlace: Sendable {
+struct WorkPosition: Sendable {
     /// `ModeTable.common` for the common modes.
     let modeIndex: Int
-    let place: ClosureQueue.Place
+    let queueIndex: ClosureQueue.Index
 }
 
 /// The closures of one kind, blocks or performs, that are queued for one mode, or for the common modes. Under the loop's lock.
 struct ClosureQueue: ~Copyable, Sendable {
-    typealias Place = LinkedQueue<WorkItem>.Place
+    typealias Index = LinkedQueue<WorkItem>.Index
 
     /// For this mode alone.
     var plain = WorkQueue()
@@ -85,6 +85,6 @@ struct ClosureQueue: ~Copyable, Sendable {
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
 
-    /// The place in line of the first closure with a ticket; greater than any other if there is none.
+    /// The sequence number of the first closure with a ticket; greater than any other if there is none.
     var firstTicketed: UInt64 { ticketed.firstSequence }
 }

@@ -90,7 +90,7 @@ struct DeadlineTimer: ~Copyable {
 
     /// Takes note that it did.
     @inline(never)
-    mutating func settleFired() {
+    mutating func acknowledgeExpiry() {
         record.pointee.hasFired = false
         armed = .max
         if descriptor >= 0 && !reportsEdges {

@@ -44,7 +44,7 @@ extension Poller {
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always)
     func takeNext(in batch: inout ReadyBatch) -> ReadyEntry? {
-        while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each turn takes one out
+        while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
             state.lastServing &+= 1

@@ -39,7 +39,7 @@ extension Poller {
     }
 
     /// Replaces the base if files were left behind. The first guest is about to use it, and from then on it cannot be replaced.
-    func settleClosedBeforeGuests() {
+    func sweepBeforeFirstGuest() {
         if sweep(epollSet()) { return }
         for (descriptor, owner) in state.closedEarly.owners { warnOfPauses(descriptor, owner) }
     }
@@ -161,7 +161,7 @@ extension Poller {
 
     /// The kernel refuses to wait. A source whose descriptor was closed fails; any other reason ends the program.
     @inline(never)
-    func settleFailedWait() {
+    func recoverFromFailedWait() {
         let code = errno
         // select(2): "EBADF An invalid file descriptor was given in one of the sets".
         if code == EBADF && !state.base.reportsEdges {

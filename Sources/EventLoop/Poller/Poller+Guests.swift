@@ -44,7 +44,7 @@ extension Poller {
         if state.guests != nil { return }
         precondition(!state.isInside, "the first C library comes to a base outside its wait")
         // Nobody else knows the base yet.
-        if !state.closedEarly.isEmpty { settleClosedBeforeGuests() }
+        if !state.closedEarly.isEmpty { sweepBeforeFirstGuest() }
         let ownEvents = state.base.addedEvents
         beginHosting(ownEvents: ownEvents)
         Internal.event(state.guests!.roundStart).add(afterMicroseconds: 1_000_000)

@@ -52,7 +52,7 @@ extension Poller {
             return ready.first
         }
         // What was found ready in this pass may have left the list since.
-        while let first = ready.first {  // ends: each turn takes one out of the list
+        while let first = ready.first {  // ends: each iteration takes one out of the list
             if first == state.leftovers.verified { return first }
             let seen = readinessNow(of: first)
             if !seen.isEmpty && !isDoubtful(first, seen) {
@@ -82,7 +82,7 @@ extension Poller {
     /// Least recently served first; those served never, in the order of the kernel's list. The kernel's list is usually in this order.
     private func putInServingOrder() {
         state.leftovers.isInServingOrder = true
-        var entries: [(age: UInt32, place: Int, registration: RegistrationPointer)] = []
+        var entries: [(age: UInt32, position: Int, registration: RegistrationPointer)] = []
         var isInOrder = true
         var last = UInt32.max
         ready.forEach { registration in
@@ -93,7 +93,7 @@ extension Poller {
         }
         if isInOrder { return }
         ready.forEach { entries.append((state.lastServing &- $0.pointee.servedAt, entries.count, $0)) }
-        entries.sort { ($1.age, $0.place) < ($0.age, $1.place) }
+        entries.sort { ($1.age, $0.position) < ($0.age, $1.position) }
         var sorted = ReadyList()
         for entry in entries { sorted.append(entry.registration) }
         ready = sorted

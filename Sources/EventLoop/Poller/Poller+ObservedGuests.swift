@@ -14,7 +14,7 @@ protocol GuestObserver: AnyObject {
 
 /// One call of libevent that is observed.
 struct GuestCalls {
-    /// The place of its span, and the number of the observation that has it.
+    /// The index of its span, and the number of the observation that has it.
     let level: Int, adoption: UInt32
     let mayHaveWaited: Bool
 }

@@ -166,7 +166,7 @@ final class Poller {
         state.outcome = []
         state.leftovers.forget()
         enterLibevent(waiting: waiting)
-        if state.deadline.hasFired { state.deadline.settleFired() }
+        if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
         return state.outcome
     }
 
@@ -177,7 +177,7 @@ final class Poller {
         state.isInside = true
         let code = waiting ? state.base.wait() : state.base.poll()
         state.isInside = false
-        if code < 0 { settleFailedWait() }
+        if code < 0 { recoverFromFailedWait() }
     }
 
     @inline(never)
@@ -197,7 +197,7 @@ final class Poller {
             enterLibevent(waiting: waiting)
         }
         collector.pointee.isPlainWait = true
-        if state.deadline.hasFired { state.deadline.settleFired() }
+        if state.deadline.hasFired { state.deadline.acknowledgeExpiry() }
         if !state.stale.isEmpty { state.outcome.insert(.stale) }
         updateIsWaitSpecial()
         return state.outcome

@@ -1,4 +1,4 @@
-// A source's place in one base.
+// A source's registration in one base.
 //
 // Lifecycle: a watched source allocates one registration together with its core, and frees both. The first base that the source is added to
 // uses this registration (`SourceCorePointer.takeRegistration`). Each further base allocates one (`Poller.register`) and frees it
@@ -31,8 +31,8 @@ struct Registration: ~Copyable {
 
     /// The source's own, if this is its first registration. Begins the second line.
     var ownCore: SourceCore
-    /// The place in the ready list.
-    var readyPlace: UInt32 = 0
+    /// The index in the ready list.
+    var readyIndex: UInt32 = 0
     fileprivate(set) var collector: UnsafeMutablePointer<Collector>
     /// When the registration was served last, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0

@@ -8,8 +8,8 @@ import Synchronization
 /// What the process keeps for a shortage of descriptors. Thread-safe.
 enum Reserve {
     // SAFETY: the thread that takes a part owns it alone; the exchange orders earlier accesses before its own.
-    private static let poller = Place<Poller>()
-    private static let channel = Place<ChannelBox>()
+    private static let poller = Slot<Poller>()
+    private static let channel = Slot<ChannelBox>()
     /// When a part that is missing is tried again; `.max` when none is known to be missing.
     private static let nextTry = Atomic<Int64>(.max)
     /// From a try that failed to the next one. Each try opens all the descriptors that are left, for a moment.
@@ -17,7 +17,7 @@ enum Reserve {
     private static var shortestPause: Int64 { 100_000_000 }
     private static var longestPause: Int64 { 1_000_000_000 }
 
-    /// Makes the places: see `LoopGlobals`.
+    /// Makes the slots: see `LoopGlobals`.
     static func prepare() {
         _ = (nextTry.load(ordering: .relaxed), pause.load(ordering: .relaxed))
         _ = (poller.isEmpty, channel.isEmpty)
@@ -79,7 +79,7 @@ enum Reserve {
     }
 
     /// Holds one object, or none.
-    private struct Place<Object: AnyObject>: ~Copyable, Sendable {
+    private struct Slot<Object: AnyObject>: ~Copyable, Sendable {
         /// A retained `Kept`, or zero.
         private let word = Atomic<UInt>(0)
         /// The process that made the object in `word`. `fill` reads it here: if it took the object to look at it, it would hide the object

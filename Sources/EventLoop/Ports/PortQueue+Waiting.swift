@@ -89,7 +89,7 @@ extension PortQueue {
     /// ones do.
     func admit(_ inbox: inout Inbox, afterDelivery: Bool) -> Admitted {
         var admitted = Admitted()
-        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each turn removes a sender
+        while let sender = inbox.senders.first, hasRoom(&inbox) {  // ends: each iteration removes a sender
             _ = inbox.senders.popFirst()
             let outcome = append(sender.takeMessage(), to: &inbox)
             sender.outcome = outcome
@@ -131,7 +131,7 @@ final class WaitingSender: @unchecked Sendable {
     private var message: RunLoop.PortMessage?
     /// Nil while the sender waits.
     var outcome: PortQueue.EnqueueResult?
-    /// Its place among the waiting senders.
+    /// Its position among the waiting senders.
     var ticket: LinkedQueue<WaitingSender>.Ticket?
 
     init(_ message: RunLoop.PortMessage, _ kind: Kind) { (self.message, self.kind) = (message, kind) }

@@ -20,13 +20,13 @@ final class CompanionSource: Sendable {
             return (made, true)
         }
         if isNew {
-            for (loop, modes) in source.places {
+            for (loop, modes) in source.loopsAndModes {
                 for mode in modes { join(loop, mode, source) }
             }
         }
         custom.signal()
         // After the signal. A loop that it joins later is woken by the addition.
-        for (loop, _) in source.places { loop.wakeUp() }
+        for (loop, _) in source.loopsAndModes { loop.wakeUp() }
         // If the source was invalidated meanwhile, no other call ends it.
         if !source.isValid { end() }
     }

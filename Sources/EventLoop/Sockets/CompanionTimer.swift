@@ -37,7 +37,7 @@ final class CompanionTimer: Sendable {
         _ fire: @escaping @Sendable (RunLoop) -> Void
     ) {
         endTimers { $0.date = date }
-        for (loop, modes) in source.places {
+        for (loop, modes) in source.loopsAndModes {
             for mode in modes { join(loop, mode, source, fire) }
         }
         // If the source was invalidated meanwhile, no other call stops it.

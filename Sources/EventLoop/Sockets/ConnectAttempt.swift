@@ -15,7 +15,7 @@ final class ConnectAttempt: Sendable {
         /// The attempt has failed, and the kernel does not report it.
         case failed(RunLoop.SourceError)
         /// A caller has claimed the outcome.
-        case settled
+        case finished
     }
 
     private struct State: Sendable {
@@ -109,7 +109,7 @@ final class ConnectAttempt: Sendable {
                 // Reading the error clears it in the socket, so it is stored here.
                 let code = cplatform_connect_result(state.descriptor)
                 if code != 0 { state.phase = .failed(failure(code == EINPROGRESS ? ETIMEDOUT : code)) }
-            case .failed, .settled: break
+            case .failed, .finished: break
             }
             return state.phase
         }
@@ -119,14 +119,14 @@ final class ConnectAttempt: Sendable {
     func claim() -> Result<Void, RunLoop.SourceError>? {
         state.withLock { state in
             switch state.phase {
-            case .queueIsFull, .settled: return nil
+            case .queueIsFull, .finished: return nil
             case .failed(let error):
-                state.phase = .settled
+                state.phase = .finished
                 return .failure(error)
             case .inProgress:
                 let code = cplatform_connect_result(state.descriptor)
                 if code == EINPROGRESS { return nil }
-                state.phase = .settled
+                state.phase = .finished
                 return code == 0 ? .success(()) : .failure(failure(code))
             }
         }

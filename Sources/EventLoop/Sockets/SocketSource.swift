@@ -205,7 +205,7 @@ extension RunLoop {
                     switch attempt.phase {
                     case .inProgress: (attempt.descriptor, attempt.identity, Readiness.write)
                     case .queueIsFull, .failed: (attempt.descriptor, attempt.identity, [])
-                    case .settled: (-1, attempt.identity, [])
+                    case .finished: (-1, attempt.identity, [])
                     }
                 }
             if descriptor < 0 { return nil }
@@ -306,20 +306,20 @@ extension RunLoop {
         /// On a loop's thread, in a mode of the source.
         private func tryAgain() {
             guard case .connecting(let attempt) = role else { return endPause() }
-            settle(attempt.tryAgain())
+            report(attempt.tryAgain())
         }
 
         private func timeOut() {
             guard case .connecting(let attempt) = role else { return }
-            settle(attempt.timeOut())
+            report(attempt.timeOut())
         }
 
-        private func settle(_ phase: ConnectAttempt.Phase) {
+        private func report(_ phase: ConnectAttempt.Phase) {
             switch phase {
             case .inProgress: watchDidChange()
             case .queueIsFull: retry.start(.nanoseconds(lengthen(to: Self.longestRetry)), for: self, retryFired)
             case .failed: deliverSoon()
-            case .settled: break
+            case .finished: break
             }
         }
 

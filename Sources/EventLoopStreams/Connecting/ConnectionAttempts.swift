@@ -160,7 +160,7 @@ final class ConnectionAttempts: Sendable {
     /// Changes the race, and does what it asks for until it waits.
     private func advance(_ change: (inout State) -> ConnectionRace.Step) { /* DOES CALLOUT */
         var step = state.withLock { state in state.outcome == nil ? change(&state) : .wait }
-        while case .start(let attempt, let delays) = step {  // ends: each turn starts an attempt to another address
+        while case .start(let attempt, let delays) = step {  // ends: each iteration starts an attempt to another address
             guard let error = startAttempt(attempt, delays: delays) else { return }
             step = state.withLock { state in state.race?.attempt(attempt, failedWith: error) ?? .wait }
         }

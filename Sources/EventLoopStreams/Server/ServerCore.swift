@@ -249,7 +249,7 @@ final class ServerCore: Sendable {
     /// Pauses or resumes the listeners. Of several threads that do so, the last one has the newest version.
     func applyAcceptsMore() {
         var applied = -1
-        while true {  // ends: when there was no change since the last turn
+        while true {  // ends: when there was no change since the last iteration
             let (version, accepts, listeners) = state.withLock {
                 ($0.acceptsMoreVersion, $0.acceptsMore, $0.members.flatMap(\.listeners))
             }

@@ -126,7 +126,7 @@ extension StreamCore {
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
         var emptyTurns = 0
-        while end == nil {  // ends: the input grows up to its limit, and few turns bring nothing
+        while end == nil {  // ends: the input grows up to its limit, and few iterations bring nothing
             // What the peer has ended is delivered as its end, and so is its last byte.
             if receiving.isEnded {
                 // The kernel holds no more. Tasks read what is held, and then the end, also after this. A handler that has been given the end is not

@@ -208,7 +208,7 @@ extension StreamCore {
     }
 
     private func transferLocked() {
-        while fillWireLocked() {  // ends: the queue becomes shorter with each turn, or the transport takes no more
+        while fillWireLocked() {  // ends: the queue becomes shorter with each iteration, or the transport takes no more
             let usesWire = !sending.isWireEmpty
             let result = usesWire ? sending.wire.write(to: transport) : sending.output.write(to: transport)
             switch result {
@@ -233,7 +233,7 @@ extension StreamCore {
     /// Has the layer make the next bytes if all earlier ones are sent. False if there is nothing to send.
     private func fillWireLocked() -> Bool {
         guard let layer else { return !sending.isWireEmpty || !sending.output.isEmpty }
-        // Ends: the output becomes shorter with each turn.
+        // Ends: the output becomes shorter with each iteration.
         while sending.isWireEmpty {
             if handshake != nil || sending.output.isEmpty || sending.isLayerBlocked { return false }
             // Whole records of TLS, which have 16,384 bytes.

@@ -213,7 +213,7 @@ package final class DescriptorSide: @unchecked Sendable {
     private func beginUse() -> Bool {
         if !isOwned.load(ordering: .acquiring) { return false }
         var seen = uses.load(ordering: .relaxed)
-        while seen & Self.isClosed == 0 {  // ends: a turn that fails is another thread's success
+        while seen & Self.isClosed == 0 {  // ends: an iteration that fails is another thread's success
             let result = uses.compareExchange(expected: seen, desired: seen + Self.oneUse, ordering: .acquiringAndReleasing)
             if result.exchanged { return true }
             seen = result.original

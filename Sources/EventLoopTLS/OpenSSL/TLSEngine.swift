@@ -129,7 +129,7 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         if let failure { return .failed(failure.sourceError) }
         guard case .done = handshake else { return .nothing }
         var filled = 0
-        // Ends: each turn fills at least one byte. One call of OpenSSL gives one record.
+        // Ends: each iteration fills at least one byte. One call of OpenSSL gives one record.
         while filled < space.count {
             let result = readRecord(into: UnsafeMutableRawBufferPointer(rebasing: space[filled...]))
             guard case .bytes(let count) = result else {

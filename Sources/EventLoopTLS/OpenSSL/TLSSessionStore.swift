@@ -55,7 +55,7 @@ final class TLSSessionStore: Sendable {
 
     /// The newest one that can be resumed. A ticket of TLS 1.3 is used once (RFC 8446, appendix C.4), so nobody on the way recognizes a client by it.
     func take(for key: Key) -> StoredSession? {
-        while true {  // ends: each turn that goes on has removed a session
+        while true {  // ends: each iteration that goes on has removed a session
             let session: StoredSession? = servers.withLock { servers in
                 guard var entry = servers.sessions[key], let session = entry.sessions.last else { return nil }
                 servers.count += 1

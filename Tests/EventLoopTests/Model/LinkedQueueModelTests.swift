@@ -1,8 +1,8 @@
 // Rules proved here, against an array:
 // - Elements come out in the order in which they were appended, whichever elements were removed from the middle.
-// - A place stays valid until its element leaves, even if the storage grows.
-// - A ticket removes its element once. After the element has left and another has taken its place, the ticket removes nothing.
-// - An element that is moved to the end keeps its place, and its earlier ticket removes nothing.
+// - A index stays valid until its element leaves, even if the storage grows.
+// - A ticket removes its element once. After the element has left and another has taken its index, the ticket removes nothing.
+// - An element that is moved to the end keeps its index, and its earlier ticket removes nothing.
 // - A queue that was emptied starts over, and releases memory without losing an element.
 
 import EventLoopTestSupport
@@ -11,7 +11,7 @@ import Testing
 @testable import EventLoop
 
 private struct LinkedQueuePlay: ModelPlay, ~Copyable {
-    private typealias Entry = (element: Int, place: LinkedQueue<Int>.Place, ticket: LinkedQueue<Int>.Ticket, sequence: UInt64)
+    private typealias Entry = (element: Int, index: LinkedQueue<Int>.Index, ticket: LinkedQueue<Int>.Ticket, sequence: UInt64)
 
     private var queue = LinkedQueue<Int>()
     private var model: [Entry] = []
@@ -46,16 +46,16 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         switch last % 3 {
         case 0:
             lastSequence += 1
-            let place = queue.append(last)
-            model.append((last, place, queue.ticket(of: place), lastSequence))
+            let index = queue.append(last)
+            model.append((last, index, queue.ticket(of: index), lastSequence))
         case 1:
             lastSequence += 1
             let ticket = queue.appendForTicket(last)
-            model.append((last, ticket.place, ticket, lastSequence))
+            model.append((last, ticket.index, ticket, lastSequence))
         default:
             lastSequence += 7
-            let place = queue.append(last, sequence: lastSequence)
-            model.append((last, place, queue.ticket(of: place), lastSequence))
+            let index = queue.append(last, sequence: lastSequence)
+            model.append((last, index, queue.ticket(of: index), lastSequence))
         }
     }
 
@@ -70,7 +70,7 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         if model.isEmpty { return }
         let entry = model.remove(at: random.below(model.count))
         if random.below(2) == 0 {
-            try agree(queue.remove(entry.place), entry.element, "remove by place")
+            try agree(queue.remove(entry.index), entry.element, "remove by index")
         } else {
             try agree(queue.remove(entry.ticket), entry.element, "remove by ticket")
         }
@@ -81,15 +81,15 @@ private struct LinkedQueuePlay: ModelPlay, ~Copyable {
         if model.isEmpty { return }
         let index = random.below(model.count)
         last += 1
-        queue.update(model[index].place) { $0 = last }
+        queue.update(model[index].index) { $0 = last }
         model[index].element = last
     }
 
     private mutating func moveToEnd(_ random: inout SplitMix64) {
         if model.isEmpty { return }
         var entry = model.remove(at: random.below(model.count))
-        queue.moveToEnd(entry.place)
-        let ticket = queue.ticket(of: entry.place)
+        queue.moveToEnd(entry.index)
+        let ticket = queue.ticket(of: entry.index)
         // The last element is there already.
         if ticket != entry.ticket {
             spent.append(entry.ticket)

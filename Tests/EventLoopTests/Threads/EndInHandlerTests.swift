@@ -104,7 +104,7 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
             loop.wakeUp()
         } fire: {
             made.value!.signal()
-            for place in made.value!.places { place.loop.wakeUp() }
+            for place in made.value!.loopsAndModes { place.loop.wakeUp() }
         }
         made.value = nil
     }

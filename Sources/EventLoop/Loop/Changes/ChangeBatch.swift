@@ -221,7 +221,7 @@ extension RunLoop {
     /// Takes the source off every base, then ends the membership's use of it.
     func applyEnd(of membership: SourceMembership) {
         forgetParked(membership)
-        // Ends: one goes a turn.
+        // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
         if isServing(membership.source) { endUseAfterCalls(of: membership.source) } else { endUse(of: membership.source) }
     }

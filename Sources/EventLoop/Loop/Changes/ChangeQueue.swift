@@ -36,7 +36,7 @@ struct SourceChange: Sendable {
 ///
 /// Changes of one item coalesce, so the queue is as long as there are items whose changes the owner has not seen, however often they change:
 /// - A membership of a source has one change at most, with everything that happened to it.
-/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates, and its place in
+/// - A timer that joined and left again before the owner looked has none. A timer that the owner knows has one for its dates, and its index in
 ///   the queue is that of the last date.
 struct ChangeQueue: ~Copyable, Sendable {
     private var changes = LinkedQueue<LoopChange>()
@@ -47,7 +47,7 @@ struct ChangeQueue: ~Copyable, Sendable {
     /// Takes the first change; there must be one.
     mutating func popFirst() -> LoopChange {
         let change = changes.popFirst()
-        if case .source(let source) = change { source.membership.locked.changePlace = LinkedQueue<LoopChange>.noPlace }
+        if case .source(let source) = change { source.membership.locked.changeIndex = LinkedQueue<LoopChange>.noIndex }
         return change
     }
 
@@ -55,12 +55,12 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     /// Queues a change of a source's membership, or adds to the one that is queued.
     mutating func enqueueChange(of membership: SourceMembership, left: ModeSet = ModeSet(), isRewatched: Bool = false) {
-        if membership.locked.changePlace == LinkedQueue<LoopChange>.noPlace {
-            membership.locked.changePlace = changes.append(.source(SourceChange(membership: membership)))
+        if membership.locked.changeIndex == LinkedQueue<LoopChange>.noIndex {
+            membership.locked.changeIndex = changes.append(.source(SourceChange(membership: membership)))
         }
         if left.isEmpty && !isRewatched { return }
-        changes.update(membership.locked.changePlace) { change in
-            guard case .source(var source) = change else { return assertionFailure("the place of another change") }
+        changes.update(membership.locked.changeIndex) { change in
+            guard case .source(var source) = change else { return assertionFailure("the index of another change") }
             left.forEach { source.left.insert($0) }
             if isRewatched { source.isRewatched = true }
             change = .source(source)
@@ -69,32 +69,32 @@ struct ChangeQueue: ~Copyable, Sendable {
 
     /// The loop ends: its sources leave it without a change.
     mutating func cancelChange(of membership: SourceMembership) {
-        if membership.locked.changePlace == LinkedQueue<LoopChange>.noPlace { return }
-        _ = changes.remove(membership.locked.changePlace)
-        membership.locked.changePlace = LinkedQueue<LoopChange>.noPlace
+        if membership.locked.changeIndex == LinkedQueue<LoopChange>.noIndex { return }
+        _ = changes.remove(membership.locked.changeIndex)
+        membership.locked.changeIndex = LinkedQueue<LoopChange>.noIndex
     }
 
     // MARK: Timers
 
     mutating func enqueueJoin(_ timer: RunLoop.Timer, _ membership: TimerMembership) {
-        let place = changes.append(.timerJoined(timer, membership))
-        timer.setChangePlace(place, inMode: membership.modeIndex)
+        let index = changes.append(.timerJoined(timer, membership))
+        timer.setChangeIndex(index, inMode: membership.modeIndex)
     }
 
     /// The owner takes a timer out of its only mode at once: a queued change with which it joined, or of its date, is void.
     @inline(__always)
     mutating func cancelChange(of timer: RunLoop.Timer) {
-        if timer.listing.changePlace != LinkedQueue<LoopChange>.noPlace { _ = changes.remove(timer.listing.changePlace) }
+        if timer.listing.changeIndex != LinkedQueue<LoopChange>.noIndex { _ = changes.remove(timer.listing.changeIndex) }
     }
 
     /// Queues that a timer has left a mode, or takes back the queued change with which it joined. `membership` is what it was. True if the
     /// owner has never filed it there, so that its slot is free at once.
     mutating func enqueueLeave(_ timer: RunLoop.Timer, _ membership: TimerMembership) -> Bool {
-        if membership.changePlace == LinkedQueue<LoopChange>.noPlace {
+        if membership.changeIndex == LinkedQueue<LoopChange>.noIndex {
             changes.append(.timerLeft(timer, membership))
             return false
         }
-        _ = changes.remove(membership.changePlace)
+        _ = changes.remove(membership.changeIndex)
         return true
     }
 
@@ -106,26 +106,26 @@ struct ChangeQueue: ~Copyable, Sendable {
     mutating func enqueueRedate(_ timer: RunLoop.Timer) -> Bool {
         // Under the lock, so a flag that is set means a change that is queued.
         let isQueued = timer.state.value.isRedateQueued
-        if TimerPlace(word: timer.place.load(ordering: .acquiring)).isDirect {
-            if timer.listing.changePlace != LinkedQueue<LoopChange>.noPlace {
-                changes.moveToEnd(timer.listing.changePlace)
+        if TimerLocation(word: timer.location.load(ordering: .acquiring)).isDirect {
+            if timer.listing.changeIndex != LinkedQueue<LoopChange>.noIndex {
+                changes.moveToEnd(timer.listing.changeIndex)
                 return isQueued
             }
         } else {
             let memberships = timer.listedMemberships
-            for membership in memberships where !membership.isFiled { changes.moveToEnd(membership.changePlace) }
-            if isQueued { changes.moveToEnd(timer.listing.changePlace) }
+            for membership in memberships where !membership.isFiled { changes.moveToEnd(membership.changeIndex) }
+            if isQueued { changes.moveToEnd(timer.listing.changeIndex) }
             if isQueued || memberships.allSatisfy({ !$0.isFiled }) { return isQueued }
         }
         timer.state.noteRedateQueued()
-        timer.listing.changePlace = changes.append(.timerChanged(timer))
+        timer.listing.changeIndex = changes.append(.timerChanged(timer))
         return true
     }
 
     /// Before a thread takes a timer out of modes. True if the timer had another date; then `enqueueRedate` follows if it stays in others.
     mutating func cancelRedate(of timer: RunLoop.Timer) -> Bool {
         if !timer.state.value.isRedateQueued { return false }
-        _ = changes.remove(timer.listing.changePlace)
+        _ = changes.remove(timer.listing.changeIndex)
         timer.forgetQueuedRedate()
         return true
     }

@@ -134,7 +134,7 @@ extension RunLoop {
         owned.jobs.begin()
         shared.withLock { $0.jobs.swapJobs(with: &owned.jobs.batch) }
         carryOutChanges()
-        while let (job, isLast) = owned.jobs.next() {  // ends: one goes a turn
+        while let (job, isLast) = owned.jobs.next() {  // ends: each iteration removes one
             if isLast { pendingJobs.endBatch() }
             counters.jobsPerformed.increment()
             let span = openSpan(mode, CalloutItem(kind: .job))

@@ -100,7 +100,7 @@ extension RunLoop {
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         let (last, ticketed) = shared.withLock { takePerforms(&$0, mode, isCommon) }
         // Changes that were made before they were queued take effect before they are performed.
-        settleEnds(mode)
+        finishPendingEnds(mode)
         return performTaken(in: mode, isCommon, last, ticketed)
     }
 
@@ -108,7 +108,7 @@ extension RunLoop {
     private func performTaken(in mode: ModeState, _ isCommon: Bool, _ last: UInt64, _ firstTicketed: UInt64) -> Bool { /* DOES CALLOUT */
         var ticketed = firstTicketed
         var isPerformed = false
-        while true {  // ends: what is queued from here on has a later place
+        while true {  // ends: what is queued from here on has a later sequence number
             let isOwn = !isCommon || mode.performing.firstSequence < common.performing.firstSequence
             let next = isOwn ? mode.performing.firstSequence : common.performing.firstSequence
             let item: WorkItem
@@ -249,12 +249,12 @@ extension RunLoop {
             if isCommon { common.takePlainBlocksLocked(into: &plain) }
             return shared.lastWork
         }
-        while !plain.isEmpty { batch.append(plain.popFirst()) }  // ends: one goes a turn
+        while !plain.isEmpty { batch.append(plain.popFirst()) }  // ends: each iteration removes one
         var taken: [WorkItem] = []
-        repeat {  // ends: what is queued from here on has a later place
+        repeat {  // ends: what is queued from here on has a later sequence number
             taken.removeAll(keepingCapacity: true)
             shared.withLock { shared in
-                while taken.count < 64,  // ends: one goes a turn
+                while taken.count < 64,  // ends: each iteration removes one
                     let item = modeTable.popTicketedLocked(mode, isCommon: isCommon, .block, before: last + 1)
                 {
                     taken.append(item)

@@ -41,7 +41,7 @@ struct Hosting {
     /// The run that begins is a step.
     var isStepping = false
     /// The owner is on its way to sleep, and calls out.
-    var isSettling = false
+    var isMakingCallouts = false
     /// The span of the host's own pass, while somebody observes the loop's callouts.
     var pass: OpenCalloutSpan?
 
@@ -196,11 +196,11 @@ extension RunLoop {
     @inline(never)
     func sleepInHost() { /* DOES CALLOUT */
         // What is changed meanwhile is seen below.
-        if owned.hosting.isSettling || owned.hosting.isEmpty { return }
-        owned.hosting.isSettling = true
+        if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
+        owned.hosting.isMakingCallouts = true
         wakeInHost()
-        for hosted in owned.hosting.modes { settle(hosted.mode) }
-        owned.hosting.isSettling = false
+        for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
+        owned.hosting.isMakingCallouts = false
         // A callout may have invalidated the last of them.
         if owned.hosting.isEmpty { return }
         // No callouts from here on.
@@ -220,7 +220,7 @@ extension RunLoop {
     }
 
     /// The callouts before a sleep in the host.
-    private func settle(_ mode: ModeState) { /* DOES CALLOUT */
+    private func makeCallouts(beforeSleepIn mode: ModeState) { /* DOES CALLOUT */
         if hasPendingWork { carryOutPendingChanges(mode) }
         if owned.pending.contains(.finishing) { finishItems() }
         if mode.hasGuestLoops { prepareGuestLoops(mode) }
@@ -268,7 +268,7 @@ extension RunLoop {
     private func sleepInHost(on clock: ManualClock) {
         let limit = owned.hosting.modes.reduce(Int64.max) { min($0, nextWake($1.mode)) }
         var turn = clock.comeToWait()
-        while true {  // ends: each turn is for another loop that has worked meanwhile
+        while true {  // ends: each iteration is for another loop that has worked meanwhile
             switch clock.beginWaiting(self, until: limit, since: turn) {
             case .due: return waker.wakeIfAsleep()
             case .sleep: return

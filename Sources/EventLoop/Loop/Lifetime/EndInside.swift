@@ -16,7 +16,7 @@ extension RunLoop {
         if isInside { runs.terminate() }
         modeTable.forEach { $0.owned.poller?.abandon() }
         owned.changeBatch.abandon()
-        (owned.hosting.isStepping, owned.hosting.isSettling) = (false, false)
+        (owned.hosting.isStepping, owned.hosting.isMakingCallouts) = (false, false)
         endFrames()
         endObservation()
         let jobs = owned.jobs.abandon()
@@ -25,7 +25,7 @@ extension RunLoop {
         applyChanges()
         endCallsOfSources()
         endCallsOfObservers()
-        while let ticket = owned.performing?.takeUnretainedValue() {  // ends: one goes a turn
+        while let ticket = owned.performing?.takeUnretainedValue() {  // ends: each iteration removes one
             owned.performing = ticket.outer
             ticket.workWasAbandoned()
         }
@@ -42,7 +42,7 @@ extension RunLoop {
 
     /// Ends the runs, and the firing that each is in.
     private func endFrames() { /* DOES CALLOUT */
-        while let frame = runs.abandonInnermost() {  // ends: one goes a turn
+        while let frame = runs.abandonInnermost() {  // ends: each iteration removes one
             if let timer = frame.owned.timers.reached, timer.isFiring { endFiring(of: timer) }
             // One at a time: these may be the last references, and a deinit is a callout.
             while frame.owned.timers.popLast() != nil {}

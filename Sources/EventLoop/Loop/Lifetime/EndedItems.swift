@@ -32,8 +32,8 @@ struct EndedItems: ~Copyable {
 
     /// Takes one use of an observer whose call has returned. False if there is none.
     mutating func takeHeld(_ observer: RunLoop.Observer) -> Bool {
-        guard let place = observersInCall.firstIndex(where: { $0 === observer }) else { return false }
-        observersInCall.remove(at: place)
+        guard let index = observersInCall.firstIndex(where: { $0 === observer }) else { return false }
+        observersInCall.remove(at: index)
         return true
     }
 }

@@ -209,7 +209,7 @@ extension RunLoop {
 
     private func release(_ membership: SourceMembership) {
         forgetParked(membership)
-        // Ends: one goes a turn.
+        // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }
         membership.source.forget(membership)
         if membership.source.core.pointee.traits.contains(.endsWithLoop) { membership.source.invalidate() }
@@ -242,11 +242,11 @@ struct LoopRemains {
 
     /// `cancel` is called for the next mode.
     mutating func takeLostMode(of membership: SourceMembership) {
-        if let place = sources.lastIndex(where: { $0.membership === membership }) { sources[place].lost.removeFirst() }
+        if let index = sources.lastIndex(where: { $0.membership === membership }) { sources[index].lost.removeFirst() }
     }
 
     mutating func remove(_ membership: SourceMembership) {
-        if let place = sources.lastIndex(where: { $0.membership === membership }) { sources.remove(at: place) }
+        if let index = sources.lastIndex(where: { $0.membership === membership }) { sources.remove(at: index) }
     }
 }
 

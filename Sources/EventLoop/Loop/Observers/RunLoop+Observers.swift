@@ -145,7 +145,7 @@ extension RunLoop {
 
     /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
     private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
-        while owned.ended.takeHeld(observer) { endUse(of: observer) }  // ends: one goes a turn
+        while owned.ended.takeHeld(observer) { endUse(of: observer) }  // ends: each iteration removes one
         finishItems()
     }
 

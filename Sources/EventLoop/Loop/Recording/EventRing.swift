@@ -32,7 +32,7 @@ final class EventRing: @unchecked Sendable {
     @inline(__always)
     func record(_ span: OpenSpans.Entry, until end: UInt64) {
         let start = span.startTicks
-        let label = span.hasLabel ? place(of: span.label) : 0
+        let label = span.hasLabel ? position(of: span.label) : 0
         append(start, TickClock.passed(start, end), span.mark, span.site, span.flow, label)
     }
 
@@ -61,26 +61,26 @@ final class EventRing: @unchecked Sendable {
         spans.end()
     }
 
-    /// The place of a label in the ring of labels, plus one. A label that is there still is not written again.
+    /// The position of a label in the ring of labels, plus one. A label that is there still is not written again.
     @inline(never)
-    private func place(of label: UnsafeMutablePointer<Atomic<UInt64>>) -> UInt64 {
+    private func position(of label: UnsafeMutablePointer<Atomic<UInt64>>) -> UInt64 {
         let count = LabelWords.used(label[0].load(ordering: .relaxed))
         var hash: UInt64 = 0
         for index in 0..<count { hash = (hash ^ label[index].load(ordering: .relaxed)) &* 0x9E37_79B9_7F4A_7C15 }
-        let seen = seenLabels.place(hash)
+        let seen = seenLabels.position(hash)
         // Half of the ring ahead of it: it stays for a while.
         if let seen, labels.written - seen < UInt64(labels.entries / 2), isThere(label, count, at: seen) { return seen + 1 }
-        let place = labels.written
+        let position = labels.written
         for index in 0..<count {
             labels.begin()[0].store(label[index].load(ordering: .relaxed), ordering: .relaxed)
             labels.end()
         }
-        seenLabels.set(hash, place)
-        return place + 1
+        seenLabels.set(hash, position)
+        return position + 1
     }
 
-    private func isThere(_ label: UnsafeMutablePointer<Atomic<UInt64>>, _ count: Int, at place: UInt64) -> Bool {
-        for index in 0..<count where labels.word(place + UInt64(index), 0) != label[index].load(ordering: .relaxed) { return false }
+    private func isThere(_ label: UnsafeMutablePointer<Atomic<UInt64>>, _ count: Int, at position: UInt64) -> Bool {
+        for index in 0..<count where labels.word(position + UInt64(index), 0) != label[index].load(ordering: .relaxed) { return false }
         return true
     }
 
@@ -100,20 +100,20 @@ final class EventRing: @unchecked Sendable {
             (Entry(mark: SpanMark(word: words(2), site: words(3), flow: words(4)), start: words(0), duration: words(1)), words(5))
         }
         var texts: [UInt64: String] = [:]
-        let entries = labelled.entries.map { entry, place in
+        let entries = labelled.entries.map { entry, position in
             var entry = entry
-            if place != 0 { entry.label = text(at: place - 1, &texts) }
+            if position != 0 { entry.label = text(at: position - 1, &texts) }
             return entry
         }
         return (entries, labelled.lost)
     }
 
     /// Nil if the label was written over.
-    private func text(at place: UInt64, _ known: inout [UInt64: String]) -> String? {
-        if let text = known[place] { return text }
-        let text = LabelWords.read { labels.word(place + UInt64($0), 0) }
-        guard labels.isThere(place) else { return nil }
-        known[place] = text
+    private func text(at position: UInt64, _ known: inout [UInt64: String]) -> String? {
+        if let text = known[position] { return text }
+        let text = LabelWords.read { labels.word(position + UInt64($0), 0) }
+        guard labels.isThere(position) else { return nil }
+        known[position] = text
         return text
     }
 
@@ -132,7 +132,7 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     private let width: Int
     private let words: Words
     private let begun = Counter(), done = Atomic<UInt64>(0)
-    /// The place of the entry that is written next, in words. The owner's.
+    /// The position of the entry that is written next, in words. The owner's.
     private let next = Counter()
 
     init(entries: Int, words width: Int) {
@@ -157,8 +157,8 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
     @inline(__always)
     borrowing func end() {
         done.store(begun.current, ordering: .releasing)
-        let place = next.current &+ UInt64(truncatingIfNeeded: width)
-        next.set(place == UInt64(truncatingIfNeeded: entries &* width) ? 0 : place)
+        let position = next.current &+ UInt64(truncatingIfNeeded: width)
+        next.set(position == UInt64(truncatingIfNeeded: entries &* width) ? 0 : position)
     }
 
     @inline(__always)
@@ -192,14 +192,14 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
 
 /// Where labels were written lately, by a hash of their text. Owning thread only.
 private final class SeenLabels {
-    @exclusivity(unchecked) private var seen = [(hash: UInt64, place: UInt64)](repeating: (0, 0), count: 64)
+    @exclusivity(unchecked) private var seen = [(hash: UInt64, position: UInt64)](repeating: (0, 0), count: 64)
 
-    func place(_ hash: UInt64) -> UInt64? {
+    func position(_ hash: UInt64) -> UInt64? {
         let index = Int(hash >> 58)
-        return seen[index].hash == hash ? seen[index].place : nil
+        return seen[index].hash == hash ? seen[index].position : nil
     }
 
-    func set(_ hash: UInt64, _ place: UInt64) {
-        seen[Int(hash >> 58)] = (hash, place)
+    func set(_ hash: UInt64, _ position: UInt64) {
+        seen[Int(hash >> 58)] = (hash, position)
     }
 }

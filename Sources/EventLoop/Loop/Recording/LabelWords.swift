@@ -27,9 +27,9 @@ enum LabelWords {
             }
             words[0].store(UInt64(count) | 1 << 33 | (count < bytes.count ? cutBit : 0), ordering: .relaxed)
             var index = 0
-            while index < count {  // ends: eight bytes go a turn
+            while index < count {  // ends: each iteration takes eight bytes
                 var word: UInt64 = 0
-                for place in 0..<min(8, count - index) { word |= UInt64(bytes[index + place]) << UInt64(8 * place) }
+                for byte in 0..<min(8, count - index) { word |= UInt64(bytes[index + byte]) << UInt64(8 * byte) }
                 words[1 + index / 8].store(word, ordering: .relaxed)
                 index += 8
             }

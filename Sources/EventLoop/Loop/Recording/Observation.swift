@@ -178,7 +178,7 @@ final class Observation: @unchecked Sendable {
     /// Closes the spans of runs that are deeper than `depth`, and of their callouts. The callout around them goes on.
     func closeRuns(deeperThan depth: Int) {
         let ticks = TickClock.ticks
-        while spans.depth > 0, SpanMark.depth(of: spans.top.mark) > depth { close(at: ticks) }  // ends: one goes a turn
+        while spans.depth > 0, SpanMark.depth(of: spans.top.mark) > depth { close(at: ticks) }  // ends: each iteration removes one
         spans.resume(at: ticks)
     }
 }

@@ -123,7 +123,7 @@ private struct RecordingClock {
 
 /// The key by which a callout is found that delivers what another thread posted.
 enum FlowKey {
-    /// A queued closure, by its place in line.
+    /// A queued closure, by its sequence number.
     @inline(__always)
     static func closure(_ sequence: UInt64) -> UInt64 { sequence << 2 | 1 }
 

@@ -50,7 +50,7 @@ final class SlowestCallouts: @unchecked Sendable {
         let key = span.site != 0 ? span.site : UInt64(code) + 1
         let count = Int(truncatingIfNeeded: count.current)
         var index = 0
-        while index < count {  // ends: at most eight turns
+        while index < count {  // ends: at most eight iterations
             if words[index].key.current == key {
                 words[index].count.increment()
                 if duration > words[index].duration.current { replace(index, key, span, duration, keepsCount: true) }

@@ -82,7 +82,7 @@ final class RunFrame: Sendable {
     func requestStop(sticky: Bool) -> Bool {
         let request = StopWord.stopRequested | (sticky ? StopWord.isSticky : 0)
         var seen = stopWord.load(ordering: .sequentiallyConsistent)
-        while seen != StopWord.idle {  // ends: each turn means that another thread has changed the word
+        while seen != StopWord.idle {  // ends: each iteration means that another thread has changed the word
             let (exchanged, original) = stopWord.compareExchange(
                 expected: seen, desired: seen | request, ordering: .sequentiallyConsistent)
             if exchanged { return true }

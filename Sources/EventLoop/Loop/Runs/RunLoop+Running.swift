@@ -93,24 +93,24 @@ extension RunLoop {
     { /* DOES CALLOUT */
         if runs.depth == 1 && takePendingStop(for: name) || runs.isTerminating { return .stopped }
         guard let mode = modeToRun(name) else {
-            settleWithoutPass()
+            finishEndsWithoutPass()
             return finishWithoutPass(name, nil)
         }
         return mode.use {
-            isEmpty($0) && isEmptyWhenSettled($0) ? finishWithoutPass(name, $0) : runMode(frame, $0, limit, returnsAfterSource)
+            isEmpty($0) && isEmptyAfterPendingEnds($0) ? finishWithoutPass(name, $0) : runMode(frame, $0, limit, returnsAfterSource)
         }
     }
 
     /// Makes the last callouts of what other threads have ended, as the end of a pass does, for a run that makes no pass.
-    private func settleWithoutPass() { /* DOES CALLOUT */
+    private func finishEndsWithoutPass() { /* DOES CALLOUT */
         guard hasPendingWork else { return }
         applyChanges()
         finishItems()
     }
 
     @inline(never)
-    private func isEmptyWhenSettled(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        settleWithoutPass()
+    private func isEmptyAfterPendingEnds(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
+        finishEndsWithoutPass()
         return isEmpty(mode)
     }
 
@@ -192,7 +192,7 @@ extension RunLoop {
         takeAttention(mode)
         owned.pending.remove(.wake)
         if isObserved { beginObservedPass(mode) }
-        settlePendingEnds()
+        carryOutPendingEnds()
     }
 
     @inline(__always)

@@ -45,7 +45,7 @@ struct RunStack: ~Copyable, Sendable {
     /// Gives a stop to the innermost run; if there is none, keeps a sticky one for the next run. True if a run got it: the caller wakes the
     /// loop. Async-signal-safe.
     borrowing func requestStop(sticky: Bool) -> Bool {
-        while true {  // ends: each turn means that the run which was innermost has ended meanwhile
+        while true {  // ends: each iteration means that the run which was innermost has ended meanwhile
             if let pointer = UnsafeRawPointer(bitPattern: innermost.load(ordering: .sequentiallyConsistent)) {
                 let isDelivered = Borrowed<RunFrame>(at: pointer, keptBy: .loop).use { $0.requestStop(sticky: sticky) }
                 if isDelivered { return true }

@@ -33,7 +33,7 @@ extension RunLoop {
         if !membership.locked.isDead {
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
             var word = membership.locked.modes.lowWord
-            while word != 0 {  // ends: each turn clears a bit
+            while word != 0 {  // ends: each iteration clears a bit
                 modeTable.reference(word.trailingZeroBitCount).use { $0.enqueueSignalLocked(of: membership) }
                 word &= word &- 1
             }

@@ -18,7 +18,7 @@ extension RunLoop {
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
         defer { if source.rundown.exit() { source.finish() } }
-        while true {  // ends: each turn means that another thread has ended the membership meanwhile
+        while true {  // ends: each iteration means that another thread has ended the membership meanwhile
             guard let membership = source.membership(joining: self) else { return false }
             let mayApply = mayApplyAtOnce(source)
             let outcome = shared.withLock { $0.join(membership, mode, mayApply: mayApply) }
@@ -307,7 +307,7 @@ extension RunLoop.Source {
     }
 
     /// The loops that the source is in, and its modes there; a copy.
-    package var places: [(loop: RunLoop, modes: [RunLoop.Mode])] {
+    package var loopsAndModes: [(loop: RunLoop, modes: [RunLoop.Mode])] {
         state.withLock { $0.memberships }.map { membership in
             let modes = membership.loop.shared.withLock { shared in
                 shared.modes.all.filter { membership.locked.modes.contains($0.index) }.map(\.name)

@@ -23,7 +23,7 @@ extension RunLoop {
         var batch = poller.beginBatch(onlyOne: frame.owned.returnsAfterSource)
         frame.owned.lostItsBatch = false
         var isHandled = false
-        // Ends: each turn takes one off the ready list, and only a nested run adds any.
+        // Ends: each iteration takes one off the ready list, and only a nested run adds any.
         while !frame.owned.lostItsBatch, let entry = poller.takeNext(in: &batch) {
             // The owner and its source are alive while the registration is: the poller releases both after the batch.
             let registration = entry.registration
@@ -119,14 +119,14 @@ extension RunLoop {
         if hasPendingWork { carryOutPendingChanges(mode) }
         let isHandled = performBatch(frame, mode, generation)
         if frame.owned.signals.hasRest { requeue(frame.owned.signals.rest, in: mode) }
-        while frame.owned.signals.popLast() != nil {}  // ends: one goes a turn
+        while frame.owned.signals.popLast() != nil {}  // ends: each iteration removes one
         return isHandled
     }
 
     @inline(__always)
     private func performBatch(_ frame: RunFrame, _ mode: ModeState, _ generation: UInt64) -> Bool { /* DOES CALLOUT */
         var isHandled = false
-        while frame.owned.signals.hasRest {  // ends: the batch is fixed, and each turn takes one
+        while frame.owned.signals.hasRest {  // ends: the batch is fixed, and each iteration takes one
             let isPerformed = frame.owned.signals.takeNext().use { membership in
                 perform(membership, mode, since: generation)
             }
@@ -194,7 +194,7 @@ extension RunLoop {
         var isLeft = false
         let step = owned.messageSteps.next()
         var turns: Int?
-        // Ends: there are as many turns as there were ports at the beginning.
+        // Ends: there are as many iterations as there were ports at the beginning.
         while let membership = shared.withLock({ _ in mode.locked.messaged.takeTurn(inStep: step, mode: mode.index, &turns) }) {
             if serveMessages(of: membership, frame, mode, generation) { isHandled = true }
             if membership.source.hasMessage { isLeft = true }
@@ -286,9 +286,9 @@ extension RunLoop {
         while core.pointee.hasEndingUses && core.pointee.servingDepth == 1 {
             core.pointee.hasEndingUses = false
             let source = Source.borrowed(core).object
-            for place in owned.endingUses.indices.reversed() where owned.endingUses[place] === source {
+            for index in owned.endingUses.indices.reversed() where owned.endingUses[index] === source {
                 // In no order, because each source has its own uses.
-                owned.endingUses.swapAt(place, owned.endingUses.count - 1)
+                owned.endingUses.swapAt(index, owned.endingUses.count - 1)
                 owned.endingUses.removeLast()
                 endUse(of: source)
             }
@@ -316,7 +316,7 @@ extension RunLoop.Source {
 
     @inline(never)
     fileprivate func waitToServe(on membership: SourceMembership) -> Bool {
-        while true {  // ends: with a claim, or with a place among those who wait
+        while true {  // ends: with a claim, or as one of those who wait
             if core.claimServing(for: membership.loop.id) { return true }
             let waits = state.withLock { state in
                 // The serving thread looks for waiters after it has released the claim.

@@ -159,7 +159,8 @@ extension RunLoop {
     func wait(_ poller: Poller, until limit: Int64, on clock: ManualClock) -> Poller.WaitResult {
         defer { clock.endWaiting(self) }
         var turn = clock.comeToWait()
-        while true {  // ends: with an event, a wake-up or the deadline; a turn without any is for another loop that would advance the clock
+        // Ends: with an event, a wake-up or the deadline; an iteration without any is for another loop that would advance the clock.
+        while true {
             let outcome = poller.poll()
             if isWaitOver(outcome, poller) { return outcome }
             switch clock.beginWaiting(self, until: limit, since: turn) {

@@ -16,10 +16,10 @@ extension RunLoop {
         if hasPendingWork { carryOutPendingChanges(mode) }
         // A timer that is due alone is called when the batch was taken.
         let isAlone = !frame.owned.timers.hasSeveral
-        while frame.owned.timers.hasRest {  // ends: the batch is fixed, and each turn takes one
+        while frame.owned.timers.hasRest {  // ends: the batch is fixed, and each iteration takes one
             frame.owned.timers.takeNext().use { fireIfStillDue($0, in: mode, dueBy, isAlone: isAlone) }
         }
-        while frame.owned.timers.popLast() != nil {}  // ends: one goes a turn
+        while frame.owned.timers.popLast() != nil {}  // ends: each iteration removes one
     }
 
     @inline(__always)
@@ -46,7 +46,7 @@ extension RunLoop {
     func endFiring(of timer: Timer) { /* DOES CALLOUT */ endCall(of: timer, timer.date.load(ordering: .acquiring)) }
 
     /// Files a timer that was taken for firing and is not due any more, unless the call that set its date has filed it: then it keeps its
-    /// place among equal dates.
+    /// position among equal dates.
     private func fileIfPopped(_ timer: Timer) {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships : [] })
         where membership.modeIndex < modeTable.count {
@@ -68,11 +68,11 @@ extension RunLoop {
     /// Whether a timer is in the mode. If it is, no queue has it until its callout has returned: a run that is nested there does not wake
     /// for it.
     private func takeForFiring(_ timer: Timer, _ mode: ModeState) -> Bool {
-        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
-        if place.loopID != id { return false }
-        if place.isDirect {
-            if place.modeIndex == mode.index { mode.owned.timers.setAside(place.slot) }
-            return place.modeIndex == mode.index
+        let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
+        if location.loopID != id { return false }
+        if location.isDirect {
+            if location.modeIndex == mode.index { mode.owned.timers.setAside(location.slot) }
+            return location.modeIndex == mode.index
         }
         return shared.withLock { _ in
             guard isTimer(timer, in: mode.index) else { return false }
@@ -105,8 +105,8 @@ extension RunLoop {
 
     /// Ends a timer that fires once.
     private func endFired(_ timer: Timer) { /* DOES CALLOUT */
-        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
-        if place.loopID == id && place.isDirect && expelAtOnce(timer, place, ending: .firingAndValidity) { return }
+        let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
+        if location.loopID == id && location.isDirect && expelAtOnce(timer, location, ending: .firingAndValidity) { return }
         // Its use goes on until it has left the loop, so that the handler is released here.
         timer.state.stopFiring()
         timer.invalidate()

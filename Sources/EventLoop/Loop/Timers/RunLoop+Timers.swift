@@ -36,8 +36,8 @@ extension RunLoop {
         if isCommon { timer.listing.isCommon = true }
         return mode.use { mode in
             let slot = mode.locked.timerSlots.take()
-            if let place = TimerPlace(loopID: id, modeIndex: mode.index, slot: slot) {
-                timer.place.store(place.word, ordering: .releasing)
+            if let location = TimerLocation(loopID: id, modeIndex: mode.index, slot: slot) {
+                timer.location.store(location.word, ordering: .releasing)
             } else {
                 timer.setMemberships([TimerMembership(modeIndex: mode.index, slot: slot)], in: id)
             }
@@ -77,8 +77,8 @@ extension RunLoop {
     /// Takes a timer out of a mode; with `.common`, out of every common mode. Out of its last mode, it may join another loop. Stays
     /// valid. Nothing when it is not there. O(log n) on the owning thread. Thread-safe. See `CFRunLoopRemoveTimer`.
     public func remove(_ timer: Timer, forMode mode: Mode = .default) {
-        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
-        if place.loopID == id && LoopID.current == id && place.isDirect && takeOutAtOnce(timer, place, mode) { return }
+        let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
+        if location.loopID == id && LoopID.current == id && location.isDirect && takeOutAtOnce(timer, location, mode) { return }
         removeSlowly(timer, mode)
     }
 
@@ -116,40 +116,40 @@ extension RunLoop {
     }
 
     @inline(__always)
-    private func takeOutAtOnce(_ timer: Timer, _ place: TimerPlace, _ name: Mode) -> Bool {
-        guard isOurs, place.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(place.modeIndex) { mode in
-            if name == mode.name { return takeOut(timer, place, mode, ending: .membership, isCommon: false) }
+    private func takeOutAtOnce(_ timer: Timer, _ location: TimerLocation, _ name: Mode) -> Bool {
+        guard isOurs, location.modeIndex < modeTable.count else { return false }
+        return modeTable.withMode(location.modeIndex) { mode in
+            if name == mode.name { return takeOut(timer, location, mode, ending: .membership, isCommon: false) }
             // Its only mode need not be one of those that `.common` stands for.
             guard name == .common, mode.isCommon.load(ordering: .acquiring) else { return false }
-            return takeOut(timer, place, mode, ending: .membership, isCommon: true)
+            return takeOut(timer, location, mode, ending: .membership, isCommon: true)
         }
     }
 
     /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if the
     /// owner has not seen the mode yet, or another thread has moved the timer meanwhile.
-    func expelAtOnce(_ timer: Timer, _ place: TimerPlace, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
-        guard isOurs, place.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(place.modeIndex) { takeOut(timer, place, $0, ending: end, isCommon: nil) }
+    func expelAtOnce(_ timer: Timer, _ location: TimerLocation, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
+        guard isOurs, location.modeIndex < modeTable.count else { return false }
+        return modeTable.withMode(location.modeIndex) { takeOut(timer, location, $0, ending: end, isCommon: nil) }
     }
 
     /// `isCommon`: what the timer has to be; nil if that does not matter.
     private func takeOut(
-        _ timer: Timer, _ place: TimerPlace, _ mode: ModeState, ending end: TimerState.End, isCommon: Bool?
+        _ timer: Timer, _ location: TimerLocation, _ mode: ModeState, ending end: TimerState.End, isCommon: Bool?
     ) -> Bool { /* DOES CALLOUT */
         let locked = shared.lockValue()
-        guard timer.place.load(ordering: .relaxed) == place.word, isCommon == nil || timer.listing.isCommon == isCommon else {
+        guard timer.location.load(ordering: .relaxed) == location.word, isCommon == nil || timer.listing.isCommon == isCommon else {
             shared.unlock()
             return false
         }
-        timer.place.store(0, ordering: .releasing)
+        timer.location.store(0, ordering: .releasing)
         locked.pointee.changes.cancelChange(of: timer)
         mode.changePopulationLocked(by: -1)
-        mode.locked.timerSlots.giveBack(place.slot)
+        mode.locked.timerSlots.giveBack(location.slot)
         let held = locked.pointee.forget(timer)
         let isLast = timer.state.leave(ending: end).isLast
         shared.unlock()
-        mode.owned.timers.remove(place.slot)
+        mode.owned.timers.remove(location.slot)
         let isWorking = waker.isWorking
         if isLast {
             if (isWorking || mayCallOut) && owned.ended.isEmpty && !owned.changeBatch.isApplying {
@@ -247,7 +247,7 @@ extension RunLoop {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) { file(timer, membership) }
     }
 
-    /// Files a timer that was taken to be fired, and was not reached, at the place that it had. Owning thread only.
+    /// Files a timer that was taken to be fired, and was not reached, at the position that it had. Owning thread only.
     func putBack(_ timer: Timer) {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
             modeTable.withMode(membership.modeIndex) { $0.owned.timers.putBack(membership.slot) }
@@ -257,17 +257,17 @@ extension RunLoop {
     /// Files a timer under its present date. Owning thread only; without the lock in the common case.
     @inline(__always)
     func reschedule(_ timer: Timer) {
-        let place = TimerPlace(word: timer.place.load(ordering: .acquiring))
-        guard place.loopID == id, place.isDirect else { return rescheduleSlowly(timer) }
-        reschedule(place, timer.date.load(ordering: .acquiring))
+        let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
+        guard location.loopID == id, location.isDirect else { return rescheduleSlowly(timer) }
+        reschedule(location, timer.date.load(ordering: .acquiring))
     }
 
     @inline(__always)
     @discardableResult
-    func reschedule(_ place: TimerPlace, _ date: Int64) -> Bool {
+    func reschedule(_ location: TimerLocation, _ date: Int64) -> Bool {
         // A mode that the owner has not seen yet has a queued change that files the timer.
-        guard place.modeIndex < modeTable.count else { return false }
-        let isFiled = modeTable.withMode(place.modeIndex) { $0.owned.timers.reschedule(place.slot, date: date) }
+        guard location.modeIndex < modeTable.count else { return false }
+        let isFiled = modeTable.withMode(location.modeIndex) { $0.owned.timers.reschedule(location.slot, date: date) }
         didChangeSleep()
         return isFiled
     }

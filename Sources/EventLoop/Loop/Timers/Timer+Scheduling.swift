@@ -74,17 +74,17 @@ extension RunLoop.Timer {
         get { isValid ? RunLoop.Instant(nanoseconds: dateAsSet(date.load(ordering: .acquiring))) : .distantFuture }
         set {
             guard isValid else { return }
-            let place = TimerPlace(word: place.load(ordering: .acquiring))
+            let location = TimerLocation(word: location.load(ordering: .acquiring))
             let asked = newValue.nanoseconds
             let newDate = repeats ? dateToFile(asked, present: present(in: state.value.loopID)) : asked
-            guard place.isDirect, place.loopID == LoopID.current, place.loopID != 0 else { return setDate(newDate) }
+            guard location.isDirect, location.loopID == LoopID.current, location.loopID != 0 else { return setDate(newDate) }
             // Only this thread files the timer, and only its own callout asks whether the date was set. If another thread is just moving it
             // to another loop, that loop gets a change when this one releases the timer (`apply(.timerDied)`).
             date.store(newDate, ordering: .releasing)
             if isFiring {
                 // Filed when the callout has returned: a run that is nested in it does not wake for this timer.
                 _ = state.noteDateSet()
-            } else if !LoopLifetime.withCurrent({ $0.reschedule(place, newDate) }) {
+            } else if !LoopLifetime.withCurrent({ $0.reschedule(location, newDate) }) {
                 // Another thread has added it, and may remove it again without a change that this loop would see.
                 setDate(newDate)
             }
@@ -140,9 +140,9 @@ extension RunLoop.Timer {
     /// thread has added the timer and the loop has not carried out the addition yet. Does not wait for a call of the handler in progress
     /// on another thread. Thread-safe. See `CFRunLoopTimerInvalidate`.
     public func invalidate() {
-        let place = TimerPlace(word: place.load(ordering: .acquiring))
-        if place.isDirect && place.loopID != 0 && place.loopID == LoopID.current {
-            if LoopLifetime.withCurrent({ $0.expelAtOnce(self, place, ending: .validity) }) { return }
+        let location = TimerLocation(word: location.load(ordering: .acquiring))
+        if location.isDirect && location.loopID != 0 && location.loopID == LoopID.current {
+            if LoopLifetime.withCurrent({ $0.expelAtOnce(self, location, ending: .validity) }) { return }
         }
         let (was, isLast) = state.invalidate()
         if !was.isValid { return }

@@ -165,17 +165,17 @@ extension RunLoop {
     /// Carries out pending changes, and makes the last callouts of items that other threads ended: at the end of a pass, so that a run does
     /// not finish with such a callout outstanding, and between taking performs and performing them.
     @inline(__always)
-    func settleEnds(_ mode: ModeState) { /* DOES CALLOUT */
-        if hasWork(.forEnds) { settlePendingEnds(mode) }
+    func finishPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
+        if hasWork(.forEnds) { carryOutPendingEnds(mode) }
     }
 
     @inline(never)
-    private func settlePendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
+    private func carryOutPendingEnds(_ mode: ModeState) { /* DOES CALLOUT */
         takeAttention(mode)
-        settlePendingEnds()
+        carryOutPendingEnds()
     }
 
-    func settlePendingEnds() { /* DOES CALLOUT */
+    func carryOutPendingEnds() { /* DOES CALLOUT */
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
         if owned.pending.contains(.changes) { applyChanges() }
         if owned.pending.contains(.finishing) { finishItems() }

@@ -11,8 +11,8 @@ import Synchronization
 
 /// The state of the owner while a mode has no base.
 struct PolledSources {
-    /// Found ready, and not served yet. `place` is the source's in the mode's list.
-    var ready: [(membership: SourceMembership, place: Int, readiness: Readiness)] = []
+    /// Found ready, and not served yet. `position` is the source's in the mode's list.
+    var ready: [(membership: SourceMembership, position: Int, readiness: Readiness)] = []
     /// Edge-triggered sources are polled again from then on.
     var nextEdges: Int64 = .min
     /// The sources that were ready could not be served here; another loop is in their handlers.
@@ -60,11 +60,11 @@ extension RunLoop {
         let found = owned.polled.ready
         owned.polled.ready = []
         // A run that returns after one source begins after the one that was served last, so that all have their turns.
-        let batch = found.filter { $0.place >= mode.owned.nextPolled } + found.filter { $0.place < mode.owned.nextPolled }
+        let batch = found.filter { $0.position >= mode.owned.nextPolled } + found.filter { $0.position < mode.owned.nextPolled }
         mode.owned.nextPolled = 0
         frame.owned.lostItsBatch = false
         var isHandled = false
-        for (membership, place, readiness) in batch where !frame.owned.lostItsBatch && isMember(membership, of: mode) {
+        for (membership, position, readiness) in batch where !frame.owned.lostItsBatch && isMember(membership, of: mode) {
             guard let watch = membership.source.watch else { continue }
             if readiness.contains(.broken) && FileIdentity(of: watch.descriptor) != watch.identity {
                 fail(membership.source, .badDescriptor(watch.descriptor))
@@ -75,7 +75,7 @@ extension RunLoop {
             let core = membership.source.core
             if serve(core, membership, readiness, mode, isToServe: isMember(membership, of: mode)) { isHandled = true }
             if isHandled && frame.owned.returnsAfterSource {
-                mode.owned.nextPolled = place + 1
+                mode.owned.nextPolled = position + 1
                 break
             }
         }
@@ -91,7 +91,7 @@ extension RunLoop {
 
     // MARK: poll(2)
 
-    private typealias Entry = (membership: SourceMembership?, place: Int, polled: cplatform_polled, priority: Priority)
+    private typealias Entry = (membership: SourceMembership?, position: Int, polled: cplatform_polled, priority: Priority)
 
     /// The channel, the main queue's handle, and the sources that want something, in this order.
     private func entriesToPoll(_ mode: ModeState) -> [Entry] {
@@ -108,11 +108,11 @@ extension RunLoop {
         }
         let mayPollEdges = Instant.now.nanoseconds >= owned.polled.nextEdges
         let memberships = shared.withLock { shared in shared.sources.filter { $0.locked.modes.contains(mode.index) } }
-        for (place, membership) in memberships.enumerated() {
+        for (position, membership) in memberships.enumerated() {
             guard membership.source.isValid, let watch = membership.source.watch, !watch.wanted.isEmpty else { continue }
             if watch.trigger == .edge && !mayPollEdges { continue }
             let polled = cplatform_polled(descriptor: watch.descriptor, wanted: watch.wanted.rawValue, ready: 0)
-            entries.append((membership, place, polled, watch.priority))
+            entries.append((membership, position, polled, watch.priority))
         }
         return entries
     }
@@ -154,7 +154,7 @@ extension RunLoop {
         let found = entries.filter { $0.membership != nil && !readiness($0).isEmpty }
         guard let level = found.map(\.priority.level).min() else { return ready }
         for entry in found where entry.priority.level == level {
-            owned.polled.ready.append((entry.membership!, entry.place, readiness(entry)))
+            owned.polled.ready.append((entry.membership!, entry.position, readiness(entry)))
         }
         return ready.union([.descriptors, .polled])
     }

@@ -83,7 +83,7 @@ extension RunLoop {
 
     @inline(__always)
     func sleep(_ frame: RunFrame, _ mode: ModeState, _ poller: Poller, until latest: Int64) -> Ready {
-        while true {  // ends: with an event, the limit, a wake-up; a turn without any is a stale edge of the kernel's
+        while true {  // ends: with an event, the limit, a wake-up; an iteration without any is a stale edge of the kernel's
             waker.beginSleep()
             if !poller.ready.isEmpty || isReasonToStayAwake(frame, mode) {
                 waker.stayAwake()
