@@ -132,7 +132,7 @@ let http: [Target] = [
 ]
 
 /// The programs of Examples/README.md that need no other library, and their tests.
-let streamPrograms = ["actor-per-loop", "chat-server", "line-client", "tcp-proxy"]
+let streamPrograms = ["actor-per-loop", "chat-server", "key-value-server", "line-client", "tcp-proxy"]
 let loopPrograms = ["cron", "job-runner", "modal-program"]
 let datagramPrograms = ["dns-forwarder", "statsd-sink"].map {
     Target.executableTarget(name: $0, dependencies: common + [product("EventLoopDatagrams", "EventLoop")], swiftSettings: strict)
