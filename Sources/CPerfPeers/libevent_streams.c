@@ -1,4 +1,5 @@
-// W14: echo with libevent's buffers, as bufferevents and by hand, and without a buffer, over connections and over a socket pair.
+// W14: echo with libevent's buffers, as bufferevents and by hand, and without a buffer, over connections and over a socket pair. W22: with
+// bufferevents that answer each of the messages that have come together.
 //
 // Lifecycle of a connection: made for an accepted descriptor or for one end of a pair, freed when the peer has closed the other end.
 
@@ -49,14 +50,26 @@ static void stream_received(struct bufferevent *stream, void *argument) {
     bufferevent_write_buffer(stream, bufferevent_get_input(stream));
 }
 
+// Answers each whole message by itself.
+static void stream_received_messages(struct bufferevent *stream, void *argument) {
+    (void)argument;
+    struct evbuffer *input = bufferevent_get_input(stream);
+    char message[PERF_MESSAGE];
+    while (evbuffer_get_length(input) >= sizeof message) {
+        evbuffer_remove(input, message, sizeof message);
+        bufferevent_write(stream, message, sizeof message);
+    }
+}
+
 static void stream_ended(struct bufferevent *stream, short what, void *argument) {
     (void)stream;
     if (what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) free_connection(argument);
 }
 
-static struct bufferevent *open_stream(struct event_base *base, int descriptor, void *argument) {
+static struct bufferevent *open_stream(
+    struct event_base *base, int descriptor, bufferevent_data_cb received, void *argument) {
     struct bufferevent *stream = bufferevent_socket_new(base, descriptor, BEV_OPT_CLOSE_ON_FREE);
-    bufferevent_setcb(stream, stream_received, NULL, stream_ended, argument);
+    bufferevent_setcb(stream, received, NULL, stream_ended, argument);
     bufferevent_enable(stream, EV_READ | EV_WRITE);
     return stream;
 }
@@ -112,8 +125,9 @@ static void writable(evutil_socket_t descriptor, short what, void *argument) {
 static void open_connection(struct server *server, int descriptor) {
     struct connection *connection = calloc(1, sizeof *connection);
     connection->server = server;
-    if (server->how == PERF_BUFFEREVENT) {
-        connection->stream = open_stream(server->base, descriptor, connection);
+    if (server->how == PERF_BUFFEREVENT || server->how == PERF_BUFFEREVENT_EACH) {
+        bufferevent_data_cb received = server->how == PERF_BUFFEREVENT ? stream_received : stream_received_messages;
+        connection->stream = open_stream(server->base, descriptor, received, connection);
         return;
     }
     connection->bytes = evbuffer_new();
@@ -167,6 +181,77 @@ void peer_libevent_stream_pair(enum perf_streaming how, long warmup, long ops, s
     event_base_free(server.base);
 }
 
+static void exchange(struct event_base *base, int (*ends)[2], int connections, struct perf_sample *sample) {
+    for (int index = 0; index < connections; index++) perf_pair_ask_together(ends[index][1]);
+    long missing = (long)connections * PERF_PIPELINED * PERF_MESSAGE;
+    while (missing > 0) {  // ends: the server answers everything
+        perf_begin(sample);
+        event_base_loop(base, ONE_PASS);
+        perf_end(sample);
+        for (int index = 0; index < connections; index++) missing -= perf_pair_take_bytes(ends[index][1]);
+    }
+}
+
+void peer_libevent_pipelined_pairs(int connections, long warmup_rounds, long rounds, struct perf_sample *sample) {
+    struct server server = {.base = unlocked_base(), .how = PERF_BUFFEREVENT_EACH, .open = connections};
+    int (*ends)[2] = calloc((size_t)connections, sizeof *ends);
+    for (int index = 0; index < connections; index++) {
+        perf_pair_make(ends[index]);
+        open_connection(&server, ends[index][0]);
+    }
+    struct perf_sample ignored = {.is_ignored = true};
+    for (long round = 0; round < warmup_rounds; round++) exchange(server.base, ends, connections, &ignored);
+    for (long round = 0; round < rounds; round++) exchange(server.base, ends, connections, sample);
+    for (int index = 0; index < connections; index++) close(ends[index][1]);
+    event_base_loop(server.base, 0);
+    free(ends);
+    event_base_free(server.base);
+}
+
+// MARK: Growth
+
+struct connections {
+    struct server server;
+    int (*ends)[2];
+    long size, next;
+};
+
+static void *make_connections(long size) {
+    struct connections *rig = calloc(1, sizeof *rig);
+    *rig = (struct connections){
+        .server = {.base = unlocked_base(), .how = PERF_BUFFEREVENT, .open = (int)size},
+        .ends = calloc((size_t)size, sizeof *rig->ends), .size = size};
+    for (long index = 0; index < size; index++) {
+        perf_pair_make(rig->ends[index]);
+        open_connection(&rig->server, rig->ends[index][0]);
+    }
+    return rig;
+}
+
+static int64_t ask_connections(void *argument, int cost, long ops) {
+    (void)cost;
+    struct connections *rig = argument;
+    int64_t start = perf_wall_ns();
+    for (long op = 0; op < ops; op++) {
+        ask(rig->server.base, rig->ends[rig->next][1], 1);
+        rig->next = (rig->next + PERF_GROWTH_STRIDE) % rig->size;
+    }
+    return perf_wall_ns() - start;
+}
+
+static void end_connections(void *argument) {
+    struct connections *rig = argument;
+    for (long index = 0; index < rig->size; index++) close(rig->ends[index][1]);
+    event_base_loop(rig->server.base, 0);
+    event_base_free(rig->server.base);
+    free(rig->ends);
+    free(rig);
+}
+
+struct perf_growth peer_libevent_growth_of_connections(void) {
+    return (struct perf_growth){.make = make_connections, .run = ask_connections, .end = end_connections};
+}
+
 // MARK: Memory
 
 void peer_libevent_hold_streams(long count, struct perf_sample *sample) {
@@ -175,7 +260,7 @@ void peer_libevent_hold_streams(long count, struct perf_sample *sample) {
     struct bufferevent **streams = calloc((size_t)count, sizeof *streams);
     for (long index = 0; index < count; index++) perf_pair_make(ends[index]);
     perf_begin(sample);
-    for (long index = 0; index < count; index++) streams[index] = open_stream(base, ends[index][0], NULL);
+    for (long index = 0; index < count; index++) streams[index] = open_stream(base, ends[index][0], stream_received, NULL);
     event_base_loop(base, EVLOOP_NONBLOCK);
     perf_end(sample);
     for (long index = 0; index < count; index++) {

@@ -182,6 +182,17 @@ static inline bool perf_pair_take(int descriptor) {
     char message[PERF_MESSAGE];
     return recv(descriptor, message, sizeof message, MSG_DONTWAIT) == (ssize_t)sizeof message;
 }
+// W22. The same end sends 16 messages together, and takes what has come of the answers: the number of bytes, which may be 0.
+enum { PERF_PIPELINED = 16 };
+static inline void perf_pair_ask_together(int descriptor) {
+    char messages[PERF_PIPELINED * PERF_MESSAGE] = {0};
+    (void)!send(descriptor, messages, sizeof messages, MSG_NOSIGNAL);
+}
+static inline long perf_pair_take_bytes(int descriptor) {
+    char messages[PERF_PIPELINED * PERF_MESSAGE];
+    ssize_t count = recv(descriptor, messages, sizeof messages, MSG_DONTWAIT);
+    return count > 0 ? (long)count : 0;
+}
 // Connects to a loopback port; blocks. Ends the process if that fails.
 int perf_connect(uint16_t port);
 
@@ -239,6 +250,9 @@ enum { PERF_GROWTH_BATCH = 500 };
 static inline long perf_growth_batch(long size) { return size < PERF_GROWTH_BATCH ? size : PERF_GROWTH_BATCH; }
 
 struct perf_growth peer_libevent_growth(enum perf_growing what);
+// Connections that are bufferevents. Each request is that of another connection, this many further on.
+enum { PERF_GROWTH_STRIDE = 7 };
+struct perf_growth peer_libevent_growth_of_connections(void);
 
 // MARK: Raw libevent. Bases have no lock, unless other threads post to them.
 
@@ -265,11 +279,14 @@ struct peer_http_thread *peer_libevent_http_thread_start(int processor, uint16_t
 long peer_libevent_http_thread_answered(const struct peer_http_thread *thread);
 void peer_libevent_http_thread_stop(struct peer_http_thread *thread);
 // W14: libevent's bufferevents; its evbuffers, read and written by the callbacks of plain events; these, read into space that is reserved
-// in them; and plain events without a buffer, for small messages only.
-enum perf_streaming { PERF_BUFFEREVENT, PERF_EVBUFFER, PERF_EVBUFFER_RESERVED, PERF_NO_BUFFER };
+// in them; and plain events without a buffer, for small messages only. W22: bufferevents that answer each message of 64 bytes with a write of
+// its own.
+enum perf_streaming { PERF_BUFFEREVENT, PERF_EVBUFFER, PERF_EVBUFFER_RESERVED, PERF_NO_BUFFER, PERF_BUFFEREVENT_EACH };
 void peer_libevent_stream_echo(
     enum perf_streaming how, int connections, long size, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_stream_pair(enum perf_streaming how, long warmup, long ops, struct perf_sample *sample);
+// W22: bufferevents on so many socket pairs; each round sends 16 messages on each, and ends when all answers have come.
+void peer_libevent_pipelined_pairs(int connections, long warmup_rounds, long rounds, struct perf_sample *sample);
 // W17: an evconnlistener whose connections are plain events, or bufferevents.
 void peer_epoll_datagrams(int at_once, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_short_connections(bool buffers, int at_once, long warmup, long ops, struct perf_sample *sample);
@@ -277,6 +294,8 @@ void peer_libevent_hold_streams(long count, struct perf_sample *sample);
 void peer_libevent_hold_http(long count, struct perf_sample *sample);
 void peer_libevent_hold_descriptors(long count, struct perf_sample *sample);
 void peer_libevent_add_remove(int others, long ops, struct perf_sample *sample);
+// Whole batches: a pass after each.
+void peer_libevent_make_source(int batch, long ops, struct perf_sample *sample);
 void peer_libevent_hold_timers(long count, struct perf_sample *sample);
 
 // The floor of W3d: one timerfd and one epoll. Lateness of each timer, in nanoseconds.

@@ -120,6 +120,11 @@ enum W14Streams {
     // MARK: Servers
 
     private static func echo(_ connections: Int, _ size: Size, _ ops: Int, _ way: @escaping EchoWay) -> Measurement {
+        serve(connections, messageSize: size.rawValue, warmup: size.warmup, ops, way)
+    }
+
+    /// Serves `ops` messages of the client, each of `messageSize` bytes, after those of the warm-up.
+    static func serve(_ connections: Int, messageSize: Int, warmup: Int, _ ops: Int, _ way: @escaping EchoWay) -> Measurement {
         measured(ops: ops) { meter in
             perf_pin_this_thread(0)
             var port: UInt16 = 0
@@ -138,7 +143,7 @@ enum W14Streams {
                 }
             }
             loop.add(accepting)
-            let client = perf_message_client_start(port, Int32(connections), size.rawValue, size.warmup, ops)
+            let client = perf_message_client_start(port, Int32(connections), messageSize, warmup, ops)
             loop.run()
             perf_client_join(client, meter.sample)
             accepting.onInvalidation { close(listener) }

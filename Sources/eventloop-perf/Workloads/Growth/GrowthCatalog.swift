@@ -13,6 +13,11 @@ enum GrowthCatalog {
                     .init("active", "an event, n sources active", .all),
                 ], contenders: contenders(.sources, GrowthSources.make)),
             Growth(
+                "connections", sizes: Growth.sizes(upTo: 20_000), quickLimit: 3_000, descriptorsPerItem: 2,
+                costs: [.init("request", "a request and its answer, beside n open connections")],
+                contenders: [GrowthContender(Contender.ours, make: GrowthConnections.make)]
+                    + [GrowthContender("libevent", peer_libevent_growth_of_connections)].compactMap { $0 }),
+            Growth(
                 "timers", sizes: Growth.sizes(upTo: 10_000_000), quickLimit: 100_000, bytesPerItem: 400,
                 costs: [
                     .init("add", "make and add a timer, beside n", .batch),
