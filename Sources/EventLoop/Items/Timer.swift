@@ -46,7 +46,7 @@ extension RunLoop {
             /// Created when one of the dates is first kept; retained from then on.
             private let keptDatesWord = Atomic<Unmanaged<KeptDates>?>(nil)
             // SAFETY: accessed under the lock of the loop that the timer is in, as `listing`.
-            @exclusivity(unchecked) nonisolated(unsafe) var memberships: [TimerMembership] = []
+            nonisolated(unsafe) var memberships: [TimerMembership] = []
             // SAFETY: set before another thread has the timer; afterwards only read.
             nonisolated(unsafe) weak var attachment: (any AnyObject & Sendable)?
             init(label: String?, order: Int, tolerance: Int64) {

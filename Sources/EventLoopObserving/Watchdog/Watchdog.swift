@@ -83,7 +83,7 @@ final class WatchdogWatch: @unchecked Sendable {
     // SAFETY: `threshold` is a constant; `onStall` is accessed under the lock of `WatchdogThread`.
     let threshold: Duration
     /// Nil after the end.
-    @exclusivity(unchecked) var onStall: (@Sendable (RunLoop.Watchdog.Stall) -> Void)?
+    var onStall: (@Sendable (RunLoop.Watchdog.Stall) -> Void)?
 
     init(threshold: Duration, _ onStall: @escaping @Sendable (RunLoop.Watchdog.Stall) -> Void) {
         self.threshold = threshold

@@ -79,16 +79,16 @@ extension StreamCore {
         var input = InputBuffer()
         lock()
         preconditionReadableLocked()
-        receiving.isBusy = true
-        swap(&input, &receiving.input)
-        let (isLast, position) = (receiving.isEnded, receiving.consumed)
+        locked.receiving.isBusy = true
+        swap(&input, &locked.receiving.input)
+        let (isLast, position) = (locked.receiving.isEnded, locked.receiving.consumed)
         unlock()
         var bytes = ReceivedBytes(viewing: input.bytes, isLast: isLast, at: position)
         let result = Result { try framing.next(in: &bytes, isLast: isLast) }
         input.dropFirst(bytes.consumedCount)
         var actions = StreamActions()
         lock()
-        receiving.consumed &+= UInt64(bytes.consumedCount)
+        locked.receiving.consumed &+= UInt64(bytes.consumedCount)
         let next: Result<NextFrame<F.Frame>, any Error>
         do { next = .success(try returnFrameLocked(result, input, isLast: isLast, &actions)) } catch { next = .failure(error) }
         unlock()
@@ -99,11 +99,13 @@ extension StreamCore {
     private func returnFrameLocked<Frame>(
         _ result: Result<Frame?, any Error>, _ input: consuming InputBuffer, isLast: Bool, _ actions: inout StreamActions
     ) throws -> NextFrame<Frame> {
-        receiving.isBusy = false
+        locked.receiving.isBusy = false
         // Nothing is read or reported while a framing has the input, so the end may be due since.
-        if sending.failure != nil || end != nil && !isEndReported && handlers.stream != nil { actions.delivers = true }
+        if locked.sending.failure != nil || locked.end != nil && !locked.isEndReported && locked.handlers.stream != nil {
+            actions.delivers = true
+        }
         let held = input.count
-        if keepsInputLocked { receiving.input.prepend(input) }
+        if keepsInputLocked { locked.receiving.input.prepend(input) }
         beginWaitingLayerLocked(&actions)
         resumeReceivingLocked(&actions)
         switch result {
@@ -123,7 +125,7 @@ extension StreamCore {
                 return .end
             }
             // Bytes that came meanwhile, or the end, are looked at before the error that ended the stream.
-            if receiving.input.count <= held, !receiving.isEnded { _ = try endOfReceivingLocked(&actions) }
+            if locked.receiving.input.count <= held, !locked.receiving.isEnded { _ = try endOfReceivingLocked(&actions) }
             return .needsMore(held: held, limit: held < options.receiveLimit ? options.receiveLimit : held + options.receiveLimit)
         }
     }

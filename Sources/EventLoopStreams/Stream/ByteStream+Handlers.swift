@@ -12,18 +12,19 @@ extension ByteStream {
     /// A precondition failure on a stream that a task has read. Thread-safe.
     public func onReceive(_ body: @escaping @Sendable (_ stream: ByteStream, _ bytes: inout ReceivedBytes) -> Void) {
         core.setHandler(of: self) { core in
-            precondition(!core.receiving.isForTasks, "a task reads this stream; use handlers or async calls, never both on one stream")
-            core.handlers.receive = body
+            precondition(
+                !core.locked.receiving.isForTasks, "a task reads this stream; use handlers or async calls, never both on one stream")
+            core.locked.handlers.receive = body
             // The handler that is being called has the input: this one hears of what it leaves.
-            core.receiving.isHandlerReplaced = core.receiving.isBusy
-            core.receiving.isNew = !core.receiving.input.isEmpty || core.receiving.isEnded
+            core.locked.receiving.isHandlerReplaced = core.locked.receiving.isBusy
+            core.locked.receiving.isNew = !core.locked.receiving.input.isEmpty || core.locked.receiving.isEnded
         }
     }
 
     /// Called when what waits has fallen to `lowWater` after it had reached `highWater`, on the loop's thread. Thread-safe.
     public func onRoom(_ body: @escaping @Sendable (_ stream: ByteStream) -> Void) {
         core.setHandler(of: self) { core in
-            core.handlers.room = body
+            core.locked.handlers.room = body
         }
     }
 
@@ -31,7 +32,7 @@ extension ByteStream {
     /// once. The peer's last byte ends a stream only if a handler or a task reads it. Thread-safe.
     public func onEnd(_ body: @escaping @Sendable (_ stream: ByteStream, _ end: End) -> Void) {
         core.setHandler(of: self) { core in
-            core.handlers.end = body
+            core.locked.handlers.end = body
         }
     }
 
@@ -57,7 +58,7 @@ extension ByteStream {
 
     /// Nothing is read while false. Set to true, it also has the handler called again with what it has left. Thread-safe.
     public var isReading: Bool {
-        get { core.withLock { !core.receiving.isPaused } }
+        get { core.withLock { !core.locked.receiving.isPaused } }
         set { core.setReading(newValue) }
     }
 }
@@ -69,25 +70,25 @@ extension StreamCore {
         defer { withExtendedLifetime(old) {} }
         change { actions in
             // After the report of the end nobody is called any more.
-            if isEndReported { return }
-            old = handlers
+            if locked.isEndReported { return }
+            old = locked.handlers
             body(self)
-            handlers.stream = stream
+            locked.handlers.stream = stream
             actions.delivers = isDeliveryDueLocked
         }
     }
 
     func setReading(_ isReading: Bool) {
         change { actions in
-            if receiving.isPaused == !isReading { return }
-            receiving.isPaused = !isReading
+            if locked.receiving.isPaused == !isReading { return }
+            locked.receiving.isPaused = !isReading
             if !isReading { return }
             // A handler has the input. What it leaves is seen when it returns.
-            if receiving.isBusy { receiving.callsAgain = true }
-            if !receiving.input.isEmpty || receiving.isEnded { receiving.isNew = true }
+            if locked.receiving.isBusy { locked.receiving.callsAgain = true }
+            if !locked.receiving.input.isEmpty || locked.receiving.isEnded { locked.receiving.isNew = true }
             restartReceiveTimeoutLocked(&actions)
             resumeReceivingLocked(&actions)
-            if isDeliveryDueLocked && handlers.stream != nil { actions.delivers = true }
+            if isDeliveryDueLocked && locked.handlers.stream != nil { actions.delivers = true }
         }
     }
 }

@@ -69,7 +69,7 @@ public final class ByteStream: Sendable {
     public var isOpen: Bool { end == nil }
 
     /// Nil while it is open. It is set once.
-    public var end: End? { core.withLock { core.end } }
+    public var end: End? { core.withLock { core.locked.end } }
 
     /// The socket's own address; nil for other files.
     public var localAddress: RunLoop.SocketAddress? { core.transport.localAddress }
@@ -78,18 +78,18 @@ public final class ByteStream: Sendable {
     public var peerAddress: RunLoop.SocketAddress? { core.transport.peerAddress }
 
     /// Since the stream was made, as they came from the kernel: with TLS, encrypted.
-    public var bytesReceived: UInt64 { core.withLock { core.receiving.total } }
+    public var bytesReceived: UInt64 { core.withLock { core.locked.receiving.total } }
 
     /// Since the stream was made, as the kernel took them: with TLS, encrypted.
-    public var bytesSent: UInt64 { core.withLock { core.sending.total } }
+    public var bytesSent: UInt64 { core.withLock { core.locked.sending.total } }
 
     /// Written and not yet sent. What tasks wait to write is not counted.
-    public var bytesWaiting: Int { core.withLock { core.sending.waiting } }
+    public var bytesWaiting: Int { core.withLock { core.locked.sending.waiting } }
 
     /// For tests: whether a task waits for bytes.
-    package var testsOnlyIsBeingRead: Bool { core.withLock { core.receiving.reader != nil } }
+    package var testsOnlyIsBeingRead: Bool { core.withLock { core.locked.receiving.reader != nil } }
     /// For tests: how many tasks wait for room.
-    package var testsOnlyWriters: Int { core.withLock { core.sending.writers.count(where: \.isTask) } }
+    package var testsOnlyWriters: Int { core.withLock { core.locked.sending.writers.count(where: \.isTask) } }
 
     // MARK: Ending
 

@@ -8,7 +8,7 @@ extension StreamCore {
         var actions = StreamActions()
         lock()
         drainBeforeFailureLocked(&actions)
-        let readsLayer = receiving.layerMayHaveMore && canReceiveLocked
+        let readsLayer = locked.receiving.layerMayHaveMore && canReceiveLocked
         unlock()
         perform(actions, callsHandlers: false)
         if readsLayer { receive() }
@@ -18,28 +18,31 @@ extension StreamCore {
     /// Calls the handler that is due. False if none is.
     private func callNext() -> Bool { /* DOES CALLOUT */
         lock()
-        if receiving.isBusy || sending.isInRoomCall {
+        if locked.receiving.isBusy || locked.sending.isInRoomCall {
             unlock()
             return false
         }
-        if let stream = handlers.stream {
+        if let stream = locked.handlers.stream {
             // What the peer sent before our write failed waits for a paused handler, and so does the end.
-            if receiving.isPaused, sending.failure != nil, !sending.closesWhenFinished, receiving.isNew, !receiving.isEndTaken,
-                handlers.receive != nil
+            if locked.receiving.isPaused, locked.sending.failure != nil, !locked.sending.closesWhenFinished, locked.receiving.isNew,
+                !locked.receiving.isEndTaken,
+                locked.handlers.receive != nil
             {
                 unlock()
                 return false
             }
-            if receiving.isNew, !receiving.isEndTaken, !receiving.isPaused || end != nil, let body = handlers.receive {
+            if locked.receiving.isNew, !locked.receiving.isEndTaken, !locked.receiving.isPaused || locked.end != nil,
+                let body = locked.handlers.receive
+            {
                 unlock()
                 deliverInput(body, stream)
                 return true
             }
-            if sending.owesRoom, end == nil, let body = handlers.room {
-                (sending.owesRoom, sending.isInRoomCall) = (false, true)
+            if locked.sending.owesRoom, locked.end == nil, let body = locked.handlers.room {
+                (locked.sending.owesRoom, locked.sending.isInRoomCall) = (false, true)
                 unlock()
                 body(stream)
-                withLock { sending.isInRoomCall = false }
+                withLock { locked.sending.isInRoomCall = false }
                 return true
             }
         }
@@ -49,15 +52,16 @@ extension StreamCore {
     /// Calls the handler of the end, and releases all of them. Called under the lock, returns without it.
     private func callEndAndUnlock() -> Bool { /* DOES CALLOUT */
         // Without a handler for the end the others are released, which ends the retain cycle. One that is set later is called then.
-        guard let end, phase == .closed || phase == .lingering || phase == .open && end == .endOfStream,
-            !isEndReported, let stream = handlers.stream, handlers.end != nil || phase == .closed
+        guard let end = locked.end,
+            locked.phase == .closed || locked.phase == .lingering || locked.phase == .open && locked.end == .endOfStream,
+            !locked.isEndReported, let stream = locked.handlers.stream, locked.handlers.end != nil || locked.phase == .closed
         else {
             unlock()
             return false
         }
-        isEndReported = handlers.end != nil
+        locked.isEndReported = locked.handlers.end != nil
         var called = Handlers()
-        swap(&called, &handlers)
+        swap(&called, &locked.handlers)
         unlock()
         called.end?(stream, end)
         return true
@@ -68,23 +72,23 @@ extension StreamCore {
         var input = InputBuffer()
         lock()
         // Another thread may have closed the stream since.
-        guard receiving.isNew, !receiving.isBusy else { return unlock() }
-        let isLast = receiving.isEnded
+        guard locked.receiving.isNew, !locked.receiving.isBusy else { return unlock() }
+        let isLast = locked.receiving.isEnded
         beginCallLocked()
-        receiving.isNew = false
-        swap(&input, &receiving.input)
+        locked.receiving.isNew = false
+        swap(&input, &locked.receiving.input)
         unlock()
         let used = Self.call(body, stream, input.bytes, isLast: isLast)
         var actions = StreamActions()
         lock()
-        let isOver = isLast && !receiving.isHandlerReplaced
+        let isOver = isLast && !locked.receiving.isHandlerReplaced
         if isOver {
-            receiving.isEndTaken = true
+            locked.receiving.isEndTaken = true
             // What the handler has sent goes out, and then the stream ends.
-            sending.isFinishing = true
+            locked.sending.isFinishing = true
         } else if keepsInputLocked {
             input.dropFirst(used)
-            receiving.input.prepend(input)
+            locked.receiving.input.prepend(input)
         }
         endCallLocked(&actions)
         if isOver { closeIfFinishedLocked(&actions) }
@@ -99,7 +103,7 @@ extension StreamCore {
         let piece = ReceiveSpace.take()
         let size = min(ReceiveSpace.size, options.receiveLimit)
         let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
-        settleLayerLocked(&actions)
+        continueLayerLocked(&actions)
         guard case .bytes(let count) = result, keepsInputLocked else {
             ReceiveSpace.giveBack(piece)
             return receivedNothingLocked(result, &actions)
@@ -109,7 +113,7 @@ extension StreamCore {
         let bytes = UnsafeRawBufferPointer(start: piece, count: count)
         let used = Self.call(body, stream, bytes, isLast: false)
         lock()
-        if used < count && keepsInputLocked { receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes[used...])) }
+        if used < count && keepsInputLocked { locked.receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes[used...])) }
         ReceiveSpace.giveBack(piece)
         endCallLocked(&actions)
     }
@@ -124,24 +128,24 @@ extension StreamCore {
     }
 
     private func beginCallLocked() {
-        receiving.isBusy = true
-        (receiving.callsAgain, receiving.isHandlerReplaced) = (false, false)
-        sending.hasSentInCall = false
+        locked.receiving.isBusy = true
+        (locked.receiving.callsAgain, locked.receiving.isHandlerReplaced) = (false, false)
+        locked.sending.hasSentInCall = false
     }
 
     /// After a call of the handler: sends what it has gathered, and goes on reading.
     private func endCallLocked(_ actions: inout StreamActions) {
-        receiving.isBusy = false
-        let callsAgain = receiving.callsAgain || receiving.isHandlerReplaced
-        (receiving.callsAgain, receiving.isHandlerReplaced) = (false, false)
+        locked.receiving.isBusy = false
+        let callsAgain = locked.receiving.callsAgain || locked.receiving.isHandlerReplaced
+        (locked.receiving.callsAgain, locked.receiving.isHandlerReplaced) = (false, false)
         if callsAgain {
-            if !receiving.input.isEmpty || receiving.isEnded { receiving.isNew = true }
-        } else if receiving.input.count >= options.receiveLimit {
-            receiving.isPaused = true
+            if !locked.receiving.input.isEmpty || locked.receiving.isEnded { locked.receiving.isNew = true }
+        } else if locked.receiving.input.count >= options.receiveLimit {
+            locked.receiving.isPaused = true
         }
         beginWaitingLayerLocked(&actions)
-        if sending.isGathering || sending.isFinishing {
-            sending.isGathering = false
+        if locked.sending.isGathering || locked.sending.isFinishing {
+            locked.sending.isGathering = false
             flushLocked(&actions)
         }
         resumeReceivingLocked(&actions)
@@ -149,8 +153,11 @@ extension StreamCore {
     }
 
     /// Whether `deliver` may have something to do.
-    var isDeliveryDueLocked: Bool { receiving.isNew || sending.owesRoom && handlers.room != nil || end != nil || sending.failure != nil }
+    var isDeliveryDueLocked: Bool {
+        locked.receiving.isNew || locked.sending.owesRoom && locked.handlers.room != nil || locked.end != nil
+            || locked.sending.failure != nil
+    }
 
     /// False after `close()`, which drops what was received.
-    var keepsInputLocked: Bool { phase == .open || end != .closed && phase != .lingering }
+    var keepsInputLocked: Bool { locked.phase == .open || locked.end != .closed && locked.phase != .lingering }
 }

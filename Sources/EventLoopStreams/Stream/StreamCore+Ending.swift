@@ -24,11 +24,11 @@ extension StreamCore {
     /// At once.
     func closeNow() { /* DOES CALLOUT */
         change { actions in
-            if phase == .lingering { return closeLocked(&actions) }
-            receiving.input.removeAll()
-            receiving.isNew = false
+            if locked.phase == .lingering { return closeLocked(&actions) }
+            locked.receiving.input.removeAll()
+            locked.receiving.isNew = false
             // A handler that has paused may have kept the end waiting.
-            if phase == .closed && !isEndReported && handlers.stream != nil { actions.delivers = true }
+            if locked.phase == .closed && !locked.isEndReported && locked.handlers.stream != nil { actions.delivers = true }
             endLocked(.closed, &actions)
         }
     }
@@ -36,17 +36,17 @@ extension StreamCore {
     /// When everything is sent, or the peer takes nothing for as long as `writeTimeout`.
     func closeAfterWriting(writeTimeout: Duration? = nil) { /* DOES CALLOUT */
         change { actions in
-            guard phase == .open else { return }
-            if let writeTimeout, writeTimeout < timeouts?.writeTimeout ?? .seconds(Int64.max) || !sending.closesWhenFinished {
+            guard locked.phase == .open else { return }
+            if let writeTimeout, writeTimeout < locked.timeouts?.writeTimeout ?? .seconds(Int64.max) || !locked.sending.closesWhenFinished {
                 madeTimeoutsLocked().writeTimeout = writeTimeout
                 startWaitingLocked()
                 armLocked(&actions)
             }
-            if sending.closesWhenFinished { return }
-            sending.closesWhenFinished = true
-            if let failure = sending.failure { return endLocked(.failed(failure), &actions) }
-            if sending.isFinished { return lingerLocked(&actions) }
-            sending.isFinishing = true
+            if locked.sending.closesWhenFinished { return }
+            locked.sending.closesWhenFinished = true
+            if let failure = locked.sending.failure { return endLocked(.failed(failure), &actions) }
+            if locked.sending.isFinished { return lingerLocked(&actions) }
+            locked.sending.isFinishing = true
             flushLocked(&actions)
             armLocked(&actions)
         }
@@ -59,20 +59,24 @@ extension StreamCore {
 
     /// Sets the end, unless there is one, and closes.
     func endLocked(_ new: ByteStream.End, _ actions: inout StreamActions) {
-        guard phase == .open else { return }
+        guard locked.phase == .open else { return }
         setEndLocked(new)
         closeLocked(&actions)
     }
 
     /// The stream has one end. If that is `.endOfStream`, what ends the writing side later is kept for those who write.
     func setEndLocked(_ new: ByteStream.End) {
-        if end == nil { end = new } else if end == .endOfStream, laterEnd == nil { laterEnd = LaterEnd(new) }
+        if locked.end == nil {
+            locked.end = new
+        } else if locked.end == .endOfStream, locked.laterEnd == nil {
+            locked.laterEnd = LaterEnd(new)
+        }
     }
 
     /// The transport is to leave the loop. Tasks that wait learn of the end.
     func closeLocked(_ actions: inout StreamActions) {
-        guard phase == .open || phase == .lingering else { return }
-        phase = .closing
+        guard locked.phase == .open || locked.phase == .lingering else { return }
+        locked.phase = .closing
         releaseWaitersLocked(&actions)
         actions.closes = true
     }
@@ -82,7 +86,7 @@ extension StreamCore {
         dropOutputLocked(throwing: writeErrorLocked(), &actions)
         if let task = handshake {
             handshake = nil
-            actions.resume(task, throwing: end.map(Self.error) ?? StreamError.closed)
+            actions.resume(task, throwing: locked.end.map(Self.error) ?? StreamError.closed)
         }
         wakeReaderLocked(&actions)
     }
@@ -90,8 +94,8 @@ extension StreamCore {
     /// The transport is leaving the loop: it may not be used from now on. On the loop's thread.
     func stopUsingTransport(_ failure: RunLoop.SourceError?) {
         withLock {
-            if phase == .open || end == nil { setEndLocked(failure.map { .failed($0) } ?? .loopEnded) }
-            phase = .closing
+            if locked.phase == .open || locked.end == nil { setEndLocked(failure.map { .failed($0) } ?? .loopEnded) }
+            locked.phase = .closing
         }
     }
 
@@ -99,13 +103,13 @@ extension StreamCore {
     func finishWithoutTransport() { /* DOES CALLOUT */
         var actions = StreamActions()
         lock()
-        phase = .closed
+        locked.phase = .closed
         releaseWaitersLocked(&actions)
-        let (timer, handler) = (timeouts?.timer, closedHandler)
-        closedHandler = nil
+        let (timer, handler) = (locked.timeouts?.timer, locked.closedHandler)
+        locked.closedHandler = nil
         unlock()
         timer?.invalidate()
-        settlePeerFinish()
+        endWatchOfPeerFinish()
         perform(actions)
         handler?()
         deliver()
@@ -114,44 +118,44 @@ extension StreamCore {
     /// Calls `body` once, when the transport has left the loop and its descriptor is closed; at once if it has. Only one body.
     func onClosed(_ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
         let isClosed = withLock {
-            if phase != .closed { closedHandler = body }
-            return phase == .closed
+            if locked.phase != .closed { locked.closedHandler = body }
+            return locked.phase == .closed
         }
         if isClosed { body() }
     }
 
     /// The peer takes no more bytes. Reads what it has sent before, and ends the stream. On the loop's thread.
     func drainBeforeFailureLocked(_ actions: inout StreamActions) {
-        guard let failure = sending.failure, phase == .open, !receiving.isBusy || end != nil else { return }
+        guard let failure = locked.sending.failure, locked.phase == .open, !locked.receiving.isBusy || locked.end != nil else { return }
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
         var emptyTurns = 0
-        while end == nil {  // ends: the input grows up to its limit, and few iterations bring nothing
+        while locked.end == nil {  // ends: the input grows up to its limit, and few iterations bring nothing
             // What the peer has ended is delivered as its end, and so is its last byte.
-            if receiving.isEnded {
+            if locked.receiving.isEnded {
                 // The kernel holds no more. Tasks read what is held, and then the end, also after this. A handler that has been given the end is not
                 // called again.
-                let waits = handlers.receive != nil && !receiving.isEndTaken && !sending.closesWhenFinished
+                let waits = locked.handlers.receive != nil && !locked.receiving.isEndTaken && !locked.sending.closesWhenFinished
                 return waits ? wakeReaderLocked(&actions) : endLocked(.failed(failure), &actions)
             }
             // Who has asked for the end, and for no bytes, would wait for ever. So everything is read at once, and a task may take it after the end.
-            let isUnread = !receiving.isForTasks && handlers.receive == nil && handlers.end != nil
-            let room = (isUnread ? Self.unreadLimit : receiveLimitLocked) - receiving.input.count
+            let isUnread = !locked.receiving.isForTasks && locked.handlers.receive == nil && locked.handlers.end != nil
+            let room = (isUnread ? Self.unreadLimit : receiveLimitLocked) - locked.receiving.input.count
             if room <= 0 {
                 // More may wait in the kernel. This goes on when somebody has taken some, but a stream that is closing waits for nobody.
-                let waits = !isUnread && !sending.closesWhenFinished
+                let waits = !isUnread && !locked.sending.closesWhenFinished
                 return waits ? wakeReaderLocked(&actions) : endLocked(.failed(failure), &actions)
             }
             let size = min(ReceiveSpace.size, room)
             let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
-            settleLayerLocked(&actions)
+            continueLayerLocked(&actions)
             switch result {
             case .bytes(let count) where keepsInputLocked:
-                receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
-                receiving.isNew = true
+                locked.receiving.input.append(UnsafeRawBufferPointer(start: piece, count: count))
+                locked.receiving.isNew = true
             case .end where failure.isReset: return endLocked(.failed(failure), &actions)
             case .end: receivedNothingLocked(.end, &actions)
-            case .wouldBlock where receiving.layerMayHaveMore && end == nil:
+            case .wouldBlock where locked.receiving.layerMayHaveMore && locked.end == nil:
                 // The layer has bytes that are not the program's, and there may be more behind them.
                 emptyTurns += 1
                 if emptyTurns < 4 { continue }
@@ -169,18 +173,18 @@ extension StreamCore {
 
     /// Everything is sent. If the peer sends more, closing now would reset the connection, and destroy what is on its way to the peer.
     func lingerLocked(_ actions: inout StreamActions) {
-        if end == nil { end = .closed }
-        guard transport.losesBytesOnClose, !receiving.isEnded, phase == .open else { return closeLocked(&actions) }
-        phase = .lingering
-        receiving.input.removeAll()
-        receiving.isNew = false
+        if locked.end == nil { locked.end = .closed }
+        guard transport.losesBytesOnClose, !locked.receiving.isEnded, locked.phase == .open else { return closeLocked(&actions) }
+        locked.phase = .lingering
+        locked.receiving.input.removeAll()
+        locked.receiving.isNew = false
         releaseWaitersLocked(&actions)
         madeTimeoutsLocked().closeBy = now.advanced(by: Self.lingerTime).nanoseconds
         armLocked(&actions)
         setInterestLocked(read: true)
         // After the call of a handler for received bytes, the end is delivered anyway.
-        let isInReceiveCall = receiving.isBusy && handlers.receive != nil
-        actions.delivers = actions.delivers || handlers.stream != nil && !isInReceiveCall
+        let isInReceiveCall = locked.receiving.isBusy && locked.handlers.receive != nil
+        actions.delivers = actions.delivers || locked.handlers.stream != nil && !isInReceiveCall
     }
 
     private static var lingerTime: Duration { .seconds(5) }

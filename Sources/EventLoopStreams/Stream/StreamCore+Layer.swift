@@ -15,30 +15,30 @@ final class Layering {
 
 extension StreamCore {
     private func madeLayeringLocked() -> Layering {
-        if let layering { return layering }
+        if let layering = locked.layering { return layering }
         let made = Layering()
-        layering = made
+        locked.layering = made
         return made
     }
 
     var layer: (any StreamLayer)? {
-        get { layering?.layer }
+        get { locked.layering?.layer }
         set { madeLayeringLocked().layer = newValue }
     }
 
     var handshake: Sender? {
-        get { layering?.handshake }
-        set { if newValue == nil { layering?.handshake = nil } else { madeLayeringLocked().handshake = newValue } }
+        get { locked.layering?.handshake }
+        set { if newValue == nil { locked.layering?.handshake = nil } else { madeLayeringLocked().handshake = newValue } }
     }
 
     var layerToBegin: (any StreamLayer)? {
-        get { layering?.layerToBegin }
-        set { if newValue == nil { layering?.layerToBegin = nil } else { madeLayeringLocked().layerToBegin = newValue } }
+        get { locked.layering?.layerToBegin }
+        set { if newValue == nil { locked.layering?.layerToBegin = nil } else { madeLayeringLocked().layerToBegin = newValue } }
     }
 
     /// The name that the stream was connected to.
     var connectedHost: String? {
-        get { layering?.connectedHost }
+        get { locked.layering?.connectedHost }
         set { madeLayeringLocked().connectedHost = newValue }
     }
 
@@ -49,9 +49,9 @@ extension StreamCore {
             try await waitToSend([], isolation: isolation) { sender, actions in
                 // Two calls at once: both fail, because nobody can know which one the peer's bytes are for.
                 if layer != nil { return actions.resume(sender, throwing: Self.refusal(of: EALREADY)) }
-                if receiving.reader != nil { return actions.resume(sender, throwing: Self.refusal(of: EBUSY)) }
-                guard canWriteLocked, end == nil else {
-                    return actions.resume(sender, throwing: end == .endOfStream ? StreamError.endedEarly : writeErrorLocked())
+                if locked.receiving.reader != nil { return actions.resume(sender, throwing: Self.refusal(of: EBUSY)) }
+                guard canWriteLocked, locked.end == nil else {
+                    return actions.resume(sender, throwing: locked.end == .endOfStream ? StreamError.endedEarly : writeErrorLocked())
                 }
                 handshake = sender
                 beginLocked(new, timeout: timeout, &actions)
@@ -74,28 +74,28 @@ extension StreamCore {
             armLocked(&actions)
         }
         layerToBegin = new
-        if receiving.isBusy { flushLocked(&actions) } else { beginWaitingLayerLocked(&actions) }
+        if locked.receiving.isBusy { flushLocked(&actions) } else { beginWaitingLayerLocked(&actions) }
     }
 
     /// The layer gets what was received and not taken, so it begins when nobody has the input.
     func beginWaitingLayerLocked(_ actions: inout StreamActions) {
         guard let new = layerToBegin else { return }
         layerToBegin = nil
-        guard phase == .open, let task = handshake else { return }
-        if receiving.isEndTaken {
+        guard locked.phase == .open, let task = handshake else { return }
+        if locked.receiving.isEndTaken {
             // The handler has been given the end.
             handshake = nil
             return actions.resume(task, throwing: StreamError.endedEarly)
         }
         new.begin()
         // What the peer has sent already belongs to the layer: nothing that was not encrypted counts from now on.
-        if !receiving.input.isEmpty { new.receive(receiving.input.bytes) }
-        receiving.input.removeAll()
-        receiving.isNew = false
-        if receiving.isEnded {
+        if !locked.receiving.input.isEmpty { new.receive(locked.receiving.input.bytes) }
+        locked.receiving.input.removeAll()
+        locked.receiving.isNew = false
+        if locked.receiving.isEnded {
             // From now on the layer says what the end is.
             new.receiveEnd()
-            receiving.isEnded = false
+            locked.receiving.isEnded = false
         }
         sendOutputLocked(of: new, &actions)
         advanceHandshakeLocked(&actions)
@@ -104,35 +104,39 @@ extension StreamCore {
 
     /// The program wanted a layer, and did not get it. Bytes that were not encrypted count for nothing, even if the program goes on.
     private func refuseClearTextLocked(_ actions: inout StreamActions) {
-        if phase != .open { return }
-        receiving.input.removeAll()
-        (receiving.isNew, receiving.isShut) = (false, true)
+        if locked.phase != .open { return }
+        locked.receiving.input.removeAll()
+        (locked.receiving.isNew, locked.receiving.isShut) = (false, true)
         setInterestLocked(read: false)
-        if let failure = sending.failure { return endLocked(.failed(failure), &actions) }
-        if !sending.isFinishing || sending.isFinished { return endLocked(.closed, &actions) }
+        if let failure = locked.sending.failure { return endLocked(.failed(failure), &actions) }
+        if !locked.sending.isFinishing || locked.sending.isFinished { return endLocked(.closed, &actions) }
         // What was written before is still sent.
-        sending.closesWhenFinished = true
+        locked.sending.closesWhenFinished = true
         flushLocked(&actions)
     }
 
     /// What was written before is sent as it is.
     private func sendFirstLocked(_ actions: inout StreamActions) {
-        sending.wire.append(contentsOf: sending.output)
-        sending.output.removeAll()
-        for writer in sending.writers {
-            sending.wire.append(writer.bytes)
+        locked.sending.wire.append(contentsOf: locked.sending.output)
+        locked.sending.output.removeAll()
+        for writer in locked.sending.writers {
+            locked.sending.wire.append(writer.bytes)
             if writer.isTask { actions.resume(writer) }
         }
-        (sending.writers, sending.heldBack) = ([], 0)
+        (locked.sending.writers, locked.sending.heldBack) = ([], 0)
     }
 
     /// Before a timeout ends the stream: the peer gets the layer's end, if it has got everything else. Otherwise it must not take what it got for
     /// everything.
     func sayGoodbyeLocked(_ actions: inout StreamActions) {
-        guard let layer, handshake == nil, phase == .open, sending.failure == nil, !sending.isLayerFinished else { return }
-        guard sending.isEmpty, sending.writers.isEmpty, !sending.isLayerBlocked, layer.finishWriting() == .wrote else { return }
-        sending.isLayerFinished = true
-        sending.wire.append(layer.takeOutput())
+        guard let layer, handshake == nil, locked.phase == .open, locked.sending.failure == nil, !locked.sending.isLayerFinished else {
+            return
+        }
+        guard locked.sending.isEmpty, locked.sending.writers.isEmpty, !locked.sending.isLayerBlocked, layer.finishWriting() == .wrote else {
+            return
+        }
+        locked.sending.isLayerFinished = true
+        locked.sending.wire.append(layer.takeOutput())
         flushLocked(&actions)
     }
 
@@ -144,10 +148,10 @@ extension StreamCore {
         case .inProgress: return false
         case .done:
             handshake = nil
-            timeouts?.handshakeBy = .max
+            locked.timeouts?.handshakeBy = .max
             actions.resume(task)
             // The peer's first bytes may have come together with its last word.
-            receiving.layerMayHaveMore = true
+            locked.receiving.layerMayHaveMore = true
             actions.delivers = true
             sendOutputLocked(of: layer, &actions)
             flushLocked(&actions)
@@ -156,10 +160,10 @@ extension StreamCore {
             // The layer's last word says why. It is lost if the connection is reset, so the stream lingers.
             sendOutputLocked(of: layer, &actions)
             handshake = nil
-            timeouts?.handshakeBy = .max
+            locked.timeouts?.handshakeBy = .max
             actions.resume(task, throwing: error)
-            if end == nil { end = .failed(failure) }
-            if phase == .open { transport.finishWriting() }
+            if locked.end == nil { locked.end = .failed(failure) }
+            if locked.phase == .open { transport.finishWriting() }
             lingerLocked(&actions)
             return false
         }

@@ -40,10 +40,12 @@ extension StreamCore {
     /// Asks the kernel, if it is not known yet.
     var peerHasFinished: Bool {
         withLock {
-            if phase == .open || phase == .lingering, !peerFinish.hasHappened, receiving.isEnded || transport.peerHasFinished {
-                peerFinish.hasHappened = true
+            if locked.phase == .open || locked.phase == .lingering, !locked.peerFinish.hasHappened,
+                locked.receiving.isEnded || transport.peerHasFinished
+            {
+                locked.peerFinish.hasHappened = true
             }
-            return peerFinish.hasHappened
+            return locked.peerFinish.hasHappened
         }
     }
 
@@ -51,9 +53,9 @@ extension StreamCore {
         var old = PeerFinish()
         defer { withExtendedLifetime(old) {} }
         let isWanted = withLock {
-            old = peerFinish
-            if peerFinish.isOver { return false }
-            peerFinish.set(body, stream)
+            old = locked.peerFinish
+            if locked.peerFinish.isOver { return false }
+            locked.peerFinish.set(body, stream)
             return true
         }
         if isWanted { watchPeerFinish() }
@@ -67,20 +69,20 @@ extension StreamCore {
                 await withCheckedContinuation(isolation: isolation) { continuation in
                     let isOver = withLock {
                         // Under the lock: a later cancellation finds the waiter.
-                        let isOver = Task.isCancelled || phase == .closed || peerFinish.hasHappened
-                        if !isOver { peerFinish.waiters[ticket] = continuation }
+                        let isOver = Task.isCancelled || locked.phase == .closed || locked.peerFinish.hasHappened
+                        if !isOver { locked.peerFinish.waiters[ticket] = continuation }
                         return isOver
                     }
                     if isOver { return continuation.resume() }
                     watchPeerFinish()
                 }
-            }, onCancel: { withLock { peerFinish.waiters.removeValue(forKey: ticket) }?.resume() }, isolation: isolation)
+            }, onCancel: { withLock { locked.peerFinish.waiters.removeValue(forKey: ticket) }?.resume() }, isolation: isolation)
     }
 
     private func watchPeerFinish() { /* DOES CALLOUT */
         let (isKnown, isNew) = withLock {
-            defer { peerFinish.isWatched = true }
-            return (peerFinish.hasHappened || receiving.isEnded || phase == .closed, !peerFinish.isWatched)
+            defer { locked.peerFinish.isWatched = true }
+            return (locked.peerFinish.hasHappened || locked.receiving.isEnded || locked.phase == .closed, !locked.peerFinish.isWatched)
         }
         if isKnown {
             schedulePeerFinish()
@@ -100,36 +102,36 @@ extension StreamCore {
     /// On the loop's thread.
     func peerDidFinish() { /* DOES CALLOUT */
         let called = withLock { () -> PeerFinish in
-            if peerFinish.isOver { return PeerFinish() }
-            peerFinish.hasHappened = true
-            defer { peerFinish.forgetAll() }
-            if phase == .closing || phase == .closed, end != .endOfStream, !endIsPeersLocked {
+            if locked.peerFinish.isOver { return PeerFinish() }
+            locked.peerFinish.hasHappened = true
+            defer { locked.peerFinish.forgetAll() }
+            if locked.phase == .closing || locked.phase == .closed, locked.end != .endOfStream, !endIsPeersLocked {
                 // This side has ended the stream. Who waits need wait no longer.
                 var silent = PeerFinish()
-                silent.waiters = peerFinish.waiters
+                silent.waiters = locked.peerFinish.waiters
                 return silent
             }
-            if peerFinish.body != nil { peerFinish.isOver = true }
-            return peerFinish
+            if locked.peerFinish.body != nil { locked.peerFinish.isOver = true }
+            return locked.peerFinish
         }
         for waiter in called.waiters.values { waiter.resume() }
         if let body = called.body, let stream = called.stream { body(stream) }
     }
 
     private var endIsPeersLocked: Bool {
-        if end == .endOfStream { return true }
-        guard case .failed = end else { return false }
+        if locked.end == .endOfStream { return true }
+        guard case .failed = locked.end else { return false }
         return true
     }
 
     /// The transport has left the loop. On the loop's thread.
-    func settlePeerFinish() { /* DOES CALLOUT */
+    func endWatchOfPeerFinish() { /* DOES CALLOUT */
         let (isWatched, released) = withLock { () -> (Bool, PeerFinish) in
-            if receiving.isEnded || endIsPeersLocked { peerFinish.hasHappened = true }
-            if peerFinish.hasHappened && endIsPeersLocked { return (peerFinish.isWatched, PeerFinish()) }
-            let released = peerFinish
-            peerFinish.forgetAll()
-            peerFinish.isOver = true
+            if locked.receiving.isEnded || endIsPeersLocked { locked.peerFinish.hasHappened = true }
+            if locked.peerFinish.hasHappened && endIsPeersLocked { return (locked.peerFinish.isWatched, PeerFinish()) }
+            let released = locked.peerFinish
+            locked.peerFinish.forgetAll()
+            locked.peerFinish.isOver = true
             return (false, released)
         }
         if isWatched { peerDidFinish() }

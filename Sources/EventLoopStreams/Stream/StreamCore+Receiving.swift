@@ -9,7 +9,7 @@ extension StreamCore {
             var actions = StreamActions()
             lock()
             // A handler that gathers has not returned: it runs its loop.
-            (sending.isBlocked, sending.isGathering) = (false, false)
+            (locked.sending.isBlocked, locked.sending.isGathering) = (false, false)
             flushLocked(&actions)
             unlock()
             perform(actions, callsHandlers: true)
@@ -19,24 +19,25 @@ extension StreamCore {
 
     /// Whether the transport may be read.
     var canReceiveLocked: Bool {
-        switch phase {
+        switch locked.phase {
         case .open:
-            if receiving.isEnded || receiving.isShut || end != nil || sending.failure != nil { return false }
+            if locked.receiving.isEnded || locked.receiving.isShut || locked.end != nil || locked.sending.failure != nil { return false }
             if handshake != nil { return layerToBegin == nil }
-            return !receiving.isPaused && !receiving.isBusy && receiving.input.count < receiveLimitLocked
-        case .lingering: return !receiving.isEnded
+            return !locked.receiving.isPaused && !locked.receiving.isBusy && locked.receiving.input.count < receiveLimitLocked
+        case .lingering: return !locked.receiving.isEnded
         case .closing, .closed: return false
         }
     }
 
     /// Whether the layer must get bytes of the peer although the program takes none: without them it takes nothing of what the program writes.
     private var feedsLayerLocked: Bool {
-        sending.isLayerBlocked && phase == .open && !receiving.isEnded && end == nil && sending.failure == nil && !receiving.isBusy
+        locked.sending.isLayerBlocked && locked.phase == .open && !locked.receiving.isEnded && locked.end == nil
+            && locked.sending.failure == nil && !locked.receiving.isBusy
     }
 
     /// How many bytes the input may have: more than the option, if a task waits for more.
     var receiveLimitLocked: Int {
-        guard case .more(_, let limit) = receiving.reader?.need else { return options.receiveLimit }
+        guard case .more(_, let limit) = locked.receiving.reader?.need else { return options.receiveLimit }
         return max(options.receiveLimit, limit)
     }
 
@@ -46,52 +47,53 @@ extension StreamCore {
         lock()
         if !canReceiveLocked {
             if feedsLayerLocked { feedLayerLocked(&actions) } else { setInterestLocked(read: false) }
-        } else if phase == .lingering {
+        } else if locked.phase == .lingering {
             dropReceivedLocked(&actions)
-        } else if let body = handlers.receive, let stream = handlers.stream, receiving.input.isEmpty, handshake == nil,
-            !sending.isInRoomCall
+        } else if let body = locked.handlers.receive, let stream = locked.handlers.stream, locked.receiving.input.isEmpty, handshake == nil,
+            !locked.sending.isInRoomCall
         {
             receiveInPlaceLocked(body, stream, &actions)
         } else {
             receiveIntoInputLocked(&actions)
         }
         // The transport reports only what it has itself.
-        if receiving.layerMayHaveMore && canReceiveLocked { actions.delivers = true }
+        if locked.receiving.layerMayHaveMore && canReceiveLocked { actions.delivers = true }
         unlock()
-        perform(actions, callsHandlers: !receiving.layerMayHaveMore)
+        perform(actions, callsHandlers: !locked.receiving.layerMayHaveMore)
     }
 
     /// Received bytes go into the stream's buffer, or to the task that waits for them.
     private func receiveIntoInputLocked(_ actions: inout StreamActions) {
-        if layer == nil, case .more(let least, let limit) = receiving.reader?.need, least - receiving.input.count >= 4_096 {
+        if layer == nil, case .more(let least, let limit) = locked.receiving.reader?.need, least - locked.receiving.input.count >= 4_096 {
             // Much is wanted: no detour. A peer that announces a lot gets no more memory than twice what it has sent, or a MiB.
-            let held = receiving.input.count
-            let tail = receiving.input.reserve(min(least + 1 - held, max(1 << 20, held))).prefix(max(limit, options.receiveLimit) - held)
+            let held = locked.receiving.input.count
+            let tail = locked.receiving.input.reserve(min(least + 1 - held, max(1 << 20, held))).prefix(
+                max(limit, options.receiveLimit) - held)
             // No layer, so nothing changes the input before the commit.
             let result = readTransportLocked(into: UnsafeMutableRawBufferPointer(rebasing: tail))
             guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
-            receiving.input.commit(count)
+            locked.receiving.input.commit(count)
             return wakeReaderLocked(&actions)
         }
         let piece = ReceiveSpace.take()
         defer { ReceiveSpace.giveBack(piece) }
-        let size = min(ReceiveSpace.size, max(1, receiveLimitLocked - receiving.input.count))
+        let size = min(ReceiveSpace.size, max(1, receiveLimitLocked - locked.receiving.input.count))
         let result = fillLocked(UnsafeMutableRawBufferPointer(start: piece, count: size))
-        settleLayerLocked(&actions)
+        continueLayerLocked(&actions)
         guard case .bytes(let count) = result else { return receivedNothingLocked(result, &actions) }
-        // Settling may have ended the stream.
+        // That may have ended the stream.
         if !keepsInputLocked { return }
         let bytes = UnsafeRawBufferPointer(start: piece, count: count)
-        if receiving.input.isEmpty, let reader = receiving.reader, case .bytes(let limit) = reader.need {
-            receiving.reader = nil
-            receiving.consumed &+= UInt64(min(limit, count))
+        if locked.receiving.input.isEmpty, let reader = locked.receiving.reader, case .bytes(let limit) = reader.need {
+            locked.receiving.reader = nil
+            locked.receiving.consumed &+= UInt64(min(limit, count))
             actions.resume(reader, .success([UInt8](bytes.prefix(limit))))
-            receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(limit)))
+            locked.receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes.dropFirst(limit)))
             return
         }
-        receiving.input.append(bytes)
-        receiving.isNew = true
-        if handlers.receive != nil { actions.delivers = true }
+        locked.receiving.input.append(bytes)
+        locked.receiving.isNew = true
+        if locked.handlers.receive != nil { actions.delivers = true }
         wakeReaderLocked(&actions)
     }
 
@@ -100,23 +102,23 @@ extension StreamCore {
         switch result {
         case .bytes, .wouldBlock: break
         case .end:
-            receiving.isEnded = true
-            receiving.isNew = true
-            if peerFinish.isWatched { actions.peerFinishes = true }
+            locked.receiving.isEnded = true
+            locked.receiving.isNew = true
+            if locked.peerFinish.isWatched { actions.peerFinishes = true }
             setInterestLocked(read: false)
-            if sending.isLayerBlocked {
+            if locked.sending.isLayerBlocked {
                 // What it waits for does not come any more.
-                sending.isLayerBlocked = false
+                locked.sending.isLayerBlocked = false
                 flushLocked(&actions)
             }
-            actions.delivers = actions.delivers || handlers.stream != nil
+            actions.delivers = actions.delivers || locked.handlers.stream != nil
             wakeReaderLocked(&actions)
         case .failed(let error): endLocked(.failed(error), &actions)
         }
     }
 
     /// Reads plain bytes: from the transport, or through the layer. Changes nothing else, so `space` may belong to the caller's state; the
-    /// caller then calls `settleLayerLocked`.
+    /// caller then calls `continueLayerLocked`.
     func fillLocked(_ space: UnsafeMutableRawBufferPointer) -> TransferResult {
         guard let layer else { return readTransportLocked(into: space) }
         let piece = ReceiveSpace.take()
@@ -126,29 +128,29 @@ extension StreamCore {
         for _ in 0..<4 {
             switch layer.read(into: space) {
             case .bytes(let count):
-                receiving.layerMayHaveMore = layer.mayHaveMore
+                locked.receiving.layerMayHaveMore = layer.mayHaveMore
                 return .bytes(count)
             case .end: return .end
             case .failed(let error): return .failed(error)
-            case .nothing: receiving.layerMayHaveMore = false
+            case .nothing: locked.receiving.layerMayHaveMore = false
             }
             let result = readTransportLocked(into: encrypted)
             if !pass(result, piece, to: layer) { return result }
             if handshake != nil { return .wouldBlock }
         }
         // The layer has not been asked since it got the last bytes, and the transport may have no more.
-        receiving.layerMayHaveMore = true
+        locked.receiving.layerMayHaveMore = true
         return .wouldBlock
     }
 
     /// After bytes have come for the layer: sends its answers, goes on with the handshake, and repeats what waited for these bytes. This may end
     /// the stream, and it changes the input.
-    func settleLayerLocked(_ actions: inout StreamActions) {
+    func continueLayerLocked(_ actions: inout StreamActions) {
         guard let layer, layerToBegin == nil else { return }
         sendAnswersLocked(of: layer, &actions)
         advanceHandshakeLocked(&actions)
-        let isDue = !sending.output.isEmpty && sending.isWireEmpty || sending.isFinishing && !sending.isFinished
-        if handshake == nil && !sending.isLayerBlocked && isDue { flushLocked(&actions) }
+        let isDue = !locked.sending.output.isEmpty && locked.sending.isWireEmpty || locked.sending.isFinishing && !locked.sending.isFinished
+        if handshake == nil && !locked.sending.isLayerBlocked && isDue { flushLocked(&actions) }
     }
 
     /// Gives the layer what came from the transport. False if that was nothing.
@@ -158,7 +160,7 @@ extension StreamCore {
         case .end: layer.receiveEnd()
         case .wouldBlock, .failed: return false
         }
-        sending.isLayerBlocked = false
+        locked.sending.isLayerBlocked = false
         return true
     }
 
@@ -169,14 +171,14 @@ extension StreamCore {
         defer { ReceiveSpace.giveBack(piece) }
         let result = readTransportLocked(into: UnsafeMutableRawBufferPointer(start: piece, count: ReceiveSpace.size))
         if !pass(result, piece, to: layer) { return receivedNothingLocked(result, &actions) }
-        receiving.layerMayHaveMore = true
-        settleLayerLocked(&actions)
+        locked.receiving.layerMayHaveMore = true
+        continueLayerLocked(&actions)
     }
 
     private func readTransportLocked(into space: UnsafeMutableRawBufferPointer) -> TransferResult {
         let result = transport.read(into: space)
         if case .bytes(let count) = result {
-            receiving.total &+= UInt64(count)
+            locked.receiving.total &+= UInt64(count)
             noteReceivedLocked()
         }
         return result
@@ -185,18 +187,18 @@ extension StreamCore {
     /// Asks for reading again if it had stopped and may go on.
     func resumeReceivingLocked(_ actions: inout StreamActions) {
         // What the peer sent before it stopped to take bytes: see `drainBeforeFailureLocked`.
-        if sending.failure != nil && end == nil { actions.delivers = true }
+        if locked.sending.failure != nil && locked.end == nil { actions.delivers = true }
         if feedsLayerLocked { return setInterestLocked(read: true) }
-        guard !interest.read || receiving.layerMayHaveMore, canReceiveLocked else { return }
-        if !interest.read { restartReceiveTimeoutLocked(&actions) }
+        guard !locked.interest.read || locked.receiving.layerMayHaveMore, canReceiveLocked else { return }
+        if !locked.interest.read { restartReceiveTimeoutLocked(&actions) }
         setInterestLocked(read: true)
-        if receiving.layerMayHaveMore { actions.delivers = true }
+        if locked.receiving.layerMayHaveMore { actions.delivers = true }
     }
 
     func setInterestLocked(read: Bool? = nil, write: Bool? = nil) {
-        let wanted = (read: read ?? interest.read, write: write ?? interest.write)
-        if wanted == interest || phase == .closing || phase == .closed { return }
-        interest = wanted
+        let wanted = (read: read ?? locked.interest.read, write: write ?? locked.interest.write)
+        if wanted == locked.interest || locked.phase == .closing || locked.phase == .closed { return }
+        locked.interest = wanted
         transport.setInterest(read: wanted.read, write: wanted.write)
     }
 
@@ -213,8 +215,8 @@ extension StreamCore {
     func takeReceived(atLeast least: Int, upTo limit: Int) throws -> Received { /* DOES CALLOUT */
         try change { actions -> Result<Received, any Error> in
             preconditionReadableLocked()
-            if receiving.input.count >= least {
-                let bytes = receiving.take(min(limit, receiving.input.count))
+            if locked.receiving.input.count >= least {
+                let bytes = locked.receiving.take(min(limit, locked.receiving.input.count))
                 resumeReceivingLocked(&actions)
                 return .success(.bytes(bytes))
             }
@@ -224,30 +226,31 @@ extension StreamCore {
 
     /// Whether nothing more comes; throws if that is because the stream has ended otherwise than by the peer's last byte.
     func endOfReceivingLocked(_ actions: inout StreamActions) throws -> Bool {
-        if receiving.isEnded && end != .closed {
+        if locked.receiving.isEnded && locked.end != .closed {
             takeEndLocked(&actions)
             return true
         }
-        if let end { throw Self.error(for: end) }
+        if let end = locked.end { throw Self.error(for: end) }
         return false
     }
 
     /// A task has learned that the peer has sent its last byte.
     func takeEndLocked(_ actions: inout StreamActions) {
-        if receiving.isEndTaken { return }
-        receiving.isEndTaken = true
-        if end == nil { end = .endOfStream }
-        actions.delivers = actions.delivers || handlers.stream != nil
+        if locked.receiving.isEndTaken { return }
+        locked.receiving.isEndTaken = true
+        if locked.end == nil { locked.end = .endOfStream }
+        actions.delivers = actions.delivers || locked.handlers.stream != nil
         closeIfFinishedLocked(&actions)
     }
 
     func preconditionReadableLocked() {
         precondition(
-            handlers.receive == nil, "this stream has a handler for received bytes; use handlers or async calls, never both on one stream")
+            locked.handlers.receive == nil,
+            "this stream has a handler for received bytes; use handlers or async calls, never both on one stream")
         precondition(
-            receiving.reader == nil && !receiving.isBusy,
+            locked.receiving.reader == nil && !locked.receiving.isBusy,
             "two tasks read one stream at the same time; let one of them read, and pass the bytes on")
-        receiving.isForTasks = true
+        locked.receiving.isForTasks = true
     }
 
     /// Waits until the input has what `need` asks for, or nothing more comes. Bytes, or an empty array: look again; nil: the end.
@@ -261,7 +264,7 @@ extension StreamCore {
                         // Under the lock: a later cancellation finds the reader.
                         let reader = Reader(need, ticket: ticket, continuation)
                         if Task.isCancelled { return actions.resume(reader, .failure(CancellationError())) }
-                        receiving.reader = reader
+                        locked.receiving.reader = reader
                         wakeReaderLocked(&actions)
                         resumeReceivingLocked(&actions)
                     }
@@ -271,17 +274,17 @@ extension StreamCore {
 
     /// Resumes the task that reads, if it has what it waits for, or will never have it.
     func wakeReaderLocked(_ actions: inout StreamActions) {
-        guard let reader = receiving.reader, let answer = answerLocked(to: reader.need, &actions) else { return }
-        receiving.reader = nil
+        guard let reader = locked.receiving.reader, let answer = answerLocked(to: reader.need, &actions) else { return }
+        locked.receiving.reader = nil
         actions.resume(reader, answer)
     }
 
     private func answerLocked(to need: Reader.Need, _ actions: inout StreamActions) -> Result<[UInt8]?, any Error>? {
         switch need {
         case .more(let least, _):
-            return receiving.input.count > least || receiving.isEnded || end != nil ? .success([]) : nil
+            return locked.receiving.input.count > least || locked.receiving.isEnded || locked.end != nil ? .success([]) : nil
         case .bytes(let limit):
-            if !receiving.input.isEmpty { return .success(receiving.take(min(limit, receiving.input.count))) }
+            if !locked.receiving.input.isEmpty { return .success(locked.receiving.take(min(limit, locked.receiving.input.count))) }
             do { return try endOfReceivingLocked(&actions) ? .success(nil) : nil } catch { return .failure(error) }
         }
     }

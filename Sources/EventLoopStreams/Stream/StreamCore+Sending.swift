@@ -5,13 +5,14 @@ import EventLoopLibC
 
 extension StreamCore {
     var canWriteLocked: Bool {
-        phase == .open && !sending.isFinishing && sending.failure == nil && (end == nil || end == .endOfStream)
+        locked.phase == .open && !locked.sending.isFinishing && locked.sending.failure == nil
+            && (locked.end == nil || locked.end == .endOfStream)
     }
 
     /// Why nothing can be written.
     func writeErrorLocked() -> any Error {
-        if let failure = sending.failure { return failure }
-        guard let end = laterEnd?.end ?? end, end != .endOfStream else { return StreamError.closed }
+        if let failure = locked.sending.failure { return failure }
+        guard let end = locked.laterEnd?.end ?? locked.end, end != .endOfStream else { return StreamError.closed }
         return Self.error(for: end)
     }
 
@@ -22,7 +23,7 @@ extension StreamCore {
         change { actions in
             guard canWriteLocked else { return false }
             enqueueLocked(bytes, &actions)
-            return canWriteLocked && sending.waiting < options.highWater
+            return canWriteLocked && locked.sending.waiting < options.highWater
         }
     }
 
@@ -32,21 +33,23 @@ extension StreamCore {
             guard canWriteLocked else { return false }
             let sent = sendInPlaceLocked(bytes, &actions)
             if sent < bytes.count && canWriteLocked { enqueueLocked([UInt8](bytes[(bytes.startIndex + sent)...]), &actions) }
-            return canWriteLocked && sending.waiting < options.highWater
+            return canWriteLocked && locked.sending.waiting < options.highWater
         }
     }
 
     /// How many bytes the transport has taken: none if others wait, or if a layer has to see them.
     private func sendInPlaceLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) -> Int {
-        guard layer == nil, sending.isEmpty, sending.writers.isEmpty, !sending.isBlocked, !bytes.isEmpty else { return 0 }
-        if receiving.isBusy && handlers.receive != nil && loop.isCurrent {
-            if sending.hasSentInCall { return 0 }
-            sending.hasSentInCall = true
+        guard layer == nil, locked.sending.isEmpty, locked.sending.writers.isEmpty, !locked.sending.isBlocked, !bytes.isEmpty else {
+            return 0
+        }
+        if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
+            if locked.sending.hasSentInCall { return 0 }
+            locked.sending.hasSentInCall = true
         }
         var part = bytes
         switch withUnsafePointer(to: &part, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
         case .bytes(let count):
-            sending.total &+= UInt64(count)
+            locked.sending.total &+= UInt64(count)
             noteActivityLocked()
             // What is left waits for room.
             if count < bytes.count { blockLocked() }
@@ -55,7 +58,7 @@ extension StreamCore {
             blockLocked()
             return 0
         case .failed(let error):
-            sending.failure = error
+            locked.sending.failure = error
             writingFailedLocked(&actions)
             return 0
         }
@@ -64,44 +67,44 @@ extension StreamCore {
     /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call. If the
     /// handler runs its loop instead of returning, the loop sends them.
     private func enqueueLocked(_ bytes: [UInt8], isTask: Bool = false, _ actions: inout StreamActions) {
-        if !sending.writers.isEmpty {
+        if !locked.sending.writers.isEmpty {
             // Behind the tasks that wait, which it must not overtake or starve.
-            sending.writers.append(Sender(bytes))
-            sending.heldBack += bytes.count
-            (sending.wasFull, sending.owesRoom) = (true, false)
+            locked.sending.writers.append(Sender(bytes))
+            locked.sending.heldBack += bytes.count
+            (locked.sending.wasFull, locked.sending.owesRoom) = (true, false)
             return
         }
-        if sending.isEmpty { startWaitingLocked() }
-        sending.output.append(bytes)
-        if isTask && sending.queued < options.highWater && gathersLocked { return }
+        if locked.sending.isEmpty { startWaitingLocked() }
+        locked.sending.output.append(bytes)
+        if isTask && locked.sending.queued < options.highWater && gathersLocked { return }
         tryToSendLocked(&actions)
-        if sending.waiting >= options.highWater { (sending.wasFull, sending.owesRoom) = (true, false) }
-        if !sending.isEmpty { armLocked(&actions) }
+        if locked.sending.waiting >= options.highWater { (locked.sending.wasFull, locked.sending.owesRoom) = (true, false) }
+        if !locked.sending.isEmpty { armLocked(&actions) }
     }
 
     /// Whether what is queued waits for the end of the pass that the loop's thread is in.
     private var gathersLocked: Bool {
-        if sending.isBlocked || !loop.isCurrent { return false }
-        if !sending.waitsForPassEnd { sending.waitsForPassEnd = loop.callAtEndOfPass(self) }
-        return sending.waitsForPassEnd
+        if locked.sending.isBlocked || !loop.isCurrent { return false }
+        if !locked.sending.waitsForPassEnd { locked.sending.waitsForPassEnd = loop.callAtEndOfPass(self) }
+        return locked.sending.waitsForPassEnd
     }
 
     /// Sends what tasks have written in the pass.
     func passWillEnd() { /* DOES CALLOUT */
         change { actions in
-            sending.waitsForPassEnd = false
-            if !sending.isEmpty { flushLocked(&actions) }
+            locked.sending.waitsForPassEnd = false
+            if !locked.sending.isEmpty { flushLocked(&actions) }
         }
     }
 
     private func tryToSendLocked(_ actions: inout StreamActions) {
-        if sending.isBlocked || sending.isGathering { return }
-        if receiving.isBusy && handlers.receive != nil && loop.isCurrent {
-            if sending.hasSentInCall {
-                sending.isGathering = true
+        if locked.sending.isBlocked || locked.sending.isGathering { return }
+        if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
+            if locked.sending.hasSentInCall {
+                locked.sending.isGathering = true
                 return setInterestLocked(write: true)
             }
-            sending.hasSentInCall = true
+            locked.sending.hasSentInCall = true
         }
         flushLocked(&actions)
     }
@@ -112,10 +115,10 @@ extension StreamCore {
     func write(_ bytes: [UInt8]) throws -> Bool { /* DOES CALLOUT */
         try change { actions -> Result<Bool, any Error> in
             guard canWriteLocked else { return .failure(writeErrorLocked()) }
-            guard sending.writers.isEmpty, sending.waiting < options.highWater else { return .success(false) }
+            guard locked.sending.writers.isEmpty, locked.sending.waiting < options.highWater else { return .success(false) }
             enqueueLocked(bytes, isTask: true, &actions)
             // The transport failed to take them.
-            return sending.failure.map { .failure($0) } ?? .success(true)
+            return locked.sending.failure.map { .failure($0) } ?? .success(true)
         }.get()
     }
 
@@ -123,7 +126,7 @@ extension StreamCore {
     func waitToWrite(_ bytes: [UInt8], isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
         try await waitToSend(bytes, isolation: isolation) { sender, actions in
             guard canWriteLocked else { return actions.resume(sender, throwing: writeErrorLocked()) }
-            sending.writers.append(sender)
+            locked.sending.writers.append(sender)
             flushLocked(&actions)
         }
     }
@@ -131,12 +134,12 @@ extension StreamCore {
     /// Signals the end to the peer, behind everything that was written, and waits until that is sent.
     func finishWriting(isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
         try await waitToSend([], isolation: isolation) { sender, actions in
-            if sending.isFinished && !sending.closesWhenFinished { return actions.resume(sender) }
-            guard canWriteLocked || sending.isFinishing && phase == .open && sending.failure == nil else {
+            if locked.sending.isFinished && !locked.sending.closesWhenFinished { return actions.resume(sender) }
+            guard canWriteLocked || locked.sending.isFinishing && locked.phase == .open && locked.sending.failure == nil else {
                 return actions.resume(sender, throwing: writeErrorLocked())
             }
-            sending.isFinishing = true
-            sending.finishers.append(sender)
+            locked.sending.isFinishing = true
+            locked.sending.finishers.append(sender)
             flushLocked(&actions)
         }
     }
@@ -145,7 +148,7 @@ extension StreamCore {
     func finishSending() { /* DOES CALLOUT */
         change { actions in
             guard canWriteLocked else { return }
-            sending.isFinishing = true
+            locked.sending.isFinishing = true
             flushLocked(&actions)
         }
     }
@@ -171,15 +174,15 @@ extension StreamCore {
     /// Ends the wait of a task that was cancelled. What it wanted to write is not queued; what it wanted to read stays.
     func cancel(_ ticket: UInt64) { /* DOES CALLOUT */
         change { actions in
-            if receiving.reader?.ticket == ticket, let reader = receiving.reader {
-                receiving.reader = nil
+            if locked.receiving.reader?.ticket == ticket, let reader = locked.receiving.reader {
+                locked.receiving.reader = nil
                 actions.resume(reader, .failure(CancellationError()))
-            } else if let index = sending.writers.firstIndex(where: { $0.ticket == ticket }) {
-                actions.resume(sending.writers.remove(at: index), throwing: CancellationError())
+            } else if let index = locked.sending.writers.firstIndex(where: { $0.ticket == ticket }) {
+                actions.resume(locked.sending.writers.remove(at: index), throwing: CancellationError())
                 // It may have been the last before the end.
                 flushLocked(&actions)
-            } else if let index = sending.finishers.firstIndex(where: { $0.ticket == ticket }) {
-                actions.resume(sending.finishers.remove(at: index), throwing: CancellationError())
+            } else if let index = locked.sending.finishers.firstIndex(where: { $0.ticket == ticket }) {
+                actions.resume(locked.sending.finishers.remove(at: index), throwing: CancellationError())
             } else if handshake?.ticket == ticket, let task = handshake {
                 handshake = nil
                 actions.resume(task, throwing: CancellationError())
@@ -193,52 +196,52 @@ extension StreamCore {
 
     /// Sends what it takes, lets waiting writers queue theirs, and finishes when everything is sent.
     func flushLocked(_ actions: inout StreamActions) {
-        guard phase == .open, sending.failure == nil else { return }
+        guard locked.phase == .open, locked.sending.failure == nil else { return }
         repeat {  // ends: writers that were let in are gone from the list
-            if !sending.isBlocked { transferLocked() }
-            if sending.failure != nil { return writingFailedLocked(&actions) }
+            if !locked.sending.isBlocked { transferLocked() }
+            if locked.sending.failure != nil { return writingFailedLocked(&actions) }
         } while admitWritersLocked(&actions)
-        if sending.isEmpty && !sending.isGathering { setInterestLocked(write: false) }
-        if sending.wasFull && sending.waiting <= options.lowWater {
-            (sending.wasFull, sending.owesRoom) = (false, true)
-            if handlers.room != nil { actions.delivers = true }
+        if locked.sending.isEmpty && !locked.sending.isGathering { setInterestLocked(write: false) }
+        if locked.sending.wasFull && locked.sending.waiting <= options.lowWater {
+            (locked.sending.wasFull, locked.sending.owesRoom) = (false, true)
+            if locked.handlers.room != nil { actions.delivers = true }
         }
         finishLocked(&actions)
-        if !sending.isEmpty || sending.isLayerBlocked { armLocked(&actions) }
+        if !locked.sending.isEmpty || locked.sending.isLayerBlocked { armLocked(&actions) }
     }
 
     private func transferLocked() {
         while fillWireLocked() {  // ends: the queue becomes shorter with each iteration, or the transport takes no more
-            let usesWire = !sending.isWireEmpty
-            let result = usesWire ? sending.wire.write(to: transport) : sending.output.write(to: transport)
+            let usesWire = !locked.sending.isWireEmpty
+            let result = usesWire ? locked.sending.wire.write(to: transport) : locked.sending.output.write(to: transport)
             switch result {
             case .bytes(let count):
-                if usesWire { sending.wire.dropFirst(count) } else { sending.output.dropFirst(count) }
-                sending.total &+= UInt64(count)
+                if usesWire { locked.sending.wire.dropFirst(count) } else { locked.sending.output.dropFirst(count) }
+                locked.sending.total &+= UInt64(count)
                 noteActivityLocked()
                 startWaitingLocked()
             case .wouldBlock, .end: return blockLocked()
-            case .failed(let error): return sending.failure = error
+            case .failed(let error): return locked.sending.failure = error
             }
-            if usesWire { sending.answers = min(sending.answers, sending.wire.count) }
+            if usesWire { locked.sending.answers = min(locked.sending.answers, locked.sending.wire.count) }
         }
     }
 
     /// The transport takes no more until it reports room.
     private func blockLocked() {
-        sending.isBlocked = true
+        locked.sending.isBlocked = true
         setInterestLocked(write: true)
     }
 
     /// Has the layer make the next bytes if all earlier ones are sent. False if there is nothing to send.
     private func fillWireLocked() -> Bool {
-        guard let layer else { return !sending.isWireEmpty || !sending.output.isEmpty }
+        guard let layer else { return !locked.sending.isWireEmpty || !locked.sending.output.isEmpty }
         // Ends: the output becomes shorter with each iteration.
-        while sending.isWireEmpty {
-            if handshake != nil || sending.output.isEmpty || sending.isLayerBlocked { return false }
+        while locked.sending.isWireEmpty {
+            if handshake != nil || locked.sending.output.isEmpty || locked.sending.isLayerBlocked { return false }
             // Whole records of TLS, which have 16,384 bytes.
-            let result = sending.output.passFirst(65_536, to: layer)
-            sending.wire.append(layer.takeOutput())
+            let result = locked.sending.output.passFirst(65_536, to: layer)
+            locked.sending.wire.append(layer.takeOutput())
             if !noteLayerWriteLocked(result) { return false }
         }
         return true
@@ -248,30 +251,30 @@ extension StreamCore {
     private func noteLayerWriteLocked(_ result: LayerWrite) -> Bool {
         switch result {
         case .wrote: return true
-        case .wantsInput where receiving.isEnded:
+        case .wantsInput where locked.receiving.isEnded:
             // The peer has ended its side in the middle of what the layer waits for.
-            sending.failure = .system(operation: "writing through a layer", errno: EPIPE)
+            locked.sending.failure = .system(operation: "writing through a layer", errno: EPIPE)
         case .wantsInput:
-            sending.isLayerBlocked = true
+            locked.sending.isLayerBlocked = true
             // It gets its bytes even if the program has paused reading.
             setInterestLocked(read: true)
-        case .failed(let error): sending.failure = error
+        case .failed(let error): locked.sending.failure = error
         }
         return false
     }
 
     /// Queues what waiting tasks write, when there is room. True if something was queued.
     private func admitWritersLocked(_ actions: inout StreamActions) -> Bool {
-        if sending.writers.isEmpty || sending.queued > options.lowWater { return false }
+        if locked.sending.writers.isEmpty || locked.sending.queued > options.lowWater { return false }
         var count = 0
-        while count < sending.writers.count, sending.queued < options.highWater {
-            let writer = sending.writers[count]
-            if sending.isEmpty { startWaitingLocked() }
-            sending.output.append(writer.bytes)
-            if writer.isTask { actions.resume(writer) } else { sending.heldBack -= writer.bytes.count }
+        while count < locked.sending.writers.count, locked.sending.queued < options.highWater {
+            let writer = locked.sending.writers[count]
+            if locked.sending.isEmpty { startWaitingLocked() }
+            locked.sending.output.append(writer.bytes)
+            if writer.isTask { actions.resume(writer) } else { locked.sending.heldBack -= writer.bytes.count }
             count += 1
         }
-        sending.writers.removeFirst(count)
+        locked.sending.writers.removeFirst(count)
         armLocked(&actions)
         return true
     }
@@ -285,36 +288,38 @@ extension StreamCore {
 
     func dropOutputLocked(throwing error: @autoclosure () -> any Error, _ actions: inout StreamActions) {
         // Usually nobody waits and everything is sent: an error is an allocation.
-        if !sending.writers.isEmpty || !sending.finishers.isEmpty {
+        if !locked.sending.writers.isEmpty || !locked.sending.finishers.isEmpty {
             let error = error()
-            for sender in sending.writers + sending.finishers { actions.resume(sender, throwing: error) }
-            (sending.writers, sending.finishers, sending.heldBack) = ([], [], 0)
+            for sender in locked.sending.writers + locked.sending.finishers { actions.resume(sender, throwing: error) }
+            (locked.sending.writers, locked.sending.finishers, locked.sending.heldBack) = ([], [], 0)
         }
-        if !sending.output.isEmpty { sending.output.removeAll() }
-        if !sending.isWireEmpty { sending.wire.removeAll() }
+        if !locked.sending.output.isEmpty { locked.sending.output.removeAll() }
+        if !locked.sending.isWireEmpty { locked.sending.wire.removeAll() }
     }
 
     /// After the last byte: signals the end to the peer, and resumes the tasks that wait for that.
     private func finishLocked(_ actions: inout StreamActions) {
-        guard sending.isFinishing, !sending.isFinished, sending.writers.isEmpty, sending.isEmpty, handshake == nil else { return }
-        if let layer, !sending.isLayerFinished {
-            if sending.isLayerBlocked { return }
+        guard locked.sending.isFinishing, !locked.sending.isFinished, locked.sending.writers.isEmpty, locked.sending.isEmpty,
+            handshake == nil
+        else { return }
+        if let layer, !locked.sending.isLayerFinished {
+            if locked.sending.isLayerBlocked { return }
             let result = layer.finishWriting()
             startWaitingLocked()
-            sending.wire.append(layer.takeOutput())
-            sending.isLayerFinished = noteLayerWriteLocked(result)
-            if sending.failure != nil { return writingFailedLocked(&actions) }
+            locked.sending.wire.append(layer.takeOutput())
+            locked.sending.isLayerFinished = noteLayerWriteLocked(result)
+            if locked.sending.failure != nil { return writingFailedLocked(&actions) }
             return flushLocked(&actions)
         }
-        sending.isFinished = true
+        locked.sending.isFinished = true
         transport.finishWriting()
         actions.finishesWriting = true
-        for finisher in sending.finishers { actions.resume(finisher) }
-        sending.finishers = []
-        if sending.closesWhenFinished { return lingerLocked(&actions) }
+        for finisher in locked.sending.finishers { actions.resume(finisher) }
+        locked.sending.finishers = []
+        if locked.sending.closesWhenFinished { return lingerLocked(&actions) }
         if transport.isWriteOnly {
             // Closing is how its peer learns of the end.
-            if end == nil { end = .closed }
+            if locked.end == nil { locked.end = .closed }
             return closeLocked(&actions)
         }
         closeIfFinishedLocked(&actions)
@@ -322,8 +327,8 @@ extension StreamCore {
 
     /// Both directions have ended.
     func closeIfFinishedLocked(_ actions: inout StreamActions) {
-        guard sending.isFinished || sending.failure != nil, receiving.isEndTaken, phase == .open else { return }
-        if end == nil { end = .endOfStream }
+        guard locked.sending.isFinished || locked.sending.failure != nil, locked.receiving.isEndTaken, locked.phase == .open else { return }
+        if locked.end == nil { locked.end = .endOfStream }
         closeLocked(&actions)
     }
 
@@ -332,7 +337,7 @@ extension StreamCore {
     /// Sends what the layer has made by itself while it received. A peer that asks for answers and reads none is cut off.
     func sendAnswersLocked(of layer: any StreamLayer, _ actions: inout StreamActions) {
         sendOutputLocked(of: layer, areAnswers: handshake == nil, &actions)
-        if sending.answers <= Self.answerLimit { return }
+        if locked.sending.answers <= Self.answerLimit { return }
         endLocked(.failed(.system(operation: "waiting for a peer that reads no answers", errno: ENOBUFS)), &actions)
     }
 
@@ -343,10 +348,10 @@ extension StreamCore {
     func sendOutputLocked(of layer: any StreamLayer, areAnswers: Bool = false, _ actions: inout StreamActions) {
         let output = layer.takeOutput()
         // Behind the layer's end the peer expects nothing, and behind the transport's there is no way.
-        if output.isEmpty || phase != .open || sending.isLayerFinished { return }
-        if areAnswers { sending.answers += output.count }
-        if sending.isEmpty { startWaitingLocked() }
-        sending.wire.append(output)
+        if output.isEmpty || locked.phase != .open || locked.sending.isLayerFinished { return }
+        if areAnswers { locked.sending.answers += output.count }
+        if locked.sending.isEmpty { startWaitingLocked() }
+        locked.sending.wire.append(output)
         flushLocked(&actions)
     }
 }

@@ -40,54 +40,54 @@ extension StreamCore {
     var now: RunLoop.Instant { loop.clock.now }
 
     func startTimeoutsLocked(_ actions: inout StreamActions) {
-        guard let timeouts else { return }
+        guard let timeouts = locked.timeouts else { return }
         timeouts.idleSince = now.nanoseconds
         timeouts.receivedSince = timeouts.idleSince
         armLocked(&actions)
     }
 
     func madeTimeoutsLocked() -> Timeouts {
-        if let timeouts { return timeouts }
+        if let timeouts = locked.timeouts { return timeouts }
         let made = Timeouts()
-        timeouts = made
+        locked.timeouts = made
         return made
     }
 
     /// A byte has moved.
     @inline(__always)
-    func noteActivityLocked() { if timeouts != nil { noteActivityWithTimeoutsLocked() } }
+    func noteActivityLocked() { if locked.timeouts != nil { noteActivityWithTimeoutsLocked() } }
 
     @inline(never)
-    private func noteActivityWithTimeoutsLocked() { if options.idleTimeout != nil { timeouts?.idleSince = now.nanoseconds } }
+    private func noteActivityWithTimeoutsLocked() { if options.idleTimeout != nil { locked.timeouts?.idleSince = now.nanoseconds } }
 
     /// A byte has come.
     @inline(__always)
     func noteReceivedLocked() {
-        if timeouts != nil { noteReceivedWithTimeoutsLocked() }
+        if locked.timeouts != nil { noteReceivedWithTimeoutsLocked() }
     }
 
     @inline(never)
     private func noteReceivedWithTimeoutsLocked() {
         noteActivityWithTimeoutsLocked()
-        if options.receiveTimeout != nil { timeouts?.receivedSince = now.nanoseconds }
+        if options.receiveTimeout != nil { locked.timeouts?.receivedSince = now.nanoseconds }
     }
 
     /// Reading has begun again.
     func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
         if options.receiveTimeout == nil { return }
-        timeouts?.receivedSince = now.nanoseconds
+        locked.timeouts?.receivedSince = now.nanoseconds
         armLocked(&actions)
     }
 
     /// From now on the peer is expected to take bytes.
     @inline(__always)
     func startWaitingLocked() {
-        if timeouts != nil { startWaitingWithTimeoutsLocked() }
+        if locked.timeouts != nil { startWaitingWithTimeoutsLocked() }
     }
 
     @inline(never)
     private func startWaitingWithTimeoutsLocked() {
-        guard let timeouts, timeouts.writeTimeout != nil else { return }
+        guard let timeouts = locked.timeouts, timeouts.writeTimeout != nil else { return }
         (timeouts.waitingSince, timeouts.isToppedUp) = (now.nanoseconds, false)
     }
 
@@ -96,24 +96,25 @@ extension StreamCore {
     }
 
     private func idleDateLocked(_ timeouts: Timeouts) -> Int64 {
-        phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max
+        locked.phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max
     }
     private func receiveDateLocked(_ timeouts: Timeouts) -> Int64 {
         canReceiveLocked ? date(timeouts.receivedSince, options.receiveTimeout) : .max
     }
     private func writeDateLocked(_ timeouts: Timeouts) -> Int64 {
-        phase == .open && (!sending.isEmpty || sending.isLayerBlocked) ? date(timeouts.waitingSince, timeouts.writeTimeout) : .max
+        locked.phase == .open && (!locked.sending.isEmpty || locked.sending.isLayerBlocked)
+            ? date(timeouts.waitingSince, timeouts.writeTimeout) : .max
     }
     /// When the transport is asked again without counting what it takes: a kernel that has refused bytes has room for some a moment later, which
     /// says nothing about the peer.
     private func topUpDateLocked(_ timeouts: Timeouts) -> Int64 {
-        phase == .open && sending.isBlocked && !sending.isEmpty && !timeouts.isToppedUp
+        locked.phase == .open && locked.sending.isBlocked && !locked.sending.isEmpty && !timeouts.isToppedUp
             ? date(timeouts.waitingSince, timeouts.writeTimeout.map { $0 / 16 }) : .max
     }
 
     /// Has the timer fire when the next timeout may be over.
     func armLocked(_ actions: inout StreamActions) {
-        guard let timeouts, phase != .closing, phase != .closed else { return }
+        guard let timeouts = locked.timeouts, locked.phase != .closing, locked.phase != .closed else { return }
         let date = min(
             idleDateLocked(timeouts), receiveDateLocked(timeouts), writeDateLocked(timeouts), topUpDateLocked(timeouts),
             timeouts.handshakeBy, timeouts.closeBy)
@@ -130,8 +131,8 @@ extension StreamCore {
         // Added first and stored then: if the stream ends in between, the loop would warn of a timer that is invalid already.
         loop.add(timer, forMode: mode)
         let isMine = withLock {
-            if timeouts?.timer == nil && phase != .closing && phase != .closed { timeouts?.timer = timer }
-            return timeouts?.timer === timer
+            if locked.timeouts?.timer == nil && locked.phase != .closing && locked.phase != .closed { locked.timeouts?.timer = timer }
+            return locked.timeouts?.timer === timer
         }
         if !isMine { timer.invalidate() }
         _ = setTimer()
@@ -140,8 +141,8 @@ extension StreamCore {
     /// False if there is no timer yet.
     private func setTimer() -> Bool {
         withLock {
-            if phase == .closing || phase == .closed { return true }
-            guard let timeouts, let timer = timeouts.timer else { return false }
+            if locked.phase == .closing || locked.phase == .closed { return true }
+            guard let timeouts = locked.timeouts, let timer = timeouts.timer else { return false }
             // Under the lock, so that of two threads the one with the earlier date does not lose.
             timer.nextFire = RunLoop.Instant(nanoseconds: timeouts.date)
             return true
@@ -151,7 +152,7 @@ extension StreamCore {
     private func timerDidFire() { /* DOES CALLOUT */
         // Timers fire before descriptors are served. If the loop was busy for so long, the peer may have sent something.
         let receivesFirst = withLock {
-            timeouts?.date = .max
+            locked.timeouts?.date = .max
             return isLateToReceiveLocked
         }
         if !receivesFirst { return checkTimeouts() }
@@ -165,13 +166,13 @@ extension StreamCore {
     }
 
     private var isLateToReceiveLocked: Bool {
-        guard let timeouts, canReceiveLocked else { return false }
+        guard let timeouts = locked.timeouts, canReceiveLocked else { return false }
         return min(idleDateLocked(timeouts), receiveDateLocked(timeouts)) <= now.nanoseconds
     }
 
     private func checkTimeouts() { /* DOES CALLOUT */
         change { actions in
-            guard let timeouts else { return }
+            guard let timeouts = locked.timeouts else { return }
             timeouts.date = .max
             let now = now.nanoseconds
             if timeouts.closeBy <= now {
@@ -180,13 +181,13 @@ extension StreamCore {
             }
             if topUpDateLocked(timeouts) <= now, writeDateLocked(timeouts) > now {
                 let since = timeouts.waitingSince
-                sending.isBlocked = false
+                locked.sending.isBlocked = false
                 flushLocked(&actions)
-                if !sending.isEmpty { (timeouts.waitingSince, timeouts.isToppedUp) = (since, true) }
+                if !locked.sending.isEmpty { (timeouts.waitingSince, timeouts.isToppedUp) = (since, true) }
             }
             if min(writeDateLocked(timeouts), idleDateLocked(timeouts)) <= now {
                 // A socket reports room only when much of its buffer is free. A slow peer may have made less, and is not to be ended.
-                sending.isBlocked = false
+                locked.sending.isBlocked = false
                 flushLocked(&actions)
             }
             let date = min(

@@ -16,28 +16,11 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     private let mutex = StreamMutex()
 
     // SAFETY: guarded by `mutex`.
-    @exclusivity(unchecked) var receiving = Receiving()
-    @exclusivity(unchecked) var sending = Sending()
-    @exclusivity(unchecked) var handlers = Handlers()
-    // Small ones together, because every idle stream has them.
-    @exclusivity(unchecked) var phase = StreamPhase.open
-    @exclusivity(unchecked) var isEndReported = false
-    @exclusivity(unchecked) private var isDeliveryScheduled = false
-    @exclusivity(unchecked) var interest = (read: true, write: false)
-    @exclusivity(unchecked) var end: ByteStream.End?
-    /// What ended the writing side after `end` had become `.endOfStream`.
-    @exclusivity(unchecked) var laterEnd: LaterEnd?
-    /// What few streams have: see StreamCore+Layer.swift.
-    @exclusivity(unchecked) var layering: Layering?
-    @exclusivity(unchecked) var timeouts: Timeouts?
-    @exclusivity(unchecked) var peerFinish = PeerFinish()
-    /// Of a server: called when the transport has left the loop.
-    @exclusivity(unchecked) var closedHandler: (@Sendable () -> Void)?
-    @exclusivity(unchecked) private var lastTicket: UInt64 = 0
+    @exclusivity(unchecked) var locked = StreamState()
 
     init(_ transport: any StreamTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: ByteStream.Options) {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
-        timeouts = Timeouts(options)
+        locked.timeouts = Timeouts(options)
     }
 
     // MARK: TransportEvents
@@ -51,7 +34,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
         do {
             try transport.open(on: loop, mode: mode, label: label, file: file, line: line, self)
         } catch {
-            withLock { (phase, end) = (.closed, .failed(error)) }
+            withLock { (locked.phase, locked.end) = (.closed, .failed(error)) }
             throw error
         }
         change { startTimeoutsLocked(&$0) }
@@ -82,8 +65,8 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     }
 
     func nextTicketLocked() -> UInt64 {
-        lastTicket += 1
-        return lastTicket
+        locked.lastTicket += 1
+        return locked.lastTicket
     }
 
     // MARK: After the lock
@@ -104,26 +87,26 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     private func resume(_ senders: [Sender]) { for sender in senders { sender.resume() } }
 
     private func close() { /* DOES CALLOUT */
-        withLock { timeouts?.timer }?.invalidate()
+        withLock { locked.timeouts?.timer }?.invalidate()
         transport.close()
     }
 
     /// Has the loop's thread call `deliver` in one of the stream's modes.
     private func scheduleDelivery() { /* DOES CALLOUT */
         let isNew = withLock {
-            defer { isDeliveryScheduled = true }
-            return !isDeliveryScheduled
+            defer { locked.isDeliveryScheduled = true }
+            return !locked.isDeliveryScheduled
         }
         if !isNew { return }
         let body: @Sendable () -> Void = {
-            self.withLock { self.isDeliveryScheduled = false }
+            self.withLock { self.locked.isDeliveryScheduled = false }
             self.deliver()
         }
         if mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body) { return }
         // The loop has ended, or is about to. If the transport is still there, its end calls the handlers.
         let isOver = withLock {
-            isDeliveryScheduled = false
-            return phase == .closed
+            locked.isDeliveryScheduled = false
+            return locked.phase == .closed
         }
         if isOver { deliver() }
     }

@@ -2,6 +2,28 @@
 
 import EventLoop
 
+/// Everything that the lock of a stream guards.
+struct StreamState: ~Copyable {
+    var receiving = Receiving()
+    var sending = Sending()
+    var handlers = Handlers()
+    // Small ones together, because every idle stream has them.
+    var phase = StreamPhase.open
+    var isEndReported = false
+    var isDeliveryScheduled = false
+    var interest = (read: true, write: false)
+    var end: ByteStream.End?
+    /// What ended the writing side after `end` had become `.endOfStream`.
+    var laterEnd: LaterEnd?
+    /// What few streams have: see StreamCore+Layer.swift.
+    var layering: Layering?
+    var timeouts: Timeouts?
+    var peerFinish = PeerFinish()
+    /// Of a server: called when the transport has left the loop.
+    var closedHandler: (@Sendable () -> Void)?
+    var lastTicket: UInt64 = 0
+}
+
 /// The receiving side.
 struct Receiving: ~Copyable {
     var input = InputBuffer()

@@ -190,16 +190,16 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
             Task { try? await stream.install(FailingLayer(), timeout: .seconds(30)) }
             // Until its limit has a timer: manual time may be faster than the task's thread.
             try waitUntil("the handshake begins") {
-                let timer = stream.core.withLock { stream.core.timeouts?.timer }
+                let timer = stream.core.withLock { stream.core.locked.timeouts?.timer }
                 return timer.map { $0.nextFire != .distantFuture } ?? false
             }
             loop.addIdleSource()
             _ = loop.run(for: .seconds(29))
             pair.send("x")
             _ = loop.run(for: .seconds(2))
-            #expect(stream.end == .failed(.system(operation: "test", errno: EPROTO)) && stream.core.phase == .lingering)
+            #expect(stream.end == .failed(.system(operation: "test", errno: EPROTO)) && stream.core.locked.phase == .lingering)
             _ = loop.run(for: .seconds(10))
-            #expect(stream.core.phase == .closed)
+            #expect(stream.core.locked.phase == .closed)
         }
     }
 

@@ -420,7 +420,7 @@ final class StreamStage: @unchecked Sendable {
     }
 
     private func checkEnd() {
-        guard let end = core?.withLock({ core?.end }) else { return }
+        guard let end = core?.withLock({ core?.locked.end }) else { return }
         if let seenEnd, seenEnd != end { complaints.append("the end was \(seenEnd), and is \(end)") }
         seenEnd = end
     }
