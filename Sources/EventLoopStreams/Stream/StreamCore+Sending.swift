@@ -89,10 +89,10 @@ extension StreamCore {
         return locked.sending.waitsForPassEnd
     }
 
-    /// Sends what tasks have written in the pass.
+    /// Sends what tasks have written in the pass, and what a handler has sent that runs its loop.
     func passWillEnd() { /* DOES CALLOUT */
         change { actions in
-            locked.sending.waitsForPassEnd = false
+            (locked.sending.waitsForPassEnd, locked.sending.isGathering) = (false, false)
             if !locked.sending.isEmpty { flushLocked(&actions) }
         }
     }
@@ -102,7 +102,9 @@ extension StreamCore {
         if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
             if locked.sending.hasSentInCall {
                 locked.sending.isGathering = true
-                return setInterestLocked(write: true)
+                // If the handler runs its loop instead of returning, a pass of that run ends first.
+                if !gathersLocked { setInterestLocked(write: true) }
+                return
             }
             locked.sending.hasSentInCall = true
         }

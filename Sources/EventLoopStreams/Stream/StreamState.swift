@@ -85,7 +85,7 @@ struct Sending: ~Copyable {
     var isBlocked = false
     /// The handler that is being called has sent more than once: the later ones wait for each other until it returns.
     var isGathering = false
-    /// Tasks have written in this pass of the loop: all of it is sent when the pass ends.
+    /// Tasks have written in this pass of the loop, or a handler more than once: all of it is sent when the pass ends.
     var waitsForPassEnd = false
     /// The handler that is being called has sent.
     var hasSentInCall = false

@@ -98,19 +98,24 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
-    @Test func `what a handler has gathered is sent when it runs the loop`() throws {
+    @Test(arguments: [RunLoop.Mode.default, "without the stream"])
+    func `what a handler has gathered is sent when it runs the loop`(mode: RunLoop.Mode) throws {
         try inManualTime { loop, _, trace in
             let pair = SocketPair()
-            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            let stream = try ByteStream(adopting: pair.ours, on: loop, mode: .default)
+            let alive = loop.keepAlive(forMode: mode)
             stream.onReceive { stream, bytes in
                 bytes.consume(bytes.count)
-                for word in ["a", "b", "c"] { stream.send(word) }
-                _ = loop.run(for: .zero)
-                trace.add(pair.received() ?? "end")
+                for _ in 1...2 {
+                    for word in ["a", "b", "c"] { stream.send(word) }
+                    _ = loop.run(mode: mode, for: .zero)
+                    trace.add(pair.received() ?? "end")
+                }
             }
             pair.send("go")
             _ = loop.run(for: .zero)
-            #expect(trace.list == ["abc"])
+            #expect(trace.list == ["abc", "abc"])
+            alive.cancel()
             stream.close()
         }
     }
