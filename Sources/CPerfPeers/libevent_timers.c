@@ -130,6 +130,38 @@ void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct p
     close(descriptor);
 }
 
+// MARK: W3a, in the order of the dates
+
+// Each round adds all timers, gives each a later date, and cancels each, in the order of their dates, ten microseconds apart.
+void peer_libevent_ordered_timers(enum perf_ordered what, long timers, long rounds, struct perf_sample *sample) {
+    struct event_base *base = unlocked_base();
+    struct perf_countdown countdown = {0};
+    struct perf_sample unused = {.is_ignored = true};
+    int descriptor = perf_idle_descriptor();
+    struct event *idle = event_new(base, descriptor, EV_READ | EV_PERSIST, fired, &countdown);
+    event_add(idle, NULL);
+    struct event **all = calloc((size_t)timers, sizeof *all);
+    for (long index = 0; index < timers; index++) all[index] = evtimer_new(base, fired, &countdown);
+    for (long round = 0; round < rounds; round++) {
+        for (enum perf_ordered change = PERF_ORDERED_ADD; change <= PERF_ORDERED_CANCEL; change++) {
+            struct perf_sample *used = change == what ? sample : &unused;
+            int64_t delay = (change == PERF_ORDERED_ADD ? 1000 : 2000) * INT64_C(1000000000);
+            perf_begin(used);
+            for (long index = 0; index < timers; index++, delay += 10000) {
+                struct timeval later = timeval_of(delay);
+                if (change == PERF_ORDERED_CANCEL) event_del(all[index]); else event_add(all[index], &later);
+            }
+            event_base_loop(base, ONE_PASS);
+            perf_end(used);
+        }
+    }
+    for (long index = 0; index < timers; index++) event_free(all[index]);
+    free(all);
+    event_free(idle);
+    event_base_free(base);
+    close(descriptor);
+}
+
 // MARK: W3b
 
 struct firing {

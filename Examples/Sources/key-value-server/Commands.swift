@@ -26,18 +26,15 @@ struct Batch {
 
     /// Returns the number of bytes that all of `commands` take.
     private static func parse(_ received: inout ReceivedBytes, _ commands: inout [Command]) throws(ProtocolError) -> Int {
-        let result: Result<Int, ProtocolError> = received.withUnsafeBytes { bytes in
+        try received.withUnsafeBytes { bytes throws(ProtocolError) in
             var scanner = Scanner(bytes: bytes)
             var complete = 0
-            do throws(ProtocolError) {
-                while let command = try scanner.command() {  // ends: each has a byte at least
-                    commands.append(command)
-                    complete = scanner.position
-                }
-                return .success(complete)
-            } catch { return .failure(error) }
+            while let command = try scanner.command() {  // ends: each has a byte at least
+                commands.append(command)
+                complete = scanner.position
+            }
+            return complete
         }
-        return try result.get()
     }
 }
 

@@ -264,6 +264,8 @@ void peer_libevent_post(int producers, enum perf_posting how, long ops, struct p
 void peer_libevent_ping_pong(int processor, long warmup, long ops, struct perf_sample *sample);
 enum perf_timing { PERF_REARM, PERF_CANCEL, PERF_MAKE, PERF_MAKE_ADD, PERF_RELEASE, PERF_ADD_REMOVE, PERF_PUSH };
 void peer_libevent_timers(enum perf_timing what, long timers, long ops, struct perf_sample *sample);
+enum perf_ordered { PERF_ORDERED_ADD, PERF_ORDERED_REARM, PERF_ORDERED_CANCEL };
+void peer_libevent_ordered_timers(enum perf_ordered what, long timers, long rounds, struct perf_sample *sample);
 void peer_libevent_fires(long timers, int64_t span_ns, struct perf_sample *sample);
 void peer_libevent_due(long timers, long warmup, long ops, struct perf_sample *sample);
 void peer_libevent_pass(bool waits_only, long warmup, long ops, struct perf_sample *sample);

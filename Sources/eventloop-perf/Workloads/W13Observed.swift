@@ -1,4 +1,4 @@
-// W13: what it costs to look into a loop. W1 and W7 while the loop is recorded, watched, or timed for its slowest callouts; the peer is the
+// W13: what it costs to look into a loop. W1, W4 and W7 while the loop is recorded, watched, or timed for its slowest callouts; the peer is the
 // same loop while nobody looks.
 
 import EventLoop
@@ -42,6 +42,13 @@ enum W13Observed {
                 Contender("slowest") { W7Echo.eventLoop(100, $0, observing: .slowestCallouts) },
                 Contender("unobserved") { W7Echo.eventLoop(100, $0) },
             ])
-        return cascades + [echo]
+        let turn = Case(
+            "W13.turn", "a handler that does nothing but signal its source again, a pass of a recorded loop",
+            goals: [Goal("unobserved", ratio: 1.4)],
+            contenders: [
+                Contender("eventloop") { W4Pass.eventLoopTurns($0, observing: .recording) },
+                Contender("unobserved") { W4Pass.eventLoopTurns($0) },
+            ])
+        return cascades + [echo, turn]
     }
 }

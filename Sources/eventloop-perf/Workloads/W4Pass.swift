@@ -22,7 +22,7 @@ enum W4Pass {
                 "W4.turn", "the same inside one long run, the source signalling itself",
                 gated: [.allocations, .systemCalls],
                 contenders: [
-                    Contender("eventloop", measure: eventLoopTurns),
+                    Contender("eventloop") { eventLoopTurns($0) },
                     Contender("libevent", measure: libevent),
                     Contender("cfrunloop", measure: coreFoundationTurns),
                 ]),
@@ -53,9 +53,10 @@ enum W4Pass {
         }
     }
 
-    static func eventLoopTurns(_ ops: Int) -> Measurement {
+    static func eventLoopTurns(_ ops: Int, observing: LoopObservation = .none) -> Measurement {
         measured(ops: ops) { meter in
             let loop = RunLoop.current
+            observing.begin(loop)
             let countdown = OnLoop(perf_countdown_make(warmup))
             defer { perf_countdown_free(countdown.pointer) }
             let idle = IdleSource(on: loop)
