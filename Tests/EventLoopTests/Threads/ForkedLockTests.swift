@@ -211,9 +211,13 @@ enum InheritedUse: String, CaseIterable, Codable, Sendable {
 /// Calls `body` while another thread holds the locks of the loop and of the inherited object.
 private func whileLocked(_ loop: RunLoop, _ inherited: Inherited, _ body: () -> ChildEnd) throws -> ChildEnd {
     let (locked, done) = (EventLoop.Latch(), EventLoop.Latch())
+    // What a thread does for the first time may take a lock of the Swift runtime, and no thread of the child releases it. So the loop's thread
+    // sleeps at the fork, and the other one has waited before.
+    try waitUntilAsleep(loop)
     let holder = plainThread {
         @Sendable func hold() {
             loop.shared.withLock { _ in
+                _ = done.wait(until: .now.advanced(by: .zero))
                 locked.open()
                 _ = done.wait(until: .now.advanced(by: patience))
             }
