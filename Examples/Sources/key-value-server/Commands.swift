@@ -47,8 +47,8 @@ struct BatchFraming: StreamFraming {
 
 /// Reads commands, and returns nil where more must come.
 private struct Scanner {
-    /// What a client may send as one command.
-    private static let (mostWords, longestWord) = (1_024, 16_384)
+    /// What a client may send as one command. It fits into a stream's `receiveLimit`, or the rest would never be read.
+    private static let (mostWords, longestWord) = (7, 8_192)
 
     let bytes: UnsafeRawBufferPointer
     var position = 0
@@ -87,8 +87,9 @@ private struct Scanner {
                 position = index + 1
                 return value
             }
-            guard case 0x30...0x39 = byte, value <= limit else { throw ProtocolError() }
+            guard case 0x30...0x39 = byte else { throw ProtocolError() }
             value = value * 10 + Int(byte - 0x30)
+            if value > limit { throw ProtocolError() }
         }
         return nil
     }

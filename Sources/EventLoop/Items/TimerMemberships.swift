@@ -36,7 +36,7 @@ struct TimerMembership: Sendable {
     private var mode: UInt32
     /// The timer's slot in the mode's queue.
     var slot: UInt32
-    /// The location of the addition in the loop's queue of changes; `noIndex` after the owner has filed the timer in the mode.
+    /// The index of the addition in the loop's queue of changes; `noIndex` after the owner has filed the timer in the mode.
     var changeIndex = LinkedQueue<Never>.noIndex
     var modeIndex: Int { Int(mode) }
     var isFiled: Bool { changeIndex == LinkedQueue<Never>.noIndex }
@@ -48,7 +48,7 @@ struct TimerMembership: Sendable {
 struct TimerListing: Sendable {
     /// `index` and flags.
     private var packed: UInt32 = 0
-    /// As in `TimerMembership`, if the timer's location is direct. While a change of the timer's date is queued (`TimerState`), the location of that
+    /// As in `TimerMembership`, if the timer's location is direct. While a change of the timer's date is queued (`TimerState`), the index of that
     /// change: the timer is filed in a mode then.
     var changeIndex = LinkedQueue<Never>.noIndex
 

@@ -34,7 +34,7 @@ enum W3OrderedTimers {
                 "W3a.ordered-\(change).t100k", change.title, amount: .upTo(1_000_000),
                 goals: [Goal("libevent", ratio: change == .cancel ? 0.6 : 1.0)], isHeavy: true,
                 contenders: [
-                    Contender("eventloop") { eventLoop(change, rounds(of: $0)).rounded(to: timers) },
+                    Contender("eventloop") { eventLoop(change, rounds(of: $0)) },
                     Contender("libevent") { ops in
                         let rounds = rounds(of: ops)
                         return measuredInC(ops: ops) { peer_libevent_ordered_timers(change.inC, timers, rounds, $0) }.rounded(to: timers)
