@@ -78,9 +78,7 @@ enum W15AddRemove {
                     loop.add(source)
                     sources.append(source)
                 }
-                sources.withUnsafeBufferPointer { sources in
-                    for index in sources.indices { Unmanaged.passUnretained(sources[index])._withUnsafeGuaranteedRef { $0.invalidate() } }
-                }
+                for source in sources { source.invalidate() }
                 sources.removeAll(keepingCapacity: true)
                 _ = loop.run(until: .distantPast)
             }
