@@ -7,6 +7,7 @@
  * lock, one atomic operation, or the owner's access to its own base. The loop has one mode.
  *
  * A call takes effect in its section under the loop's lock. A membership that has ended does not come back: the next addition makes another.
+ * The owner's base may be made later. Then the owner finds the memberships in the loop's list, also those whose change it has not seen.
  *
  * Properties:
  * - The owner has one registration of the source at most.
@@ -23,6 +24,9 @@
  *   FAULT_FORGET_ANY      a thread that has ended a membership takes away whatever membership the source has by then
  *   FAULT_READ_LATE       the owner reads what a change is about after it has released the lock
  *   FAULT_KEEP_REGISTERED the owner removes in place and leaves the source on its base
+ *   FAULT_UNSEEN_TAKEN    the owner takes a change without noting that it knows the membership from then on
+ *   FAULT_UNSEEN_LISTED   the owner finds a membership in the list without noting that
+ *   FAULT_UNSEEN_QUEUED   a thread ends a membership that the owner has never seen, and leaves its change in the queue
  */
 
 #define MOST 8
@@ -38,10 +42,12 @@ bool isFinished = false;
 bool isIn[MOST];                                /* SourceMembership.modes */
 bool isDead[MOST];
 bool isQueued[MOST];                            /* SourceMembership.changeIndex */
+bool isKnown[MOST];                             /* SourceMembership.isKnownToOwner */
 byte queue[MOST];                               /* LoopShared.changes */
 byte length = 0;
 
 /* The owner's. */
+bool hasBase;                                   /* ModeState.poller */
 bool isRegistered[MOST];
 
 bool isMember = false;                          /* what the calls that took effect say */
@@ -54,6 +60,20 @@ inline enqueueChange(member) {                  /* under the lock; one change fo
         queue[length] = member;
         length++;
         isQueued[member] = true
+    :: else
+    fi
+}
+
+inline cancelChange(member) {                   /* under the lock */
+    if
+    :: isQueued[member] ->
+        at = 0;
+        do :: queue[at] != member -> at++ :: else -> break od;
+        length--;
+        do :: at < length -> queue[at] = queue[at + 1]; at++ :: else -> break od;
+        queue[length] = 0;
+        at = 0;
+        isQueued[member] = false
     :: else
     fi
 }
@@ -77,14 +97,37 @@ inline forget(member) {
 #endif
 }
 
-inline register(member) {                       /* owner */
-    at = 1;
-    do
-    :: at < MOST -> assert(at == member || !isRegistered[at]); at++
-    :: else -> break
-    od;
-    at = 0;
-    isRegistered[member] = true
+inline register(member) {                       /* owner; Pollers.swift: register */
+    if
+    :: hasBase ->
+        at = 1;
+        do
+        :: at < MOST -> assert(at == member || !isRegistered[at]); at++
+        :: else -> break
+        od;
+        at = 0;
+        isRegistered[member] = true
+    :: else
+    fi
+}
+
+inline makeBase() {                             /* Pollers.swift: makePoller */
+    atomic {                                    /* RunLoop+Sources.swift: sourcesToWatch */
+        hasBase = true;
+        taken = 0;
+        at = 1;
+        do
+        :: at < MOST ->
+            if :: isIn[at] -> taken = at :: else fi;
+#ifndef FAULT_UNSEEN_LISTED
+            if :: isIn[at] -> isKnown[at] = true :: else fi;
+#endif
+            at++
+        :: else -> break
+        od;
+        at = 0
+    };
+    if :: taken != 0 -> register(taken) :: else -> skip fi
 }
 
 inline applyEnd(member) {                       /* ChangeBatch.swift: applyEnd */
@@ -107,6 +150,9 @@ inline applyChanges() {
                 queue[length] = 0;
                 at = 0;
                 isQueued[taken] = false;
+#ifndef FAULT_UNSEEN_TAKEN
+                isKnown[taken] = true;
+#endif
 #ifndef FAULT_READ_LATE
                 wasIn = isIn[taken];
                 wasDead = isDead[taken]
@@ -161,6 +207,14 @@ inline join(isOwner) {
     fi
 }
 
+/* Another thread ends a membership that the owner has never seen: here, or by the owner if somebody waits for the end of the source. */
+inline endUnseen(member) {                      /* ChangeBatch.swift: end */
+    if
+    :: exit()
+    :: atomic { enqueueChange(member) }
+    fi
+}
+
 inline leave(isOwner) {
     atomic {                                    /* RunLoop+Sources.swift: leave */
         hasLeft = false;
@@ -168,14 +222,29 @@ inline leave(isOwner) {
         :: !isDead[mine] && isIn[mine] ->
             isIn[mine] = false;
             isMember = false;
-            enqueueChange(mine);
             isDead[mine] = true;                /* RunLoop+Sources.swift: endIfUnused */
+            isUnseen = !isKnown[mine];
+            if
+            :: isUnseen ->
+#ifndef FAULT_UNSEEN_QUEUED
+                cancelChange(mine)
+#else
+                skip
+#endif
+            :: else -> enqueueChange(mine)
+            fi;
             hasLeft = true
         :: else
         fi
     };
-    if
-    :: hasLeft -> forget(mine); carryOutChanges(isOwner)    /* RunLoop+Sources.swift: afterLeaving */
+    if                                          /* RunLoop+Sources.swift: afterLeaving */
+    :: hasLeft ->
+        forget(mine);
+        if
+        :: isUnseen && isOwner -> applyEnd(mine)    /* ChangeBatch.swift: end */
+        :: isUnseen && !isOwner -> endUnseen(mine)
+        :: else -> carryOutChanges(isOwner)
+        fi
     :: else
     fi
 }
@@ -219,7 +288,7 @@ inline invalidate(isOwner) {
 
 proctype Owner() {
     byte mine, taken, remaining, at, outcome, rounds = 0;
-    bool mayCall, isDone, isGained, wasIn, wasDead, hasLeft;
+    bool mayCall, isDone, isGained, wasIn, wasDead, hasLeft, isUnseen;
     do
     :: rounds < 3 ->
         rounds++;
@@ -243,7 +312,7 @@ proctype Owner() {
                         if :: isInvalid -> isDone = false :: else fi;
 #endif
                         if
-                        :: isDone -> isMember = true; isGained = !isIn[mine]; isIn[mine] = true
+                        :: isDone -> isMember = true; isGained = !isIn[mine]; isIn[mine] = true; isKnown[mine] = true
                         :: else
                         fi
                     };
@@ -296,6 +365,7 @@ proctype Owner() {
             :: else
             fi
         ::  invalidate(true)
+        ::  !hasBase -> makeBase()
         ::  applyChanges()
         ::  applyChanges();                     /* PendingWork.swift: finishPendingEnds */
             /* What is collected is served if it is registered now. */
@@ -313,6 +383,7 @@ proctype Owner() {
     running--;
     running == 0;
     applyChanges();
+    if :: !hasBase -> makeBase() :: else fi;
     assert(length == 0);
     assert(isMember == (membership != 0));
     assert(uses == isMember && isFinished == isInvalid);
@@ -328,7 +399,7 @@ proctype Owner() {
 
 proctype Other() {
     byte mine, taken, remaining, at, outcome, rounds = 0;
-    bool mayCall, wasIn, wasDead, hasLeft;
+    bool mayCall, wasIn, wasDead, hasLeft, isUnseen;
     do
     :: rounds < 3 ->
         rounds++;
@@ -360,4 +431,4 @@ proctype Other() {
     running--
 }
 
-init { atomic { run Owner(); run Other() } }
+init { atomic { if :: hasBase = true :: hasBase = false fi; run Owner(); run Other() } }

@@ -27,6 +27,8 @@ final class SourceMembership: @unchecked Sendable {
         var index: Int32 = 0
         var isCommon = false
         var isDead = false
+        /// Whether the owner may have it on a base: it has taken the change with which the membership joined, or has found it in the list.
+        var isKnownToOwner = false
     }
 
     /// What the loop's thread owns.

@@ -85,7 +85,7 @@ import Testing
         do {
             _ = try framing.next(in: &bytes, isLast: false)
             Issue.record("the line was accepted")
-        } catch { #expect(error as? StreamError == .frameTooLong(limit: 3)) }
+        } catch { #expect(error == .frameTooLong(limit: 3)) }
         let count = bytes.count
         #expect(count == 5)
     }

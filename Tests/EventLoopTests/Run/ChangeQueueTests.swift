@@ -1,7 +1,7 @@
 // Rules proved here (semantics 9.12; ChangeQueue.swift, ChangeBatch.swift; Tests/Models/changes.pml has every interleaving):
 // - A pass carries out the changes that were queued when it reached them, and continues: other threads cannot hold it there.
 // - Changes of one item coalesce. The queue has one change for each membership of a source and one for the dates of each timer, and none
-//   for a timer that was added and removed again before the owner looked.
+//   for a timer or a descriptor source that was added and removed again before the owner looked.
 // - The owner's own changes take effect at once.
 
 import EventLoopTestSupport
@@ -167,6 +167,102 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
+    @Test(arguments: [RunLoop.Mode.default, .common], [false, true])
+    func `sources that other threads add and invalidate while the owner is busy leave nothing behind`(
+        mode: RunLoop.Mode, isMoved: Bool
+    ) throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let released = Box(0)
+            loop.addCommonMode("second")
+            loop.withEventBase { _ in }
+            try plainThread {
+                for _ in 0..<1_000 {
+                    let canary = Canary { released.increment() }
+                    let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+                        withExtendedLifetime(canary) {}
+                    }
+                    loop.add(source, forMode: mode)
+                    if isMoved {
+                        source.events = [.read, .closed]
+                        loop.add(source, forMode: "third")
+                        loop.remove(source, forMode: mode)
+                    }
+                    source.invalidate()
+                }
+            }.join()
+            #expect(loop.queuedChanges == 0)
+            #expect(released.value == 1_000)
+            #expect(loop.shared.withLock { $0.sources.isEmpty })
+            #expect(loop.run(until: .distantPast) == .finished)
+        }
+    }
+
+    @Test func `a source that is removed before the owner has seen it stays valid and may be added again`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let served = Box(0)
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+                _ = pipe.readAll()
+                served.increment()
+            }
+            try plainThread {
+                for _ in 0..<3 {
+                    loop.add(source)
+                    loop.remove(source)
+                    #expect(loop.queuedChanges == 0 && source.isValid && !loop.contains(source))
+                }
+                loop.add(source)
+            }.join()
+            pipe.write()
+            _ = loop.run(until: .distantPast)
+            #expect(served.value == 1)
+            source.invalidate()
+        }
+    }
+
+    @Test func `onInvalidation is called on the loop's thread also if the owner has never seen the source`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let callers = Box<[Bool]>([])
+            try plainThread {
+                let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+                source.onInvalidation { callers.change { $0.append(loop.isCurrent) } }
+                loop.add(source)
+                source.invalidate()
+            }.join()
+            #expect(callers.value.isEmpty && loop.queuedChanges == 1)
+            #expect(loop.run(until: .distantPast) == .finished)
+            #expect(callers.value == [true])
+        }
+    }
+
+    /// Rule 4.20: a source in two loops, of which one has seen it.
+    @Test func `a source that one of its loops has never seen finishes after the loop that has it`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let released = Box(0)
+            let canary = Canary { released.increment() }
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in withExtendedLifetime(canary) {} }
+            loop.withEventBase { _ in }
+            loop.add(source)
+            let busy = RunningLoop()
+            try busy.loop.performAndWait {
+                // The other loop is in this closure.
+                try? plainThread {
+                    busy.loop.add(source)
+                    source.invalidate()
+                    #expect(busy.loop.queuedChanges == 0 && loop.queuedChanges == 1)
+                }.join()
+            }
+            #expect(source.existingMembership(of: loop) == nil)
+            #expect(!source.state.withLock { $0.isFinished })
+            _ = loop.run(until: .distantPast)
+            #expect(source.state.withLock { $0.isFinished })
+            try busy.end()
+        }
+    }
+
     @Test func `a timer that another thread removes and adds repeatedly has a handful of changes`() throws {
         try onFreshThread { loop in
             let timer = RunLoop.Timer(after: .seconds(3_600)) { _ in }
@@ -300,17 +396,25 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     }
 
     /// This test checks the length of the queue instead of the memory of the process.
-    @Test func `four threads that add and invalidate timers neither hold the loop nor fill its queue`() throws {
+    @Test(arguments: [false, true])
+    func `four threads that add and invalidate items neither hold the loop nor fill its queue`(areSources: Bool) throws {
         let running = RunningLoop()
         let loop = running.loop
+        let pipe = Pipe()
         let isOver = Box(false)
         let longest = Box(0)
         let storm = (0..<4).map { _ in
             plainThread {
                 while !isOver.value {  // ends: with the run below
-                    let timer = RunLoop.Timer(after: .seconds(3_600)) { _ in }
-                    loop.add(timer)
-                    timer.invalidate()
+                    if areSources {
+                        let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+                        loop.add(source)
+                        source.invalidate()
+                    } else {
+                        let timer = RunLoop.Timer(after: .seconds(3_600)) { _ in }
+                        loop.add(timer)
+                        timer.invalidate()
+                    }
                     let queued = loop.queuedChanges
                     longest.change { $0 = max($0, queued) }
                 }
@@ -320,8 +424,8 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         isOver.value = true
         for thread in storm { try thread.join() }
         try running.end()
-        // Each of the four threads has one timer at a time. If the owner knows it, the queue has one change for its removal and one for
-        // its end.
+        // Each of the four threads has one item at a time. If the owner knows a timer, the queue has one change for its removal and one for
+        // its end; for a source it has one.
         #expect(longest.value <= 4 * 3)
     }
 }

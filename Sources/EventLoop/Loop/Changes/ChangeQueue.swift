@@ -67,7 +67,7 @@ struct ChangeQueue: ~Copyable, Sendable {
         }
     }
 
-    /// The loop ends: its sources leave it without a change.
+    /// The loop ends, and its sources leave it without a change; or the owner never saw the membership.
     mutating func cancelChange(of membership: SourceMembership) {
         if membership.locked.changeIndex == LinkedQueue<LoopChange>.noIndex { return }
         _ = changes.remove(membership.locked.changeIndex)

@@ -12,7 +12,7 @@ extension RunLoop {
         if servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
         mode.owned.poller = poller
         observeGuests(of: poller)
-        let memberships = shared.withLock { shared in shared.sources.filter { $0.locked.modes.contains(mode.index) } }
+        let memberships = shared.withLock { $0.sourcesToWatch(inMode: mode.index) }
         registerAll(memberships, in: mode) { _ in }
         return poller
     }

@@ -112,7 +112,7 @@ extension RunLoop {
         if lost.isEmpty && !isDead { return }
         if !lost.isEmpty {
             // The mark comes first: an owner that takes a batch at the new generation finds the change and carries it out before.
-            if membership.source.kind.isWatched && LoopID.current != id { waker.mark(.changes) }
+            if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
             removals.increment()
         }
         if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
@@ -123,10 +123,10 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
             carryOutChanges()
+        } else if departure.isUnseen || (isDead && !membership.source.kind.isWatched) {
+            end(membership, isUnseen: departure.isUnseen)
         } else if membership.source.kind.isWatched {
             applyAtOnce(SourceChange(membership: membership, left: lost.set), isDead: isDead)
-        } else if isDead {
-            end(membership)
         }
         // The mode may be empty now.
         if !lost.isEmpty { notifyIfElsewhere(.wake) }
@@ -189,8 +189,9 @@ extension LoopShared {
             let mode = modes.makeLocked(name)
             if put(membership, in: mode) { gained.append(mode) }
         }
-        let isQueued = membership.source.kind.isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
-        if isQueued { changes.enqueueChange(of: membership) }
+        let isWatched = membership.source.kind.isWatched
+        let isQueued = isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
+        if isQueued { changes.enqueueChange(of: membership) } else if isWatched { membership.locked.isKnownToOwner = true }
         return .joined(gained, isQueued: isQueued)
     }
 
@@ -201,7 +202,11 @@ extension LoopShared {
         switch membership.source.kind {
         case .watched, .descriptor, .guest:
             mode.watchedSources.add(1, ordering: .acquiringAndReleasing)
-            if membership.source.kind == .guest { mode.addGuestLoopLocked(membership) }
+            if membership.source.kind == .guest {
+                // The owner asks it before each poll, whether the kernel watches it or not.
+                membership.locked.isKnownToOwner = true
+                mode.addGuestLoopLocked(membership)
+            }
         case .messages:
             if membership.source.hasMessage { mode.enqueueMessagesLocked(of: membership) }
         case .custom:
@@ -210,11 +215,13 @@ extension LoopShared {
         return true
     }
 
-    /// What a membership has lost. `isDead`: this was its end. `isQueued`: a change waits for the owner.
+    /// What a membership has lost. `isDead`: this was its end. `isQueued`: a change waits for the owner. `isUnseen`: the owner has never seen the
+    /// membership, and the change with which it joined is cancelled.
     struct Departure: Sendable {
         var lost = ChangedModes()
         var isDead = false
         var isQueued = false
+        var isUnseen = false
     }
 
     fileprivate mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode, mayApply: Bool) -> Departure {
@@ -255,10 +262,14 @@ extension LoopShared {
     }
 
     /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
-    /// two; a custom source's `cancel` comes before.
+    /// two; a custom source's `cancel` comes before. If the owner has never seen the membership, nothing stays queued, so that adding and
+    /// invalidating does not fill the queue while the owner is busy.
     private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ChangedModes, _ mayApply: Bool) -> Departure {
         let isDead = membership.locked.modes.isEmpty && !membership.locked.isCommon
-        let isQueued = membership.source.kind.isWatched && (isDead || !lost.isEmpty) && !(mayApply && changes.isEmpty)
+        let isWatched = membership.source.kind.isWatched
+        let isUnseen = isWatched && isDead && !membership.locked.isKnownToOwner
+        let isQueued = isWatched && !isUnseen && (isDead || !lost.isEmpty) && !(mayApply && changes.isEmpty)
+        if isUnseen { changes.cancelChange(of: membership) }
         if isQueued {
             if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost.set) }
         }
@@ -270,7 +281,16 @@ extension LoopShared {
                 sources.remove(membership, at: Int(index)) { $0.locked.index = index }.release()
             }
         }
-        return Departure(lost: lost, isDead: isDead, isQueued: isQueued)
+        return Departure(lost: lost, isDead: isDead, isQueued: isQueued, isUnseen: isUnseen)
+    }
+}
+
+extension LoopShared {
+    /// The sources that the kernel is to watch for a mode, whether or not the owner has carried out the changes with which they joined.
+    mutating func sourcesToWatch(inMode index: Int) -> [SourceMembership] {
+        let members = sources.filter { $0.source.kind.isWatched && $0.locked.modes.contains(index) }
+        for membership in members { membership.locked.isKnownToOwner = true }
+        return members
     }
 }
 

@@ -107,7 +107,7 @@ extension RunLoop {
             return entries
         }
         let mayPollEdges = Instant.now.nanoseconds >= owned.polled.nextEdges
-        let memberships = shared.withLock { shared in shared.sources.filter { $0.locked.modes.contains(mode.index) } }
+        let memberships = shared.withLock { $0.sourcesToWatch(inMode: mode.index) }
         for (position, membership) in memberships.enumerated() {
             guard membership.source.isValid, let watch = membership.source.watch, !watch.wanted.isEmpty else { continue }
             if watch.trigger == .edge && !mayPollEdges { continue }
