@@ -12,30 +12,35 @@ struct OutputQueue: Sendable {
 
     /// An array of up to this many bytes is copied, which costs less than a part of its own for the kernel.
     private static let gatheredLength = 512
-    private static let gatheredCapacity = 4_096
+    static let gatheredCapacity = 4_096
     /// How many parts one call passes to the kernel.
     static let partLimit = 16
 
     var isEmpty: Bool { count == 0 }
 
     mutating func append(_ bytes: [UInt8]) {
-        if bytes.isEmpty { return }
-        defer { count += bytes.count }
-        guard count > 0, bytes.count <= Self.gatheredLength else {
-            segments.append(bytes)
-            lastIsGathered = false
-            return
-        }
+        if bytes.isEmpty || bytes.withUnsafeBytes({ gather($0) }) { return }
+        segments.append(bytes)
+        lastIsGathered = false
+        count += bytes.count
+    }
+
+    /// Copies a few bytes behind others. False if they are many, or the first.
+    @inline(__always)
+    mutating func gather(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        guard count > 0, bytes.count <= Self.gatheredLength else { return false }
         let last = segments.count - 1
         if lastIsGathered && segments[last].count + bytes.count <= Self.gatheredCapacity {
             segments[last].append(contentsOf: bytes)
-            return
+        } else {
+            var gathered: [UInt8] = []
+            gathered.reserveCapacity(Self.gatheredCapacity)
+            gathered.append(contentsOf: bytes)
+            segments.append(gathered)
+            lastIsGathered = true
         }
-        var gathered: [UInt8] = []
-        gathered.reserveCapacity(Self.gatheredCapacity)
-        gathered.append(contentsOf: bytes)
-        segments.append(gathered)
-        lastIsGathered = true
+        count += bytes.count
+        return true
     }
 
     /// Moves everything of `other` behind what is here.

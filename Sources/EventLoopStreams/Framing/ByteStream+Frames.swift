@@ -1,4 +1,7 @@
 // Messages of a stream, for tasks.
+//
+// Only the iterator is generic, and it can be specialized where it is used: generic code that is not asks the runtime for the metadata of each
+// type that it makes of `Frame`, which took three fifths of a message (W22.pairs-tasks).
 
 import EventLoop
 import EventLoopLibC
@@ -44,89 +47,130 @@ extension ByteStream {
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
-            private let stream: ByteStream
-            private var framing: F
+            @usableFromInline let stream: ByteStream
+            @usableFromInline var framing: F
 
             init(stream: ByteStream, framing: F) { (self.stream, self.framing) = (stream, framing) }
 
+            @inlinable
             public mutating func next() async throws -> F.Frame? { try await next(isolation: nil) }
 
             /// The next message; nil at the end of the stream.
+            @inlinable
             public mutating func next(isolation actor: isolated (any Actor)?) async throws -> F.Frame? { /* DOES CALLOUT */
                 try Task.checkCancellation()
                 while true {  // ends: each wait ends with more bytes, or with the end of the stream
-                    switch try stream.core.nextFrame(&framing) {
-                    case .frame(let frame): return frame
-                    case .end: return nil
-                    case .needsMore(let held, let limit): _ = try await stream.core.wait(.more(than: held, limit: limit), isolation: actor)
+                    var framed = stream.beginFraming()
+                    let frame: F.Frame?
+                    do { frame = try framing.next(in: &framed.bytes, isLast: framed.bytes.isLast) } catch {
+                        stream.failFraming(framed, error)
+                        throw error
                     }
+                    if let frame {
+                        stream.endFraming(framed)
+                        return frame
+                    }
+                    guard let held = try stream.endFramingWithoutMessage(framed) else { return nil }
+                    try await stream.waitForMore(than: held, isolation: actor)
                 }
             }
         }
     }
 }
 
-enum NextFrame<Frame> {
-    case frame(Frame)
-    case end
-    /// More than the bytes that are held must come.
-    case needsMore(held: Int, limit: Int)
+/// The input of a stream while its framing looks for a message.
+@usableFromInline
+struct FramedInput: ~Copyable {
+    fileprivate var input: InputBuffer
+    /// The bytes of `input`, which does not change while this exists.
+    @usableFromInline var bytes: ReceivedBytes
+}
+
+extension ByteStream {
+    /// The framing has the input to itself; what comes meanwhile goes behind it. One of the three below must follow.
+    @usableFromInline
+    func beginFraming() -> FramedInput { core.beginFraming() }
+
+    /// The framing has found a message.
+    @usableFromInline
+    func endFraming(_ framed: consuming FramedInput) { /* DOES CALLOUT */
+        var actions = StreamActions()
+        core.lock()
+        _ = core.returnInputLocked(framed, &actions)
+        core.unlock()
+        core.perform(actions)
+    }
+
+    /// Nobody knows where the next message begins, so the stream ends.
+    @usableFromInline
+    func failFraming(_ framed: consuming FramedInput, _ error: any Error) { /* DOES CALLOUT */
+        let isTooLong = if case .frameTooLong? = error as? StreamError { true } else { false }
+        var actions = StreamActions()
+        core.lock()
+        _ = core.returnInputLocked(framed, &actions)
+        core.endLocked(.failed(.system(operation: "framing", errno: isTooLong ? EMSGSIZE : EBADMSG)), &actions)
+        core.unlock()
+        core.perform(actions)
+    }
+
+    /// How many bytes the input has, of which there must be more for a message; nil at the end of the stream. Throws what ended it otherwise.
+    @usableFromInline
+    func endFramingWithoutMessage(_ framed: consuming FramedInput) throws -> Int? { /* DOES CALLOUT */
+        var actions = StreamActions()
+        core.lock()
+        let isLast = framed.bytes.isLast
+        let held = core.returnInputLocked(framed, &actions)
+        let result = Result { () throws -> Int? in
+            if !isLast {
+                // Bytes that came meanwhile, or the end, are looked at before the error that ended the stream.
+                if core.locked.receiving.input.count <= held, !core.locked.receiving.isEnded { _ = try core.endOfReceivingLocked(&actions) }
+                return held
+            }
+            if held > 0 {
+                core.takeEndLocked(&actions)
+                throw StreamError.endedEarly
+            }
+            _ = try core.endOfReceivingLocked(&actions)
+            return nil
+        }
+        core.unlock()
+        core.perform(actions)
+        return try result.get()
+    }
+
+    /// Waits until the input has more than `held` bytes, or nothing more comes.
+    @usableFromInline
+    func waitForMore(than held: Int, isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        let limit = core.options.receiveLimit
+        _ = try await core.wait(.more(than: held, limit: held < limit ? limit : held + limit), isolation: isolation)
+    }
 }
 
 extension StreamCore {
-    /// The next message of the input. The framing has the input to itself; what comes meanwhile goes behind it.
-    func nextFrame<F: StreamFraming>(_ framing: inout F) throws -> NextFrame<F.Frame> { /* DOES CALLOUT */
+    fileprivate func beginFraming() -> FramedInput {
         var input = InputBuffer()
         lock()
         preconditionReadableLocked()
         locked.receiving.isBusy = true
         swap(&input, &locked.receiving.input)
-        let (isLast, position) = (locked.receiving.isEnded, locked.receiving.consumed)
+        let bytes = ReceivedBytes(viewing: input.bytes, isLast: locked.receiving.isEnded, at: locked.receiving.consumed)
         unlock()
-        var bytes = ReceivedBytes(viewing: input.bytes, isLast: isLast, at: position)
-        let result = Result { try framing.next(in: &bytes, isLast: isLast) }
-        input.dropFirst(bytes.consumedCount)
-        var actions = StreamActions()
-        lock()
-        locked.receiving.consumed &+= UInt64(bytes.consumedCount)
-        let next: Result<NextFrame<F.Frame>, any Error>
-        do { next = .success(try returnFrameLocked(result, input, isLast: isLast, &actions)) } catch { next = .failure(error) }
-        unlock()
-        perform(actions)
-        return try next.get()
+        return FramedInput(input: input, bytes: bytes)
     }
 
-    private func returnFrameLocked<Frame>(
-        _ result: Result<Frame?, any Error>, _ input: consuming InputBuffer, isLast: Bool, _ actions: inout StreamActions
-    ) throws -> NextFrame<Frame> {
+    /// How many bytes the framing has left.
+    fileprivate func returnInputLocked(_ framed: consuming FramedInput, _ actions: inout StreamActions) -> Int {
+        framed.input.dropFirst(framed.bytes.consumedCount)
+        locked.receiving.consumed &+= UInt64(framed.bytes.consumedCount)
         locked.receiving.isBusy = false
         // Nothing is read or reported while a framing has the input, so the end may be due since.
         if locked.sending.failure != nil || locked.end != nil && !locked.isEndReported && locked.handlers.stream != nil {
             actions.delivers = true
         }
-        let held = input.count
-        if keepsInputLocked { locked.receiving.input.prepend(input) }
+        let held = framed.input.count
+        if keepsInputLocked { locked.receiving.input.prepend(framed.input) }
         beginWaitingLayerLocked(&actions)
         resumeReceivingLocked(&actions)
-        switch result {
-        case .success(let frame?): return .frame(frame)
-        case .failure(let error):
-            // Nobody knows where the next message begins.
-            let isTooLong = if case .frameTooLong? = error as? StreamError { true } else { false }
-            endLocked(.failed(.system(operation: "framing", errno: isTooLong ? EMSGSIZE : EBADMSG)), &actions)
-            throw error
-        case .success(nil):
-            if isLast && held > 0 {
-                takeEndLocked(&actions)
-                throw StreamError.endedEarly
-            }
-            if isLast {
-                _ = try endOfReceivingLocked(&actions)
-                return .end
-            }
-            // Bytes that came meanwhile, or the end, are looked at before the error that ended the stream.
-            if locked.receiving.input.count <= held, !locked.receiving.isEnded { _ = try endOfReceivingLocked(&actions) }
-            return .needsMore(held: held, limit: held < options.receiveLimit ? options.receiveLimit : held + options.receiveLimit)
-        }
+        return held
     }
 }

@@ -130,7 +130,7 @@ extension StreamCore {
     private func beginCallLocked() {
         locked.receiving.isBusy = true
         (locked.receiving.callsAgain, locked.receiving.isHandlerReplaced) = (false, false)
-        locked.sending.hasSentInCall = false
+        if locked.sending.inCall == .afterFirst { locked.sending.inCall = .atOnce }
     }
 
     /// After a call of the handler: sends what it has gathered, and goes on reading.

@@ -32,7 +32,7 @@ extension StreamCore {
         change { actions in
             guard canWriteLocked else { return false }
             let sent = sendInPlaceLocked(bytes, &actions)
-            if sent < bytes.count && canWriteLocked { enqueueLocked([UInt8](bytes[(bytes.startIndex + sent)...]), &actions) }
+            if sent < bytes.count && canWriteLocked { enqueueLocked(UnsafeRawBufferPointer(rebasing: bytes[sent...]), &actions) }
             return canWriteLocked && locked.sending.waiting < options.highWater
         }
     }
@@ -43,8 +43,11 @@ extension StreamCore {
             return 0
         }
         if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
-            if locked.sending.hasSentInCall { return 0 }
-            locked.sending.hasSentInCall = true
+            switch locked.sending.inCall {
+            case .atOnce: locked.sending.inCall = .afterFirst
+            case .afterFirst: return 0
+            case .together: if bytes.count <= OutputQueue.gatheredCapacity { return 0 }
+            }
         }
         var part = bytes
         switch withUnsafePointer(to: &part, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
@@ -64,8 +67,8 @@ extension StreamCore {
         }
     }
 
-    /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call. If the
-    /// handler runs its loop instead of returning, the loop sends them.
+    /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call; from then
+    /// on, so do the first ones of later calls. If the handler runs its loop instead of returning, the loop sends them.
     private func enqueueLocked(_ bytes: [UInt8], isTask: Bool = false, _ actions: inout StreamActions) {
         if !locked.sending.writers.isEmpty {
             // Behind the tasks that wait, which it must not overtake or starve.
@@ -77,6 +80,16 @@ extension StreamCore {
         if locked.sending.isEmpty { startWaitingLocked() }
         locked.sending.output.append(bytes)
         if isTask && locked.sending.queued < options.highWater && gathersLocked { return }
+        sendQueuedLocked(&actions)
+    }
+
+    /// The same for bytes that the caller keeps. A few behind others are copied without an array of their own.
+    private func enqueueLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) {
+        if locked.sending.writers.isEmpty && locked.sending.output.gather(bytes) { return sendQueuedLocked(&actions) }
+        enqueueLocked([UInt8](bytes), &actions)
+    }
+
+    private func sendQueuedLocked(_ actions: inout StreamActions) {
         tryToSendLocked(&actions)
         if locked.sending.waiting >= options.highWater { (locked.sending.wasFull, locked.sending.owesRoom) = (true, false) }
         if !locked.sending.isEmpty { armLocked(&actions) }
@@ -100,13 +113,13 @@ extension StreamCore {
     private func tryToSendLocked(_ actions: inout StreamActions) {
         if locked.sending.isBlocked || locked.sending.isGathering { return }
         if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
-            if locked.sending.hasSentInCall {
-                locked.sending.isGathering = true
+            if locked.sending.inCall != .atOnce {
+                (locked.sending.inCall, locked.sending.isGathering) = (.together, true)
                 // If the handler runs its loop instead of returning, a pass of that run ends first.
                 if !gathersLocked { setInterestLocked(write: true) }
                 return
             }
-            locked.sending.hasSentInCall = true
+            locked.sending.inCall = .afterFirst
         }
         flushLocked(&actions)
     }

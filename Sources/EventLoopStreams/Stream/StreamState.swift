@@ -87,8 +87,7 @@ struct Sending: ~Copyable {
     var isGathering = false
     /// Tasks have written in this pass of the loop, or a handler more than once: all of it is sent when the pass ends.
     var waitsForPassEnd = false
-    /// The handler that is being called has sent.
-    var hasSentInCall = false
+    var inCall = SendingInCall.atOnce
     /// The level reached `highWater`, and the handler has not heard of room since.
     var wasFull = false
     /// The handler is to hear of room.
@@ -119,6 +118,17 @@ struct Sending: ~Copyable {
     private final class LayeredOutput {
         var queue = OutputQueue()
     }
+}
+
+/// When the bytes go out that a handler of received bytes sends.
+enum SendingInCall {
+    /// The next ones at once: the call has sent nothing yet.
+    case atOnce
+    /// The call has sent. Further bytes wait for each other until it returns.
+    case afterFirst
+    /// A call has sent more than once: from then on all bytes wait until the call returns, because a system call costs more than their copy.
+    /// Only many bytes that the caller keeps go out at once.
+    case together
 }
 
 /// What the program wants to be called for.

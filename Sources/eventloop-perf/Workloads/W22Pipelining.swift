@@ -127,23 +127,22 @@ private enum PipeliningWays {
     }
 
     static let task: EchoWay = { descriptor, _, ended in
-        serve(descriptor, ended) { $0 }
+        serve(descriptor, ended, nil)
     }
 
     static let taskWithActor: EchoWay = { descriptor, _, ended in
-        let service = Service(RunLoop.current)
-        serve(descriptor, ended) { await service.answer($0) }
+        serve(descriptor, ended, Service(RunLoop.current))
     }
 
-    private static func serve(
-        _ descriptor: Int32, _ ended: @escaping @Sendable () -> Void, _ answer: @escaping @Sendable ([UInt8]) async -> [UInt8]
-    ) {
+    private static func serve(_ descriptor: Int32, _ ended: @escaping @Sendable () -> Void, _ service: Service?) {
         let loop = RunLoop.current
         let stream = try! ByteStream(adopting: descriptor, on: loop)
         Task(executorPreference: loop) {
             // A client that leaves with answers unread resets the connection.
             do {
-                for try await request in stream.frames(RequestFraming()) { try await stream.write(await answer(request)) }
+                for try await request in stream.frames(RequestFraming()) {
+                    try await stream.write(await service?.answer(request) ?? request)
+                }
             } catch {}
             stream.close()
             ended()

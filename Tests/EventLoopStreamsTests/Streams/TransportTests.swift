@@ -98,6 +98,29 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    @Test func `after a call that sent more than once, what a handler sends goes out when it returns, except many bytes in place`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { stream, bytes in
+                let request = bytes.take(bytes.count)
+                for byte in request.dropLast(1) {
+                    let piece = [UInt8](repeating: byte, count: byte == UInt8(ascii: "L") ? 5_000 : 1)
+                    piece.withUnsafeBytes { _ = stream.send($0) }
+                }
+                trace.add("\(stream.bytesWaiting), \(pair.receivedBytes()?.count ?? -1)")
+            }
+            for request in ["a.", "ab.", "a.", "Lab.", "abc."] {
+                pair.send(request)
+                _ = loop.run(for: .zero)
+                trace.add("\(pair.receivedBytes()?.count ?? -1)")
+            }
+            // The first two calls send their first byte at once, the later ones do not.
+            #expect(trace.list == ["0, 1", "0", "1, 1", "1", "1, 0", "1", "2, 5000", "2", "3, 0", "3"])
+            stream.close()
+        }
+    }
+
     @Test(arguments: [RunLoop.Mode.default, "without the stream"])
     func `what a handler has gathered is sent when it runs the loop`(mode: RunLoop.Mode) throws {
         try inManualTime { loop, _, trace in
