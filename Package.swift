@@ -248,7 +248,7 @@ package.targets += [
         name: "eventloop-perf",
         dependencies: [
             "EventLoop", "EventLoopMessagePorts", "EventLoopObserving", "EventLoopStreams", "CPerfPeers",
-            "EventLoopDatagrams", "EventLoopHTTP",
+            "EventLoopDatagrams", "EventLoopHTTP", "EventLoopTLS", .target(name: "COpenSSL", condition: .when(traits: ["TLS"])),
             .product(name: "HTTPTypes", package: "swift-http-types", condition: .when(traits: ["HTTP"])),
         ], swiftSettings: strict),
     // The smallest programs; eventloop-perf starts and times them.

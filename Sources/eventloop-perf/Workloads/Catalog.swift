@@ -7,12 +7,20 @@ enum Catalog {
             + W3Due.cases + W4Pass.cases + W5Observers.cases + W6Nested.cases + W7Echo.cases + W8Footprint.cases + W9ActorCalls.cases
             + W10MessagePort.cases + W11HTTP.cases + W12Hosted.cases + W13Observed.cases + W21Datagrams.cases
             + W14Streams.cases + W15AddRemove.cases + W17Connections.cases + W22Pipelining.cases + W23Stops.cases + W18Calls.cases
-            + Idle.cases + [W12Hosted.idle] + withHTTP
+            + Idle.cases + [W12Hosted.idle] + withHTTP + withTLS
     }
 
     private static var withHTTP: [Case] {
         #if HTTP
         W20HTTPServer.cases
+        #else
+        []
+        #endif
+    }
+
+    private static var withTLS: [Case] {
+        #if TLS
+        W14IdleTLS.cases
         #else
         []
         #endif
