@@ -70,6 +70,10 @@ void cplatform_unlock(struct cplatform_lock *lock) {
     }
 }
 
+bool cplatform_lock_is_held(struct cplatform_lock *lock) {
+    return atomic_load_explicit(word_of(lock), memory_order_relaxed) != FREE;
+}
+
 #else
 
 #include <os/lock.h>
@@ -90,5 +94,11 @@ bool cplatform_lock_if_own(struct cplatform_lock *lock) {
 }
 
 void cplatform_unlock(struct cplatform_lock *lock) { os_unfair_lock_unlock((os_unfair_lock_t)lock); }
+
+bool cplatform_lock_is_held(struct cplatform_lock *lock) {
+    if (!os_unfair_lock_trylock((os_unfair_lock_t)lock)) return true;
+    os_unfair_lock_unlock((os_unfair_lock_t)lock);
+    return false;
+}
 
 #endif

@@ -8,12 +8,13 @@
  *
  * Properties: the last callouts are made exactly once. They are not made while a handler is in progress, while the kernel has the
  * descriptor, or while a use is in progress. They are made eventually. When invalidate() returns, its thread or another one has queued the
- * end of the source.
+ * end of the source, and has marked the change, so that the owner carries it out before what the caller queues next.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_END_IN_CALL    a membership ends its use while its handler is on the stack
  *   FAULT_TWO_STEPS      a use begins in two steps: a check whether the source is valid, and an increment
  *   FAULT_SECOND_RETURNS the second thread to invalidate returns at once, although the first one may not have queued the end yet
+ *   FAULT_SECOND_UNMARKED the second thread to invalidate relies on the mark of the first one, which may not have set it yet
  *   FAULT_ENDED_TWICE    a change for a dead membership is queued again after the owner has carried it out
  */
 
@@ -21,6 +22,8 @@ bool isInvalid = false;                         /* Rundown: the bit, and the cou
 byte uses = 1;                                  /* the membership's use */
 bool isDead = false;                            /* SourceMembership, under the loop's lock */
 byte endsQueued = 0;                            /* LoopShared.changes */
+bool isMarked = false;                          /* Waker.attention: .changes */
+bool isTaken = false;                           /* the owner has taken the mark, and carries out changes before it calls anything */
 bool isRegistered = true;
 byte callsInProgress = 0;
 bool endsAfterCalls = false;
@@ -44,7 +47,7 @@ inline exitUse() {
 }
 
 proctype Invalidator() {
-    bool isFirst, isLast;
+    bool isFirst, isLast, isQueued = false;
     atomic {                                    /* Rundown.swift: invalidate */
         isFirst = !isInvalid;
         isInvalid = true;
@@ -59,15 +62,24 @@ proctype Invalidator() {
         atomic {                                /* RunLoop+Sources.swift: expel */
 #ifdef FAULT_ENDED_TWICE
             isDead = true;
-            endsQueued++
+            endsQueued++;
+            isQueued = true
 #else
-            if :: !isDead -> isDead = true; endsQueued++ :: else fi
+            if
+            :: !isDead -> isDead = true; endsQueued++; isQueued = true
+#ifdef FAULT_SECOND_UNMARKED
+            :: else
+#else
+            :: else -> isQueued = (endsQueued > 0)
 #endif
-        }
+            fi
+#endif
+        };
+        if :: isQueued -> isMarked = true :: else fi    /* RunLoop+Sources.swift: afterLeaving */
     fi;
 over:
     /* After invalidate() returns, its caller may queue a closure that closes the descriptor: the change must come before the closure. */
-    assert(isDead)
+    assert(isDead && (endsQueued == 0 || isMarked || isTaken))
 }
 
 proctype Adder() {
@@ -113,9 +125,11 @@ proctype Owner() {
         if :: carryOut() :: skip fi;            /* the handler runs the loop */
         callsInProgress--;                      /* Serving.swift: endUsesAndServing */
         if :: endsAfterCalls && callsInProgress == 0 -> endsAfterCalls = false; exitUse() :: else fi
-    :: endsQueued > 0 -> carryOut()
-    :: endsQueued == 0 && (rounds == 2 || !isRegistered || isInvalid) ->
-end:    endsQueued > 0
+    :: atomic { isMarked -> isMarked = false; isTaken = true };    /* Waker.swift: takeAll */
+        carryOut();
+        isTaken = false
+    :: !isMarked && (rounds == 2 || !isRegistered || isInvalid) ->
+end:    isMarked
     od
 }
 

@@ -15,6 +15,7 @@
  * - When all calls have returned and the owner has carried out what is queued, the source is in the mode if the last call that took effect was
  *   an addition, and then it is registered, once; otherwise it is registered nowhere.
  * - Each use ends once, and an invalid source is finished after its last use.
+ * - When the owner's invalidation returns, the source is registered nowhere: its caller may close the descriptor.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_OVERTAKE        the owner adds in place although changes are queued
@@ -27,6 +28,8 @@
  *   FAULT_UNSEEN_TAKEN    the owner takes a change without noting that it knows the membership from then on
  *   FAULT_UNSEEN_LISTED   the owner finds a membership in the list without noting that
  *   FAULT_UNSEEN_QUEUED   a thread ends a membership that the owner has never seen, and leaves its change in the queue
+ *   FAULT_UNSEEN_OWNER    the owner ends a membership that it has never seen, and carries out no change of an earlier one
+ *   FAULT_LEFT_BEHIND     the owner invalidates a source that another thread has removed, and does not carry that out
  */
 
 #define MOST 8
@@ -207,15 +210,9 @@ inline join(isOwner) {
     fi
 }
 
-/* Another thread ends a membership that the owner has never seen: here, or by the owner if somebody waits for the end of the source. */
-inline endUnseen(member) {                      /* ChangeBatch.swift: end */
-    if
-    :: exit()
-    :: atomic { enqueueChange(member) }
-    fi
-}
-
+/* Another thread ends a membership that the owner has never seen, unless somebody waits for the end of the source (`isAwaited`). */
 inline leave(isOwner) {
+    if :: isAwaited = false :: isAwaited = true fi;
     atomic {                                    /* RunLoop+Sources.swift: leave */
         hasLeft = false;
         if
@@ -223,7 +220,11 @@ inline leave(isOwner) {
             isIn[mine] = false;
             isMember = false;
             isDead[mine] = true;                /* RunLoop+Sources.swift: endIfUnused */
-            isUnseen = !isKnown[mine];
+#ifdef FAULT_UNSEEN_OWNER
+            isUnseen = !isAwaited && !isKnown[mine];
+#else
+            isUnseen = !isOwner && !isAwaited && !isKnown[mine];
+#endif
             if
             :: isUnseen ->
 #ifndef FAULT_UNSEEN_QUEUED
@@ -240,12 +241,8 @@ inline leave(isOwner) {
     if                                          /* RunLoop+Sources.swift: afterLeaving */
     :: hasLeft ->
         forget(mine);
-        if
-        :: isUnseen && isOwner -> applyEnd(mine)    /* ChangeBatch.swift: end */
-        :: isUnseen && !isOwner -> endUnseen(mine)
-        :: else -> carryOutChanges(isOwner)
-        fi
-    :: else
+        if :: isUnseen -> exit() :: else -> carryOutChanges(isOwner) fi
+    :: else -> carryOutChanges(isOwner)
     fi
 }
 
@@ -281,14 +278,20 @@ inline invalidate(isOwner) {
     if
     :: !hasLeft ->
         mine = membership;                      /* RunLoop+Sources.swift: invalidate */
-        if :: mine != 0 -> leave(isOwner) :: else -> skip fi    /* RunLoop+Sources.swift: expel */
+        if
+        :: mine != 0 -> leave(isOwner)          /* RunLoop+Sources.swift: expel */
+#ifndef FAULT_LEFT_BEHIND
+        :: mine == 0 && isOwner -> applyChanges()
+#endif
+        :: else -> skip
+        fi
     :: else
     fi
 }
 
 proctype Owner() {
     byte mine, taken, remaining, at, outcome, rounds = 0;
-    bool mayCall, isDone, isGained, wasIn, wasDead, hasLeft, isUnseen;
+    bool mayCall, isDone, isGained, wasIn, wasDead, hasLeft, isUnseen, isAwaited;
     do
     :: rounds < 3 ->
         rounds++;
@@ -364,7 +367,12 @@ proctype Owner() {
                 exit()
             :: else
             fi
-        ::  invalidate(true)
+        ::  invalidate(true);
+            atomic {
+                at = 1;
+                do :: at < MOST -> assert(!isRegistered[at]); at++ :: else -> break od;
+                at = 0
+            }
         ::  !hasBase -> makeBase()
         ::  applyChanges()
         ::  applyChanges();                     /* PendingWork.swift: finishPendingEnds */
@@ -399,7 +407,7 @@ proctype Owner() {
 
 proctype Other() {
     byte mine, taken, remaining, at, outcome, rounds = 0;
-    bool mayCall, wasIn, wasDead, hasLeft, isUnseen;
+    bool mayCall, wasIn, wasDead, hasLeft, isUnseen, isAwaited;
     do
     :: rounds < 3 ->
         rounds++;

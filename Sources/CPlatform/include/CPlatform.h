@@ -116,6 +116,8 @@ void cplatform_lock(struct cplatform_lock *lock);
 // Returns false if the lock is inherited.
 bool cplatform_lock_if_own(struct cplatform_lock *lock);
 void cplatform_unlock(struct cplatform_lock *lock);
+// Whether some thread holds the lock: for assertions.
+bool cplatform_lock_is_held(struct cplatform_lock *lock);
 
 // Lets the processor know that the caller spins, so that it yields to the other thread of the core.
 static inline void cplatform_relax(void) {

@@ -45,6 +45,9 @@ package struct LoopLock<Value: ~Copyable>: ~Copyable, @unchecked Sendable {
     /// The value, for a caller that has called `lockValue`.
     package borrowing func lockedValue() -> UnsafeMutablePointer<Value> { value }
 
+    /// Whether some thread holds the lock: for assertions.
+    package var isHeld: Bool { cplatform_lock_is_held(lock) }
+
     /// Like `withLock`, but returns nil where `withLock` traps: if a thread of the parent process holds the lock. For calls that end the use
     /// of an object.
     @inline(__always)

@@ -11,6 +11,9 @@ struct StreamMutex: ~Copyable, Sendable {
 
     @inline(__always)
     borrowing func unlock() { mutex.unlock() }
+
+    /// Whether some thread holds it: for assertions.
+    var isHeld: Bool { mutex.isHeld }
 }
 
 /// A value and its lock.

@@ -62,7 +62,7 @@ extension ByteStream {
                 while true {  // ends: each wait ends with more bytes, or with the end of the stream
                     var framed = stream.beginFraming()
                     let frame: F.Frame?
-                    do { frame = try framing.next(in: &framed.bytes, isLast: framed.bytes.isLast) } catch {
+                    do { frame = try framing.next(in: &framed.bytes, isLast: framed.isLast) } catch {
                         stream.failFraming(framed, error)
                         throw error
                     }
@@ -84,6 +84,8 @@ struct FramedInput: ~Copyable {
     fileprivate var input: InputBuffer
     /// The bytes of `input`, which does not change while this exists.
     @usableFromInline var bytes: ReceivedBytes
+    /// The peer has sent its last byte. Not that of `bytes`, which the framing can replace.
+    @usableFromInline let isLast: Bool
 }
 
 extension ByteStream {
@@ -118,7 +120,7 @@ extension ByteStream {
     func endFramingWithoutMessage(_ framed: consuming FramedInput) throws -> Int? { /* DOES CALLOUT */
         var actions = StreamActions()
         core.lock()
-        let isLast = framed.bytes.isLast
+        let isLast = framed.isLast
         let held = core.returnInputLocked(framed, &actions)
         let result = Result { () throws -> Int? in
             if !isLast {
@@ -153,9 +155,10 @@ extension StreamCore {
         preconditionReadableLocked()
         locked.receiving.isBusy = true
         swap(&input, &locked.receiving.input)
-        let bytes = ReceivedBytes(viewing: input.bytes, isLast: locked.receiving.isEnded, at: locked.receiving.consumed)
+        let isLast = locked.receiving.isEnded
+        let bytes = ReceivedBytes(viewing: input.bytes, isLast: isLast, at: locked.receiving.consumed)
         unlock()
-        return FramedInput(input: input, bytes: bytes)
+        return FramedInput(input: input, bytes: bytes, isLast: isLast)
     }
 
     /// How many bytes the framing has left.

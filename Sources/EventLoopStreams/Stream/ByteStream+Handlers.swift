@@ -39,7 +39,7 @@ extension ByteStream {
     /// Queues bytes, any thread. False when `highWater` is reached (they are queued all the same), or when the stream has ended (they are not).
     ///
     /// Tries to send them at once if nothing waits. What a handler of received bytes sends after its first bytes goes out together, when it
-    /// returns; after a call that has sent more than once, so do the first bytes of later calls.
+    /// returns; after a call that has sent more than once, so do the first bytes of the next. A full `highWater` goes out at once.
     @discardableResult
     public func send(_ bytes: [UInt8]) -> Bool { isOurs && core.send(bytes) }
 

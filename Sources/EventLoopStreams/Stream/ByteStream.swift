@@ -93,7 +93,8 @@ public final class ByteStream: Sendable {
 
     // MARK: Ending
 
-    /// Ends the stream at once with `.closed`; what waits is dropped, in both directions. Nothing if it has ended. Any thread.
+    /// Ends the stream at once with `.closed`; what waits is dropped, in both directions. What waits only because a handler has not returned, or the
+    /// pass has not ended, is sent before, as far as the kernel takes it. Nothing if it has ended. Any thread.
     ///
     /// On the loop's thread, outside a handler of the stream, `onEnd` is called before this returns.
     public func close() { /* DOES CALLOUT */ if isOurs { core.closeNow() } }

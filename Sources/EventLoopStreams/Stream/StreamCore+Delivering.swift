@@ -130,7 +130,8 @@ extension StreamCore {
     private func beginCallLocked() {
         locked.receiving.isBusy = true
         (locked.receiving.callsAgain, locked.receiving.isHandlerReplaced) = (false, false)
-        if locked.sending.inCall == .afterFirst { locked.sending.inCall = .atOnce }
+        if locked.sending.sendsInCall > 0 { locked.sending.firstWaits = locked.sending.sendsInCall > 1 }
+        locked.sending.sendsInCall = 0
     }
 
     /// After a call of the handler: sends what it has gathered, and goes on reading.

@@ -27,6 +27,7 @@ extension StreamCore {
             if locked.phase == .lingering { return closeLocked(&actions) }
             locked.receiving.input.removeAll()
             locked.receiving.isNew = false
+            sendGatheredLocked()
             // A handler that has paused may have kept the end waiting.
             if locked.phase == .closed && !locked.isEndReported && locked.handlers.stream != nil { actions.delivers = true }
             endLocked(.closed, &actions)

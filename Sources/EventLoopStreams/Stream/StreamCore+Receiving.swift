@@ -57,9 +57,10 @@ extension StreamCore {
             receiveIntoInputLocked(&actions)
         }
         // The transport reports only what it has itself.
-        if locked.receiving.layerMayHaveMore && canReceiveLocked { actions.delivers = true }
+        let layerMayHaveMore = locked.receiving.layerMayHaveMore
+        if layerMayHaveMore && canReceiveLocked { actions.delivers = true }
         unlock()
-        perform(actions, callsHandlers: !locked.receiving.layerMayHaveMore)
+        perform(actions, callsHandlers: !layerMayHaveMore)
     }
 
     /// Received bytes go into the stream's buffer, or to the task that waits for them.

@@ -42,12 +42,9 @@ extension StreamCore {
         guard layer == nil, locked.sending.isEmpty, locked.sending.writers.isEmpty, !locked.sending.isBlocked, !bytes.isEmpty else {
             return 0
         }
-        if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
-            switch locked.sending.inCall {
-            case .atOnce: locked.sending.inCall = .afterFirst
-            case .afterFirst: return 0
-            case .together: if bytes.count <= OutputQueue.gatheredCapacity { return 0 }
-            }
+        if isInHandlerLocked {
+            if waitsForReturnLocked && (locked.sending.sendsInCall > 0 || bytes.count <= OutputQueue.gatheredCapacity) { return 0 }
+            locked.sending.sendsInCall = min(locked.sending.sendsInCall + 1, 2)
         }
         var part = bytes
         switch withUnsafePointer(to: &part, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
@@ -67,8 +64,8 @@ extension StreamCore {
         }
     }
 
-    /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call; from then
-    /// on, so do the first ones of later calls. If the handler runs its loop instead of returning, the loop sends them.
+    /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call; in the next
+    /// call, the first ones wait as well. If the handler runs its loop instead of returning, the loop sends them.
     private func enqueueLocked(_ bytes: [UInt8], isTask: Bool = false, _ actions: inout StreamActions) {
         if !locked.sending.writers.isEmpty {
             // Behind the tasks that wait, which it must not overtake or starve.
@@ -111,17 +108,33 @@ extension StreamCore {
     }
 
     private func tryToSendLocked(_ actions: inout StreamActions) {
-        if locked.sending.isBlocked || locked.sending.isGathering { return }
-        if locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent {
-            if locked.sending.inCall != .atOnce {
-                (locked.sending.inCall, locked.sending.isGathering) = (.together, true)
+        if locked.sending.isBlocked { return }
+        if isInHandlerLocked {
+            let waits = waitsForReturnLocked
+            locked.sending.sendsInCall = min(locked.sending.sendsInCall + 1, 2)
+            // A full queue goes out at once, so that the result of `send` says what the kernel does not take.
+            if waits && locked.sending.queued < options.highWater {
+                if locked.sending.isGathering { return }
+                locked.sending.isGathering = true
                 // If the handler runs its loop instead of returning, a pass of that run ends first.
                 if !gathersLocked { setInterestLocked(write: true) }
                 return
             }
-            locked.sending.inCall = .afterFirst
         }
         flushLocked(&actions)
+    }
+
+    /// Whether the caller is the handler of received bytes, or code that it calls.
+    private var isInHandlerLocked: Bool { locked.receiving.isBusy && locked.handlers.receive != nil && loop.isCurrent }
+
+    /// Whether what the handler sends next waits until it returns.
+    private var waitsForReturnLocked: Bool { locked.sending.sendsInCall > 0 || locked.sending.firstWaits }
+
+    /// Before the stream is closed: sends what waits only for the end of a call or of a pass, as far as the kernel takes it.
+    func sendGatheredLocked() {
+        guard locked.phase == .open, locked.sending.failure == nil, !locked.sending.isBlocked, !locked.sending.isEmpty else { return }
+        transferLocked()
+        locked.sending.failure = nil
     }
 
     // MARK: Tasks

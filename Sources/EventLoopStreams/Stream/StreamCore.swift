@@ -15,12 +15,27 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     let transport: any StreamTransport
     private let mutex = StreamMutex()
 
+    #if DEBUG
+    // SAFETY: guarded by `mutex`, which `locked` asserts.
+    @exclusivity(unchecked) private var state = StreamState()
+    var locked: StreamState {
+        _read {
+            assert(mutex.isHeld, "the state of a stream is read and written under its lock")
+            yield state
+        }
+        _modify {
+            assert(mutex.isHeld, "the state of a stream is read and written under its lock")
+            yield &state
+        }
+    }
+    #else
+    // With the two forms above, an echo takes half as many instructions more, also without the assertions.
     // SAFETY: guarded by `mutex`.
     @exclusivity(unchecked) var locked = StreamState()
+    #endif
 
     init(_ transport: any StreamTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: ByteStream.Options) {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)
-        locked.timeouts = Timeouts(options)
     }
 
     // MARK: TransportEvents
@@ -31,6 +46,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
 
     /// Joins the loop.
     func open(label: String?, file: StaticString, line: UInt) throws(RunLoop.SourceError) {
+        withLock { locked.timeouts = Timeouts(options) }
         do {
             try transport.open(on: loop, mode: mode, label: label, file: file, line: line, self)
         } catch {

@@ -87,7 +87,10 @@ struct Sending: ~Copyable {
     var isGathering = false
     /// Tasks have written in this pass of the loop, or a handler more than once: all of it is sent when the pass ends.
     var waitsForPassEnd = false
-    var inCall = SendingInCall.atOnce
+    /// How often the handler that is being called has sent: 0, 1, or 2 for more.
+    var sendsInCall: UInt8 = 0
+    /// The first bytes that a call of the handler sends wait until it returns, too: the call before has sent more than once.
+    var firstWaits = false
     /// The level reached `highWater`, and the handler has not heard of room since.
     var wasFull = false
     /// The handler is to hear of room.
@@ -118,17 +121,6 @@ struct Sending: ~Copyable {
     private final class LayeredOutput {
         var queue = OutputQueue()
     }
-}
-
-/// When the bytes go out that a handler of received bytes sends.
-enum SendingInCall {
-    /// The next ones at once: the call has sent nothing yet.
-    case atOnce
-    /// The call has sent. Further bytes wait for each other until it returns.
-    case afterFirst
-    /// A call has sent more than once: from then on all bytes wait until the call returns, because a system call costs more than their copy.
-    /// Only many bytes that the caller keeps go out at once.
-    case together
 }
 
 /// What the program wants to be called for.

@@ -194,6 +194,31 @@ private func everything(from pair: SocketPair) async -> [UInt8] {
         }
     }
 
+    /// At the end it shows itself other bytes than those of the stream.
+    private struct ReplacingFraming: StreamFraming {
+        mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) -> Int? {
+            if isLast {
+                bytes = ReceivedBytes([1, 2, 3])
+                return nil
+            }
+            let count = bytes.count
+            bytes.consume(count)
+            return count > 0 ? count : nil
+        }
+    }
+
+    @Test func `frames end with the stream although the framing has replaced the bytes`() async throws {
+        try await withStream { stream, pair, _ async throws in
+            pair.send("abc")
+            var lengths: [Int] = []
+            var frames = stream.frames(ReplacingFraming()).makeAsyncIterator()
+            lengths.append(try await frames.next() ?? -1)
+            pair.finishPeer()
+            lengths.append(try await frames.next() ?? -1)
+            #expect(lengths == [3, -1])
+        }
+    }
+
     @Test func `readLine reads one line, and leaves the rest`() async throws {
         try await withStream { stream, pair, _ async throws in
             pair.send("one\r\ntwo\nrest")

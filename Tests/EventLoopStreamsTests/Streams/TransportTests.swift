@@ -110,14 +110,42 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
                 }
                 trace.add("\(stream.bytesWaiting), \(pair.receivedBytes()?.count ?? -1)")
             }
-            for request in ["a.", "ab.", "a.", "Lab.", "abc."] {
+            for request in ["a.", "ab.", "a.", "a.", "ab.", "Lab.", "abc."] {
                 pair.send(request)
                 _ = loop.run(for: .zero)
                 trace.add("\(pair.receivedBytes()?.count ?? -1)")
             }
-            // The first two calls send their first byte at once, the later ones do not.
-            #expect(trace.list == ["0, 1", "0", "1, 1", "1", "1, 0", "1", "2, 5000", "2", "3, 0", "3"])
+            // What waits in the handler and what has come; then what comes after it.
+            #expect(
+                trace.list == [
+                    "0, 1", "0", "1, 1", "1", "1, 0", "1", "0, 1", "0", "1, 1", "1", "2, 5000", "2", "3, 0", "3",
+                ])
             stream.close()
+        }
+    }
+
+    @Test func `what waits for a handler's return goes out when the stream is full, is closed, or is sent to by another thread`() throws {
+        try inManualTime { loop, _, trace in
+            var options = ByteStream.Options()
+            (options.highWater, options.lowWater) = (100, 10)
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+            @Sendable func received() -> String { "\(pair.receivedBytes()?.count ?? -1)" }
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                for _ in 1...2 { stream.send("ab") }
+                // The next bytes wait: this call has sent before.
+                trace.add("full \(stream.send([UInt8](repeating: 7, count: 100))) \(received())")
+                stream.send("ab")
+                _ = try? plainThread { stream.send("c") }.join()
+                trace.add("thread \(received())")
+                stream.send("bye")
+                stream.close()
+                trace.add("closed \(received())")
+            }
+            pair.send("go")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["full true 104", "thread 3", "closed 3"])
         }
     }
 
@@ -225,9 +253,10 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
             _ = loop.run(for: .seconds(29))
             pair.send("x")
             _ = loop.run(for: .seconds(2))
-            #expect(stream.end == .failed(.system(operation: "test", errno: EPROTO)) && stream.core.locked.phase == .lingering)
+            func phase() -> StreamPhase { stream.core.withLock { stream.core.locked.phase } }
+            #expect(stream.end == .failed(.system(operation: "test", errno: EPROTO)) && phase() == .lingering)
             _ = loop.run(for: .seconds(10))
-            #expect(stream.core.locked.phase == .closed)
+            #expect(phase() == .closed)
         }
     }
 

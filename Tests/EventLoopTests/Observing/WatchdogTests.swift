@@ -144,6 +144,8 @@ private enum Place: String, CaseIterable, Sendable, CustomTestStringConvertible 
         let planted = Gate()
         line.value = try place.plant(on: running.loop, pipe) {
             planted.wait()
+            // On a busy machine the thread of the first one may get no time meanwhile.
+            reports.stallUntilReported()
             witness.stallUntilReported()
         }
         planted.open()

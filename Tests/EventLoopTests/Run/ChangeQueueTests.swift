@@ -66,7 +66,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
                 #expect(membership.anyRegistration != nil && loop.queuedChanges == 0)
                 loop.remove(source)
                 #expect(!loop.contains(source))
-                #expect(membership.anyRegistration == nil && membership.locked.isDead && loop.queuedChanges == 0)
+                #expect(membership.anyRegistration == nil && loop.queuedChanges == 0)
             }
             #expect(!isFinished.value)
             source.invalidate()
@@ -184,6 +184,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
                     }
                     loop.add(source, forMode: mode)
                     if isMoved {
+                        loop.add(source, forMode: mode)
                         source.events = [.read, .closed]
                         loop.add(source, forMode: "third")
                         loop.remove(source, forMode: mode)
@@ -234,6 +235,27 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
             #expect(callers.value.isEmpty && loop.queuedChanges == 1)
             #expect(loop.run(until: .distantPast) == .finished)
             #expect(callers.value == [true])
+        }
+    }
+
+    /// The caller closes the descriptor next.
+    @Test(arguments: [false, true])
+    func `what the owner invalidates is not watched any more when the call returns, whatever another thread has queued`(
+        isAddedAgain: Bool
+    ) throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            loop.withEventBase { _ in }
+            loop.add(source)
+            let membership = source.existingMembership(of: loop)!  // it was added
+            try plainThread {
+                loop.remove(source)
+                if isAddedAgain { loop.add(source) }
+            }.join()
+            #expect(membership.anyRegistration != nil)
+            source.invalidate()
+            #expect(membership.anyRegistration == nil && loop.queuedChanges == 0)
         }
     }
 

@@ -143,19 +143,16 @@ extension RunLoop {
         submit { if !membership.locked.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
     }
 
-    /// Ends the use of a dead membership that no base has and that has no queued change: on the owning thread, at once. Another thread leaves it
-    /// to the owner, unless the owner has never seen the membership and nobody waits for the end of the source (rule 4.20).
-    func end(_ membership: SourceMembership, isUnseen: Bool) { /* DOES CALLOUT */
-        let isOwner = LoopID.current == id
-        if isOwner && !owned.changeBatch.isApplying {
+    /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread, at once, because nothing else of it
+    /// can be queued.
+    func end(_ membership: SourceMembership) { /* DOES CALLOUT */
+        if LoopID.current == id && !owned.changeBatch.isApplying {
             applyEnd(of: membership)
             finishItemsIfSafe()
             didChangeSleep()
-            return
+        } else if !submit({ $0.changes.enqueueChange(of: membership) }) && membership.source.rundown.exit() {
+            membership.source.finish()
         }
-        let endsHere = isUnseen && !isOwner && !membership.source.hasInvalidationBodies
-        if !endsHere && submit({ $0.changes.enqueueChange(of: membership) }) { return }
-        if membership.source.rundown.exit() { membership.source.finish() }
     }
 
     /// The owner ends the use of an observer that has left. False if the loop has ended.

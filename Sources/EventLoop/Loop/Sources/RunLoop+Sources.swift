@@ -47,8 +47,8 @@ extension RunLoop {
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
-        let mayApply = mayApplyAtOnce(source)
-        afterLeaving(membership, shared.withLock { $0.leave(membership, mode, mayApply: mayApply) })
+        let way = wayOut(of: source)
+        afterLeaving(membership, shared.withLock { $0.leave(membership, mode, way) })
     }
 
     /// Whether the source is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
@@ -64,8 +64,8 @@ extension RunLoop {
 
     /// Takes an invalid source out of every mode, for good.
     fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
-        let mayApply = mayApplyAtOnce(membership.source)
-        afterLeaving(membership, shared.withLock { $0.expel(membership, mayApply: mayApply) })
+        let way = wayOut(of: membership.source)
+        afterLeaving(membership, shared.withLock { $0.expel(membership, way) })
     }
 
     /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
@@ -73,6 +73,11 @@ extension RunLoop {
     /// the lock and the change.
     private func mayApplyAtOnce(_ source: Source) -> Bool {
         source.kind == .descriptor && LoopID.current == id && !owned.changeBatch.isApplying
+    }
+
+    private func wayOut(of source: Source) -> LoopShared.WayOut {
+        if LoopID.current != id { return source.hasInvalidationBodies ? .queued : .unseen }
+        return mayApplyAtOnce(source) ? .atOnce : .queued
     }
 
     func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
@@ -109,7 +114,10 @@ extension RunLoop {
 
     private func afterLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
         let (lost, isDead) = (departure.lost, departure.isDead)
-        if lost.isEmpty && !isDead { return }
+        if lost.isEmpty && !isDead {
+            if departure.isQueued { carryOutChanges() }
+            return
+        }
         if !lost.isEmpty {
             // The mark comes first: an owner that takes a batch at the new generation finds the change and carries it out before.
             if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
@@ -123,13 +131,15 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
             carryOutChanges()
-        } else if departure.isUnseen || (isDead && !membership.source.kind.isWatched) {
-            end(membership, isUnseen: departure.isUnseen)
-        } else if membership.source.kind.isWatched {
+        } else if membership.source.kind.isWatched && !departure.isUnseen {
             applyAtOnce(SourceChange(membership: membership, left: lost.set), isDead: isDead)
+        } else if isDead && !departure.isUnseen {
+            end(membership)
         }
         // The mode may be empty now.
         if !lost.isEmpty { notifyIfElsewhere(.wake) }
+        // Last, because it releases the handler: what the handler holds may wait for the loop in its deinit.
+        if departure.isUnseen && membership.source.rundown.exit() { membership.source.finish() }
     }
 }
 
@@ -191,7 +201,11 @@ extension LoopShared {
         }
         let isWatched = membership.source.kind.isWatched
         let isQueued = isWatched && !gained.isEmpty && !(mayApply && changes.isEmpty)
-        if isQueued { changes.enqueueChange(of: membership) } else if isWatched { membership.locked.isKnownToOwner = true }
+        if isQueued {
+            changes.enqueueChange(of: membership)
+        } else if isWatched && !gained.isEmpty {
+            membership.locked.isKnownToOwner = true
+        }
         return .joined(gained, isQueued: isQueued)
     }
 
@@ -224,7 +238,17 @@ extension LoopShared {
         var isUnseen = false
     }
 
-    fileprivate mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode, mayApply: Bool) -> Departure {
+    /// How a source may leave.
+    enum WayOut {
+        /// The owner carries out the change at once, if none is queued before it.
+        case atOnce
+        /// Another thread ends the membership if the owner has never seen it. Otherwise as `queued`.
+        case unseen
+        /// The owner carries out a change. Other threads leave it all ends of sources that somebody waits for (rule 4.20).
+        case queued
+    }
+
+    fileprivate mutating func leave(_ membership: SourceMembership, _ name: RunLoop.Mode, _ way: WayOut) -> Departure {
         if membership.locked.isDead { return Departure() }
         var lost = ChangedModes()
         if name == .common {
@@ -236,15 +260,18 @@ extension LoopShared {
         } else if let mode = modes.findLocked(name), takeOut(membership, of: mode) {
             lost.append(mode)
         }
-        return endIfUnused(membership, lost, mayApply)
+        return endIfUnused(membership, lost, way)
     }
 
-    fileprivate mutating func expel(_ membership: SourceMembership, mayApply: Bool) -> Departure {
-        if membership.locked.isDead { return Departure() }
+    fileprivate mutating func expel(_ membership: SourceMembership, _ way: WayOut) -> Departure {
+        if membership.locked.isDead {
+            // The thread that has ended it may not have marked its change yet, and this caller relies on it, too.
+            return Departure(isQueued: membership.locked.changeIndex != LinkedQueue<LoopChange>.noIndex)
+        }
         membership.locked.isCommon = false
         var lost = ChangedModes()
         modes.forEach { if takeOut(membership, of: $0) { lost.append($0) } }
-        return endIfUnused(membership, lost, mayApply)
+        return endIfUnused(membership, lost, way)
     }
 
     private func takeOut(_ membership: SourceMembership, of mode: ModeState) -> Bool {
@@ -264,11 +291,11 @@ extension LoopShared {
     /// Ends a membership that has lost its last mode. The change for the kernel is queued with it, so that no run finishes between the
     /// two; a custom source's `cancel` comes before. If the owner has never seen the membership, nothing stays queued, so that adding and
     /// invalidating does not fill the queue while the owner is busy.
-    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ChangedModes, _ mayApply: Bool) -> Departure {
+    private mutating func endIfUnused(_ membership: SourceMembership, _ lost: ChangedModes, _ way: WayOut) -> Departure {
         let isDead = membership.locked.modes.isEmpty && !membership.locked.isCommon
         let isWatched = membership.source.kind.isWatched
-        let isUnseen = isWatched && isDead && !membership.locked.isKnownToOwner
-        let isQueued = isWatched && !isUnseen && (isDead || !lost.isEmpty) && !(mayApply && changes.isEmpty)
+        let isUnseen = way == .unseen && isWatched && isDead && !membership.locked.isKnownToOwner
+        let isQueued = isWatched && !isUnseen && (isDead || !lost.isEmpty) && !(way == .atOnce && changes.isEmpty)
         if isUnseen { changes.cancelChange(of: membership) }
         if isQueued {
             if isDead { changes.enqueueChange(of: membership) } else { changes.enqueueChange(of: membership, left: lost.set) }
@@ -307,6 +334,8 @@ extension RunLoop.Source {
         if isLast { return finish() }
         // Most sources are in one loop: no list is made for it.
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
+        // Another thread has taken it out: the owner carries that out, because its caller may close the descriptor next.
+        if first == nil && LoopID.current != 0 { LoopLifetime.withCurrent { if $0.isOurs { $0.carryOutChanges() } } }
         if let first, first.loop.isOurs { first.loop.expel(first) }
         for membership in others ?? [] where membership.loop.isOurs { membership.loop.expel(membership) }
     }
