@@ -130,7 +130,8 @@ final class DatagramDescriptor: DatagramTransport {
         source.onInvalidation { source in core.transportDidEnd(source.failure, isForeign: source.failure == .badDescriptor(number)) }
     }
 
-    func setInterest(_ events: RunLoop.DescriptorSource.Events) { uses.withLock { $0.source }?.events = events }
+    /// Under the lock of the socket.
+    func setInterest(_ events: RunLoop.DescriptorSource.Events) { uses.withLock { $0.source }?.setEventsWithoutCallout(events) }
 
     func close() { /* DOES CALLOUT */
         end(isForeign: false)

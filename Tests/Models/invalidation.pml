@@ -14,13 +14,14 @@
  *   FAULT_END_IN_CALL    a membership ends its use while its handler is on the stack
  *   FAULT_TWO_STEPS      a use begins in two steps: a check whether the source is valid, and an increment
  *   FAULT_SECOND_RETURNS the second thread to invalidate returns at once, although the first one may not have queued the end yet
- *   FAULT_SECOND_UNMARKED the second thread to invalidate relies on the mark of the first one, which may not have set it yet
+ *   FAULT_MARK_LATE      the change is marked after the thread that invalidates second can find the source in no loop
  *   FAULT_ENDED_TWICE    a change for a dead membership is queued again after the owner has carried it out
  */
 
 bool isInvalid = false;                         /* Rundown: the bit, and the count */
 byte uses = 1;                                  /* the membership's use */
 bool isDead = false;                            /* SourceMembership, under the loop's lock */
+bool isForgotten = false;                       /* SourceState: the membership */
 byte endsQueued = 0;                            /* LoopShared.changes */
 bool isMarked = false;                          /* Waker.attention: .changes */
 bool isTaken = false;                           /* the owner has taken the mark, and carries out changes before it calls anything */
@@ -58,24 +59,25 @@ proctype Invalidator() {
 #endif
     if
     :: isLast -> finish()
+    :: !isLast && isForgotten                   /* RunLoop+Sources.swift: invalidate */
     :: else ->
-        atomic {                                /* RunLoop+Sources.swift: expel */
-#ifdef FAULT_ENDED_TWICE
-            isDead = true;
-            endsQueued++;
-            isQueued = true
-#else
+        atomic {                                /* RunLoop+Sources.swift: expel, leaveMarked */
             if
-            :: !isDead -> isDead = true; endsQueued++; isQueued = true
-#ifdef FAULT_SECOND_UNMARKED
-            :: else
+#ifdef FAULT_ENDED_TWICE
+            :: isDead = true; endsQueued++; isQueued = true
 #else
-            :: else -> isQueued = (endsQueued > 0)
+            :: !isDead -> isDead = true; endsQueued++; isQueued = true
+            :: else
 #endif
-            fi
+            fi;
+#ifndef FAULT_MARK_LATE
+            if :: isQueued -> isMarked = true :: else fi
 #endif
         };
-        if :: isQueued -> isMarked = true :: else fi    /* RunLoop+Sources.swift: afterLeaving */
+        isForgotten = true;                     /* RunLoop+Sources.swift: afterLeaving */
+#ifdef FAULT_MARK_LATE
+        if :: isQueued -> isMarked = true :: else fi
+#endif
     fi;
 over:
     /* After invalidate() returns, its caller may queue a closure that closes the descriptor: the change must come before the closure. */

@@ -127,8 +127,17 @@ final class Model: Machine {
         item.places.append(place)
         item.joinings[place, default: 0] += 1
         item.insertion[place] = next()
-        if item.kind.isTimer { item.filedAt[place] = next() }
+        if item.kind.isTimer {
+            compareDateAgain(item, now[place.loop])
+            item.filedAt[place] = next()
+        }
         if item.kind.isWatched { item.readyAt = next() }
+    }
+
+    /// 5.6: a date that was past for one loop may not be past for the one that the timer joins.
+    private func compareDateAgain(_ item: ModelItem, _ present: Int) {
+        guard let past = item.pastDate, let date = item.date, present < date else { return }
+        (item.date, item.pastDate) = (max(present, past), past < present ? past : nil)
     }
 
     /// 2.7, 3.1.

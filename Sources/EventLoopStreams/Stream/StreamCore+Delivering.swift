@@ -159,6 +159,8 @@ extension StreamCore {
             || locked.sending.failure != nil
     }
 
-    /// False after `close()`, which drops what was received.
-    var keepsInputLocked: Bool { locked.phase == .open || locked.end != .closed && locked.phase != .lingering }
+    /// False after `close()` and after a refused `startTLS`, which drop what was received.
+    var keepsInputLocked: Bool {
+        !locked.receiving.isShut && (locked.phase == .open || locked.end != .closed && locked.phase != .lingering)
+    }
 }

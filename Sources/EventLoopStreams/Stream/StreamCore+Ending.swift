@@ -27,7 +27,6 @@ extension StreamCore {
             if locked.phase == .lingering { return closeLocked(&actions) }
             locked.receiving.input.removeAll()
             locked.receiving.isNew = false
-            sendGatheredLocked()
             // A handler that has paused may have kept the end waiting.
             if locked.phase == .closed && !locked.isEndReported && locked.handlers.stream != nil { actions.delivers = true }
             endLocked(.closed, &actions)
@@ -61,6 +60,7 @@ extension StreamCore {
     /// Sets the end, unless there is one, and closes.
     func endLocked(_ new: ByteStream.End, _ actions: inout StreamActions) {
         guard locked.phase == .open else { return }
+        sendGatheredLocked()
         setEndLocked(new)
         closeLocked(&actions)
     }
@@ -132,6 +132,8 @@ extension StreamCore {
         defer { ReceiveSpace.giveBack(piece) }
         var emptyTurns = 0
         while locked.end == nil {  // ends: the input grows up to its limit, and few iterations bring nothing
+            // Without its layer, what came would be read in the clear.
+            if locked.receiving.isShut { return endLocked(.failed(failure), &actions) }
             // What the peer has ended is delivered as its end, and so is its last byte.
             if locked.receiving.isEnded {
                 // The kernel holds no more. Tasks read what is held, and then the end, also after this. A handler that has been given the end is not

@@ -174,6 +174,10 @@ extension StreamCore {
         if !pass(result, piece, to: layer) { return receivedNothingLocked(result, &actions) }
         locked.receiving.layerMayHaveMore = true
         continueLayerLocked(&actions)
+        guard case .end = result, locked.sending.isLayerBlocked else { return }
+        // What it waits for does not come any more.
+        locked.sending.failure = Self.layerWaitsForEver
+        writingFailedLocked(&actions)
     }
 
     private func readTransportLocked(into space: UnsafeMutableRawBufferPointer) -> TransferResult {

@@ -130,9 +130,12 @@ extension StreamCore {
     /// Whether what the handler sends next waits until it returns.
     private var waitsForReturnLocked: Bool { locked.sending.sendsInCall > 0 || locked.sending.firstWaits }
 
-    /// Before the stream is closed: sends what waits only for the end of a call or of a pass, as far as the kernel takes it.
+    /// Before the stream ends: sends what waits only for the end of a call or of a pass, as far as the kernel takes it.
     func sendGatheredLocked() {
         guard locked.phase == .open, locked.sending.failure == nil, !locked.sending.isBlocked, !locked.sending.isEmpty else { return }
+        // What was written after `startTLS` does not go out in the clear.
+        if layerToBegin != nil { return }
+        if let layer { guard case .done = layer.handshake else { return } }
         transferLocked()
         locked.sending.failure = nil
     }
@@ -281,7 +284,7 @@ extension StreamCore {
         case .wrote: return true
         case .wantsInput where locked.receiving.isEnded:
             // The peer has ended its side in the middle of what the layer waits for.
-            locked.sending.failure = .system(operation: "writing through a layer", errno: EPIPE)
+            locked.sending.failure = Self.layerWaitsForEver
         case .wantsInput:
             locked.sending.isLayerBlocked = true
             // It gets its bytes even if the program has paused reading.
@@ -307,7 +310,9 @@ extension StreamCore {
         return true
     }
 
-    private func writingFailedLocked(_ actions: inout StreamActions) {
+    static var layerWaitsForEver: RunLoop.SourceError { .system(operation: "writing through a layer", errno: EPIPE) }
+
+    func writingFailedLocked(_ actions: inout StreamActions) {
         dropOutputLocked(throwing: writeErrorLocked(), &actions)
         setInterestLocked(write: false)
         // What the peer sent before is read first, on the loop's thread.

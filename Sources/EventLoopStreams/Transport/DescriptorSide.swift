@@ -163,7 +163,8 @@ package final class DescriptorSide: @unchecked Sendable {
     /// Which readiness is reported.
     func setEvents(_ events: RunLoop.DescriptorSource.Events, on loop: RunLoop?) {
         guard let source else { return }
-        (source as? RunLoop.DescriptorSource)?.events = watched(events)
+        // Under the lock of the stream.
+        (source as? RunLoop.DescriptorSource)?.setEventsWithoutCallout(watched(events))
         if isFile, let loop {
             reportsFile.store(events.contains(.read), ordering: .relaxed)
             signalFile(source, loop)

@@ -55,6 +55,9 @@ struct MemoryLane: Sendable {
     /// The end is at the reader's side, perhaps behind bytes that it has not read.
     var hasArrivedEnd: Bool { isFinished && !isHeld }
 
+    /// All that has been written has arrived.
+    mutating func splitNoMore() { pieces = nil }
+
     /// A pass of the reading end's loop begins: it may read the next piece.
     mutating func beginPass() { pieces?.beginPass() }
 

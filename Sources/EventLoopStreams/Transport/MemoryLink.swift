@@ -111,8 +111,11 @@ package final class MemoryLink: Sendable {
 
     func write(at end: Int, _ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
         change { state in
-            if state.isReset { return Self.failure("write", ECONNRESET) }
-            if state.lanes[end].isAbandoned { return Self.failure("write", EPIPE) }
+            if state.isReset || state.lanes[end].isAbandoned {
+                // A connection says so behind everything that the peer has sent.
+                state.lanes[1 - end].splitNoMore()
+                return Self.failure("write", state.isReset ? ECONNRESET : EPIPE)
+            }
             var total = 0
             for part in parts {
                 let count = state.lanes[end].write(part)

@@ -128,6 +128,30 @@ import Darwin
         stream.close()
     }
 
+    /// Commands of one byte; `!` is none.
+    private struct Commands: StreamFraming {
+        mutating func next(in bytes: inout ReceivedBytes, isLast: Bool) throws -> UInt8? {
+            guard bytes.count > 0 else { return nil }
+            let byte = bytes.take(1)[0]
+            if byte == UInt8(ascii: "!") { throw StreamError.frameTooLong(limit: 0) }
+            return byte
+        }
+    }
+
+    @Test func `answers to the messages before one that is wrong are sent`() throws {
+        try onFreshThread { loop in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            pair.send("abc!")
+            try loop.runTask {
+                await #expect(throws: StreamError.frameTooLong(limit: 0)) {
+                    for try await byte in stream.frames(Commands()) { try await stream.write([byte]) }
+                }
+            }
+            #expect(pair.received() == "abc")
+        }
+    }
+
     @Test func `a stream that is closed in the pass sends what was gathered, and one whose peer has left ends`() throws {
         try onFreshThread { loop in
             let pairs = (SocketPair(), SocketPair())

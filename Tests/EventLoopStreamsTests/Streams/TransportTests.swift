@@ -124,6 +124,27 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    @Test func `a stream that the kernel blocks makes no callout under its lock`() throws {
+        try inManualTime { loop, _, trace in
+            let (pair, pipe) = (SocketPair(), Pipe())
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            let other = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            other.onInvalidation { trace.add("invalid \(stream.isOpen)") }
+            loop.add(other)
+            stream.onReceive { stream, bytes in
+                bytes.consume(bytes.count)
+                _ = try? plainThread { other.invalidate() }.join()
+                while stream.send([UInt8](repeating: 7, count: 65_536)) {}  // ends: nobody reads
+                trace.add("blocked")
+            }
+            _ = loop.run(for: .zero)
+            pair.send("go")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["blocked", "invalid true"])
+            stream.close()
+        }
+    }
+
     @Test func `what waits for a handler's return goes out when the stream is full, is closed, or is sent to by another thread`() throws {
         try inManualTime { loop, _, trace in
             var options = ByteStream.Options()

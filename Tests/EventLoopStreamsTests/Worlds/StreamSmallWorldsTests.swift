@@ -115,6 +115,42 @@ private func playOnce(_ world: StreamWorld, _ loop: RunLoop, _ clock: RunLoop.Ma
             // A stream is closing, cannot send, and waits for somebody to read.
             world(.unixSocket, .afterHandshake, [.peerSendsMuch, .closeAfterWriting, .release, .onReceive], .read, 3, .fails),
             world(.splitMemory, .afterHandshake, [.peerSendsMuch, .release, .peerResets], .finish, 1, .fails),
+            // The layer waits for input of a peer that has ended, and the program has paused.
+            world(.memory, .afterHandshake, [.write, .pause, .release, .peerEnds, .send, .closeAfterWriting], .write, 1, .wantsInput),
+            world(
+                .splitMemory, .afterHandshake,
+                [
+                    .peerBeginsTicket, .pause, .release, .peerBeginsTicket, .finishSending, .peerBeginsTicket, .resume, .peerCloses, .pause,
+                    .write,
+                ]),
+            world(
+                .pipes, .afterHandshake,
+                [
+                    .peerBeginsTicket, .closeAfterWriting, .pause, .pause, .peerSendsMuch, .release, .onReceiveOne, .peerTruncates,
+                    .bytesAreInjected, .onReceive, .peerSends,
+                ], .read, 2, .wantsInput),
+            // A write fails after startTLS was refused: what the peer sends is read in the clear.
+            world(
+                .memory, .inPartialReceive,
+                [.peerAnswers, .sendMuch, .peerSends, .finishWriting, .startTLS, .peerResets, .sendMuch, .writeMuch, .onReceiveOne]),
+            world(
+                .pipes, .inReceive,
+                [
+                    .startTLS, .startTLS, .sendMuch, .finishSending, .nestedRun, .onPeerFinish, .readLine, .resume, .peerBeginsTicket,
+                    .startTLS,
+                    .cancel, .peerSends, .peerResets, .peerTakes,
+                ]),
+            world(
+                .memory, .apart,
+                [
+                    .writeMuch, .peerAnswers, .finishWriting, .onReceive, .startTLS, .nestedRun, .bytesAreInjected, .peerCloses, .onReceive,
+                    .peerResets, .onEnd,
+                ]),
+            // A write fails before the pieces of the peer's last bytes have been granted.
+            world(.splitMemory, .together, [.onRoom, .peerSends, .onReceiveOne, .peerCloses, .sendMuch]),
+            world(
+                .splitMemory, .together,
+                [.peerTakes, .resume, .writeMuch, .peerSends, .peerAnswers, .peerResets, .onPeerFinish, .peerTakes, .peerSends]),
         ]
         try play(worlds.count * part.of) { worlds[$0 / part.of] }
     }

@@ -222,6 +222,63 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
         }
     }
 
+    @Test func `a valid source that another thread adds and removes leaves nothing behind, whoever waits for its end`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let ends = Box(0)
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            source.onInvalidation { ends.increment() }
+            try plainThread {
+                for _ in 0..<1_000 {
+                    loop.add(source)
+                    loop.remove(source)
+                }
+            }.join()
+            #expect(loop.queuedChanges == 0 && ends.value == 0)
+            source.invalidate()
+            #expect(ends.value == 1)
+        }
+    }
+
+    @Test func `last callouts that invalidate again are not nested`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let (depth, deepest, calls) = (Box(0), Box(0), Box(0))
+            loop.withEventBase { _ in }
+            let sources = try (0..<500).map { _ in
+                let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: [.read]) { _, _ in }
+                source.onInvalidation { source in
+                    calls.increment()
+                    deepest.value = max(deepest.value, depth.increment())
+                    source.invalidate()
+                    depth.value -= 1
+                }
+                loop.add(source)
+                return source
+            }
+            try plainThread { for source in sources { source.invalidate() } }.join()
+            #expect(loop.run(until: .distantPast) == .finished)
+            #expect(calls.value == sources.count && deepest.value == 1)
+        }
+    }
+
+    @Test func `what the owner invalidates is watched in none of its bases, also if the source is in another loop`() throws {
+        try onFreshThread { loop in
+            let pipe = Pipe()
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            let other = RunningLoop()
+            loop.withEventBase { _ in }
+            loop.add(source)
+            other.loop.add(source)
+            let membership = source.existingMembership(of: loop)!  // it was added
+            try plainThread { loop.remove(source) }.join()
+            #expect(membership.anyRegistration != nil)
+            source.invalidate()
+            #expect(membership.anyRegistration == nil)
+            try other.end()
+        }
+    }
+
     @Test func `onInvalidation is called on the loop's thread also if the owner has never seen the source`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()

@@ -60,7 +60,20 @@ extension RunLoop {
     /// Carries out what was queued when this began; what comes meanwhile waits for the next pass, so that other threads cannot hold the owner
     /// here. Makes no callout meanwhile: items that end here wait in `owned.ended` for a safe point, and sources that fail are failed at
     /// the end.
-    func applyChanges() {
+    func applyChanges() { /* DOES CALLOUT */
+        applyBatch()
+        if !owned.changeBatch.isApplying && owned.changeBatch.hasFailures { failSources() }
+    }
+
+    /// The same on the owning thread, in a call that must not call out: what ends or fails waits for the next safe point.
+    func applyQueuedChanges() {
+        if !isOurs { return }
+        applyBatch()
+        if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
+        didChangeSleep()
+    }
+
+    private func applyBatch() {
         if owned.changeBatch.isApplying {
             owned.changeBatch.extend(to: shared.withLock { $0.changes.count })
             return
@@ -74,7 +87,6 @@ extension RunLoop {
             owned.pending.insert(.finishing)
         }
         owned.changeBatch.end()
-        if owned.changeBatch.hasFailures { failSources() }
     }
 
     /// A change, and what the lock guards of its item.
@@ -138,9 +150,24 @@ extension RunLoop {
         return isAccepted
     }
 
-    /// The owner reads the source's `watch` again.
-    func submitRewatch(of membership: SourceMembership) {
+    /// The owner reads the source's `watch` again. Without `callsOut`, what ends or fails waits for the next safe point: the caller holds a lock.
+    func submitRewatch(of membership: SourceMembership, callsOut: Bool = true) { /* DOES CALLOUT */
+        if !callsOut && isCurrent && !owned.changeBatch.isApplying { return rewatchWithoutCallout(membership) }
         submit { if !membership.locked.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
+    }
+
+    private func rewatchWithoutCallout(_ membership: SourceMembership) {
+        let isNext = shared.withLock { shared in
+            if membership.locked.isDead { return false }
+            if !shared.changes.isEmpty { shared.changes.enqueueChange(of: membership, isRewatched: true) }
+            return shared.changes.isEmpty
+        }
+        if isNext {
+            _ = owned.changeBatch.beginHoldingFailures()
+            updateRegistrations(membership)
+            owned.changeBatch.end()
+        }
+        applyQueuedChanges()
     }
 
     /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread, at once, because nothing else of it

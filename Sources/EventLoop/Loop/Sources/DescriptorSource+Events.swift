@@ -7,10 +7,15 @@ extension RunLoop.DescriptorSource {
     /// Empty: the source stays in its modes and is silent. Thread-safe.
     public var events: Events {
         get { Events(rawValue: core.pointee.wanted.load(ordering: .acquiring)) }
-        set {
-            if core.pointee.wanted.exchange(newValue.rawValue, ordering: .acquiringAndReleasing) == newValue.rawValue { return }
-            watchDidChange()
-        }
+        set { setEvents(newValue, callsOut: true) }
+    }
+
+    /// The same without a callout, for a caller that holds a lock.
+    package func setEventsWithoutCallout(_ events: Events) { setEvents(events, callsOut: false) }
+
+    private func setEvents(_ events: Events, callsOut: Bool) { /* DOES CALLOUT */
+        if core.pointee.wanted.exchange(events.rawValue, ordering: .acquiringAndReleasing) == events.rawValue { return }
+        watchDidChange(callsOut: callsOut)
     }
 
     /// Arms a one-shot source for its next shot. Nothing for other triggers. Thread-safe.
@@ -23,9 +28,9 @@ extension RunLoop.DescriptorSource {
 
 extension RunLoop.Source {
     /// Has every loop that the source is in read `watch` again.
-    func watchDidChange() {
+    func watchDidChange(callsOut: Bool = true) { /* DOES CALLOUT */
         let (first, others) = state.withLock { ($0.first, $0.others) }
-        if let first { first.loop.submitRewatch(of: first) }
-        for membership in others ?? [] { membership.loop.submitRewatch(of: membership) }
+        if let first { first.loop.submitRewatch(of: first, callsOut: callsOut) }
+        for membership in others ?? [] { membership.loop.submitRewatch(of: membership, callsOut: callsOut) }
     }
 }

@@ -47,8 +47,8 @@ extension RunLoop {
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
         guard let membership = source.existingMembership(of: self) else { return }
-        let way = wayOut(of: source)
-        afterLeaving(membership, shared.withLock { $0.leave(membership, mode, way) })
+        let way = wayOut(of: source, isAwaited: false)
+        afterLeaving(membership, leaveMarked { $0.leave(membership, mode, way) })
     }
 
     /// Whether the source is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
@@ -64,8 +64,8 @@ extension RunLoop {
 
     /// Takes an invalid source out of every mode, for good.
     fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
-        let way = wayOut(of: membership.source)
-        afterLeaving(membership, shared.withLock { $0.expel(membership, way) })
+        let way = wayOut(of: membership.source, isAwaited: membership.source.hasInvalidationBodies)
+        afterLeaving(membership, leaveMarked { $0.expel(membership, way) })
     }
 
     /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
@@ -75,9 +75,20 @@ extension RunLoop {
         source.kind == .descriptor && LoopID.current == id && !owned.changeBatch.isApplying
     }
 
-    private func wayOut(of source: Source) -> LoopShared.WayOut {
-        if LoopID.current != id { return source.hasInvalidationBodies ? .queued : .unseen }
+    /// `isAwaited`: somebody waits for the end of the source.
+    private func wayOut(of source: Source, isAwaited: @autoclosure () -> Bool) -> LoopShared.WayOut {
+        if LoopID.current != id { return isAwaited() ? .queued : .unseen }
         return mayApplyAtOnce(source) ? .atOnce : .queued
+    }
+
+    /// Marks the queued change before another thread can know of it. An owner that takes a batch at the new count of removals finds the change and
+    /// carries it out before, and so it does before what that thread queues next.
+    private func leaveMarked(_ body: (inout LoopShared) -> LoopShared.Departure) -> LoopShared.Departure {
+        shared.withLock { shared in
+            let departure = body(&shared)
+            if departure.isQueued { waker.mark(.changes) }
+            return departure
+        }
     }
 
     func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
@@ -118,11 +129,7 @@ extension RunLoop {
             if departure.isQueued { carryOutChanges() }
             return
         }
-        if !lost.isEmpty {
-            // The mark comes first: an owner that takes a batch at the new generation finds the change and carries it out before.
-            if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
-            removals.increment()
-        }
+        if !lost.isEmpty { removals.increment() }
         if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
             callDidLeave(membership, lost)
         } else {
@@ -265,7 +272,7 @@ extension LoopShared {
 
     fileprivate mutating func expel(_ membership: SourceMembership, _ way: WayOut) -> Departure {
         if membership.locked.isDead {
-            // The thread that has ended it may not have marked its change yet, and this caller relies on it, too.
+            // Another thread has ended it. If this is the owner's, its caller relies on what that is to change.
             return Departure(isQueued: membership.locked.changeIndex != LinkedQueue<LoopChange>.noIndex)
         }
         membership.locked.isCommon = false
@@ -334,10 +341,14 @@ extension RunLoop.Source {
         if isLast { return finish() }
         // Most sources are in one loop: no list is made for it.
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
-        // Another thread has taken it out: the owner carries that out, because its caller may close the descriptor next.
-        if first == nil && LoopID.current != 0 { LoopLifetime.withCurrent { if $0.isOurs { $0.carryOutChanges() } } }
         if let first, first.loop.isOurs { first.loop.expel(first) }
         for membership in others ?? [] where membership.loop.isOurs { membership.loop.expel(membership) }
+        // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
+        if kind.isWatched, LoopID.current != 0, first?.loop.id != LoopID.current,
+            !(others?.contains { $0.loop.id == LoopID.current } ?? false)
+        {
+            LoopLifetime.withCurrent { $0.applyQueuedChanges() }
+        }
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.

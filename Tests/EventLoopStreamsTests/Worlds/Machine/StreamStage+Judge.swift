@@ -30,7 +30,7 @@ extension StreamStage {
         // The end of one side drops what the other one still sends, and a reset what is on its way.
         let mayBeDropped: Set<WorldStep> = [.closeAfterWriting, .release]
         let isReset = happened.contains(.peerResets) && !(wire is MemoryWire)
-        if isCutShort || peerHasDropped || isReset || !happened.isDisjoint(with: mayBeDropped) { return }
+        if isCutShort || peerHasDropped || isReset || handlerCameLate || !happened.isDisjoint(with: mayBeDropped) { return }
         let isFailed = if case .failed = seenEnd { true } else { false }
         // A failure has no last call: a handler has seen what it left.
         if received.count + (isFailed ? isLeft : 0) < sent.count {

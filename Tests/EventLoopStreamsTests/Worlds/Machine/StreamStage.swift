@@ -52,6 +52,7 @@ final class StreamStage: @unchecked Sendable {
     var calls: [Pending] = []
     var reader: Pending?
     var hasReceiveHandler = false
+    var handlerCameLate = false
     var isForTasks = false
     var setsEnd = false
     var endCalls = 0
@@ -380,6 +381,8 @@ final class StreamStage: @unchecked Sendable {
 
     private func setReceiveHandler(takesOne: Bool, _ ours: ByteStream? = nil) {
         guard let stream = ours ?? stream, !isForTasks else { return }
+        // After the report of the end no handler is called; only a task reads what came before.
+        if endCalls > 0 { handlerCameLate = true }
         hasReceiveHandler = true
         stream.onReceive { [unowned self] stream, bytes in
             complainUnlessOnLoop(stream)
