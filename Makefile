@@ -256,9 +256,8 @@ endif
 # The short form is part of the test suite.
 simulations: dependencies
 	$(SWIFT) build --build-tests
-	for part in 1 2 3 4 5 6 7 8 9 10; do \
-		EVENTLOOP_LONG_SIMULATIONS=$$part $(RUN_TESTS) --skip-build --filter EventLoopSimulationTests --skip SpeedTests || exit 1; \
-	done
+	seq 10 | xargs -n 1 -P "$$(getconf _NPROCESSORS_ONLN)" sh -c \
+		'EVENTLOOP_LONG_SIMULATIONS=$$1 $(RUN_TESTS) --skip-build --ignore-lock --filter EventLoopSimulationTests --skip SpeedTests' part
 	EVENTLOOP_LONG_SIMULATIONS=1 $(RUN_TESTS) --filter EventLoopSimulationTests.SpeedTests
 
 # Options for eventloop-fault-probe.
