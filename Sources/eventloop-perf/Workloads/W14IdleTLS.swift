@@ -31,6 +31,7 @@ enum W14IdleTLS {
             let clientContext = OpenSSLContext(isServer: false, identity)
             var clients: [OpenSSLConnection] = []
             clients.reserveCapacity(count)
+            identity.remove()
             meter.begin()
             for _ in 0..<count {
                 let (ours, client) = connect(clientContext)
@@ -67,6 +68,7 @@ enum W14IdleTLS {
             let identity = Identity()
             let (serverContext, clientContext) = (OpenSSLContext(isServer: true, identity), OpenSSLContext(isServer: false, identity))
             var (servers, clients): ([OpenSSLConnection], [OpenSSLConnection]) = ([], [])
+            identity.remove()
             servers.reserveCapacity(count)
             clients.reserveCapacity(count)
             meter.begin()
@@ -107,18 +109,26 @@ private final class Flag: @unchecked Sendable {
 
 /// The files of a certificate that is valid for a day.
 private struct Identity {
+    private let folder: String
     let certificate: String
     let key: String
 
     init() {
         var template = Array("/tmp/eventloop-perf-XXXXXX".utf8CString)
         precondition(mkdtemp(&template) != nil, "no folder could be made in /tmp")
-        let folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        folder = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
         (certificate, key) = (folder + "/certificate.pem", folder + "/key.pem")
         let code = system(
             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=localhost -out '\(certificate)' "
                 + "-keyout '\(key)' 2>/dev/null")
         precondition(code == 0, "openssl could not make a certificate; install it")
+    }
+
+    /// Both sides have read the files.
+    func remove() {
+        unlink(certificate)
+        unlink(key)
+        rmdir(folder)
     }
 }
 

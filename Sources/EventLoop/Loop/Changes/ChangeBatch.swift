@@ -69,6 +69,11 @@ extension RunLoop {
     func applyQueuedChanges() {
         if !isOurs { return }
         applyBatch()
+        leaveFailures()
+    }
+
+    /// After changes without a callout.
+    private func leaveFailures() {
         if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
         didChangeSleep()
     }
@@ -152,6 +157,7 @@ extension RunLoop {
 
     /// The owner reads the source's `watch` again. Without `callsOut`, what ends or fails waits for the next safe point: the caller holds a lock.
     func submitRewatch(of membership: SourceMembership, callsOut: Bool = true) { /* DOES CALLOUT */
+        preconditionOurs()
         if !callsOut && isCurrent && !owned.changeBatch.isApplying { return rewatchWithoutCallout(membership) }
         submit { if !membership.locked.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
     }
@@ -162,12 +168,11 @@ extension RunLoop {
             if !shared.changes.isEmpty { shared.changes.enqueueChange(of: membership, isRewatched: true) }
             return shared.changes.isEmpty
         }
-        if isNext {
-            _ = owned.changeBatch.beginHoldingFailures()
-            updateRegistrations(membership)
-            owned.changeBatch.end()
-        }
-        applyQueuedChanges()
+        if !isNext { return applyQueuedChanges() }
+        _ = owned.changeBatch.beginHoldingFailures()
+        updateRegistrations(membership)
+        owned.changeBatch.end()
+        leaveFailures()
     }
 
     /// Ends the use of a dead membership of a source that the kernel does not watch: on the owning thread, at once, because nothing else of it

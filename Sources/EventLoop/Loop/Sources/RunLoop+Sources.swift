@@ -62,10 +62,13 @@ extension RunLoop {
         }
     }
 
-    /// Takes an invalid source out of every mode, for good.
-    fileprivate func expel(_ membership: SourceMembership) { /* DOES CALLOUT */
+    /// Takes an invalid source out of every mode, for good. True if this is the owner's thread, and no other one has ended the membership.
+    fileprivate func expel(_ membership: SourceMembership) -> Bool { /* DOES CALLOUT */
+        let isOwner = LoopID.current == id
         let way = wayOut(of: membership.source, isAwaited: membership.source.hasInvalidationBodies)
-        afterLeaving(membership, leaveMarked { $0.expel(membership, way) })
+        let departure = leaveMarked { $0.expel(membership, way) }
+        afterLeaving(membership, departure)
+        return isOwner && departure.isDead
     }
 
     /// Whether the owner may carry out a change of this source at once, if no change is queued: changes are carried out in their order. Any
@@ -86,7 +89,7 @@ extension RunLoop {
     private func leaveMarked(_ body: (inout LoopShared) -> LoopShared.Departure) -> LoopShared.Departure {
         shared.withLock { shared in
             let departure = body(&shared)
-            if departure.isQueued { waker.mark(.changes) }
+            if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
             return departure
         }
     }
@@ -125,10 +128,7 @@ extension RunLoop {
 
     private func afterLeaving(_ membership: SourceMembership, _ departure: LoopShared.Departure) { /* DOES CALLOUT */
         let (lost, isDead) = (departure.lost, departure.isDead)
-        if lost.isEmpty && !isDead {
-            if departure.isQueued { carryOutChanges() }
-            return
-        }
+        if lost.isEmpty && !isDead { return }
         if !lost.isEmpty { removals.increment() }
         if isDead && LoopID.current == id && membership.source.callsOutWhenLeaving {
             callDidLeave(membership, lost)
@@ -138,9 +138,11 @@ extension RunLoop {
         if isDead { membership.source.forget(membership) }
         if departure.isQueued {
             carryOutChanges()
-        } else if membership.source.kind.isWatched && !departure.isUnseen {
+        } else if departure.isUnseen {
+            // Below.
+        } else if membership.source.kind.isWatched {
             applyAtOnce(SourceChange(membership: membership, left: lost.set), isDead: isDead)
-        } else if isDead && !departure.isUnseen {
+        } else if isDead {
             end(membership)
         }
         // The mode may be empty now.
@@ -271,10 +273,7 @@ extension LoopShared {
     }
 
     fileprivate mutating func expel(_ membership: SourceMembership, _ way: WayOut) -> Departure {
-        if membership.locked.isDead {
-            // Another thread has ended it. If this is the owner's, its caller relies on what that is to change.
-            return Departure(isQueued: membership.locked.changeIndex != LinkedQueue<LoopChange>.noIndex)
-        }
+        if membership.locked.isDead { return Departure() }
         membership.locked.isCommon = false
         var lost = ChangedModes()
         modes.forEach { if takeOut(membership, of: $0) { lost.append($0) } }
@@ -341,14 +340,13 @@ extension RunLoop.Source {
         if isLast { return finish() }
         // Most sources are in one loop: no list is made for it.
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
-        if let first, first.loop.isOurs { first.loop.expel(first) }
-        for membership in others ?? [] where membership.loop.isOurs { membership.loop.expel(membership) }
-        // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
-        if kind.isWatched, LoopID.current != 0, first?.loop.id != LoopID.current,
-            !(others?.contains { $0.loop.id == LoopID.current } ?? false)
-        {
-            LoopLifetime.withCurrent { $0.applyQueuedChanges() }
+        var isEndedHere = false
+        if let first, first.loop.isOurs { isEndedHere = first.loop.expel(first) }
+        for membership in others ?? [] where membership.loop.isOurs {
+            if membership.loop.expel(membership) { isEndedHere = true }
         }
+        // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
+        if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
