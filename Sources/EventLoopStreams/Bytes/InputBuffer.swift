@@ -50,7 +50,7 @@ struct InputBuffer: ~Copyable, @unchecked Sendable {
     }
 
     mutating func dropFirst(_ count: Int) {
-        precondition(count <= self.count, "a handler or framing has consumed \(count) bytes of \(self.count): it has replaced those that it was shown")
+        precondition(count <= self.count, "\(count) of \(self.count) bytes were consumed: the bytes that were shown have been replaced")
         start += count
         if isEmpty { clear() }
     }

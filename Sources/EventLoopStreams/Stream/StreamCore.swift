@@ -16,7 +16,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     private let mutex = StreamMutex()
 
     #if DEBUG
-    // SAFETY: guarded by `mutex`, as `locked` asserts. Allocated here, because accessors that yield would allocate for each access.
+    // SAFETY: guarded by `mutex`, as `locked` asserts. Allocated here, because `_read` and `_modify` would allocate for each access.
     private nonisolated(unsafe) let state: UnsafeMutablePointer<StreamState> = {
         let state = UnsafeMutablePointer<StreamState>.allocate(capacity: 1)
         state.initialize(to: StreamState())
