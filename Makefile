@@ -28,7 +28,8 @@
 #   make soak-smoke    the same for half a minute (SOAK_SMOKE_SECONDS=30)
 #   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about fifteen minutes)
 #   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
-#   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs
+#   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs: half an hour
+#                      (PARTS="3 4" for the third and fourth tenth of the seeds)
 #   make http-requests a server and its parser read 200,000 random requests as a plain definition reads them (HTTP_REQUESTS=200000); with
 #                      SANITIZE=address all tests of the server, with leak detection
 #   make test-faults   make each C library call fail with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
@@ -40,7 +41,7 @@
 #   make lint          fail if `make format` or `make page` would change something, or if a format rule is broken
 #   make spelling      check the spelling of the pages and of the comments in Sources
 #   make ci            every check of CI, in its order
-#   make ci-full       the same, with the long forms: the whole suite under both sanitizers, and every harness
+#   make ci-full       the same, with the long forms: the whole suite under both sanitizers, and every harness (a fifth of simulations): two hours
 #   make clean         delete everything that these targets have built
 #   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
 #   make help          this list
@@ -253,10 +254,13 @@ else
 		|| $(call fail_with_reports,$(SANITIZED_SCRATCH))
 endif
 
+# The tenths of the seeds.
+PARTS ?= 1 2 3 4 5 6 7 8 9 10
+
 # The short form is part of the test suite.
 simulations: dependencies
 	$(SWIFT) build --build-tests
-	seq 10 | xargs -n 1 -P "$$(getconf _NPROCESSORS_ONLN)" sh -c \
+	echo $(PARTS) | xargs -n 1 -P "$$(getconf _NPROCESSORS_ONLN)" sh -c \
 		'EVENTLOOP_LONG_SIMULATIONS=$$1 $(RUN_TESTS) --skip-build --ignore-lock --filter EventLoopSimulationTests --skip SpeedTests' part
 	EVENTLOOP_LONG_SIMULATIONS=1 $(RUN_TESTS) --filter EventLoopSimulationTests.SpeedTests
 

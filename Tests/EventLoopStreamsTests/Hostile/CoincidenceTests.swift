@@ -12,12 +12,6 @@ import Glibc
 import Darwin
 #endif
 
-// Glibc's overlay does not declare it.
-@_silgen_name("openpty") private func systemOpenpty(
-    _ controlling: UnsafeMutablePointer<Int32>, _ program: UnsafeMutablePointer<Int32>, _ name: UnsafeMutablePointer<CChar>?,
-    _ settings: UnsafePointer<termios>?, _ size: UnsafePointer<winsize>?
-) -> Int32
-
 /// Records every call of a stream's handlers.
 private func record(_ stream: ByteStream, _ trace: Trace, _ name: String = "") {
     stream.onReceive { _, bytes in
@@ -255,8 +249,7 @@ private func idle(_ limit: Duration) -> ByteStream.Options {
 
     @Test func `a terminal's controlling side sees the end when the program is gone`() throws {
         try inManualTime { loop, _, trace in
-            var (controlling, program): (Int32, Int32) = (-1, -1)
-            precondition(systemOpenpty(&controlling, &program, nil, nil, nil) == 0)
+            let (controlling, program) = makeTerminal()
             var settings = termios()
             precondition(tcgetattr(program, &settings) == 0)
             cfmakeraw(&settings)

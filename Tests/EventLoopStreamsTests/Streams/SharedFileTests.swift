@@ -16,18 +16,6 @@ import Darwin
 #if os(Linux)
 private func isNonBlocking(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFL) & O_NONBLOCK != 0 }
 
-@_silgen_name("openpty") private func systemOpenpty(
-    _ controller: UnsafeMutablePointer<Int32>, _ terminal: UnsafeMutablePointer<Int32>, _ name: UnsafeMutablePointer<CChar>?,
-    _ attributes: UnsafeRawPointer?, _ size: UnsafeRawPointer?
-) -> Int32
-
-/// A terminal and its controlling side. The caller closes both.
-private func makeTerminal() -> (controller: Int32, terminal: Int32) {
-    var (controller, terminal): (Int32, Int32) = (-1, -1)
-    precondition(systemOpenpty(&controller, &terminal, nil, nil, nil) == 0, "openpty: errno \(errno)")
-    return (controller, terminal)
-}
-
 /// What other processes could share with the program.
 enum SharedFile: CaseIterable, Sendable {
     case socket, readingEnd, writingEnd, terminal

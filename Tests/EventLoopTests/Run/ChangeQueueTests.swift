@@ -34,6 +34,16 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     }
 }
 
+/// A source that empties the pipe, and the number of its calls.
+private func sourceThatCounts(on pipe: Pipe) throws -> (source: RunLoop.DescriptorSource, served: Box<Int>) {
+    let served = Box(0)
+    let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+        _ = pipe.readAll()
+        served.increment()
+    }
+    return (source, served)
+}
+
 @Suite(.tags(.threads)) struct ChangeQueueTests {
     @Test func `a pass ends although another thread makes a change whenever the owner carries one out`() throws {
         let looks = try onFreshThread { loop in
@@ -202,11 +212,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     @Test func `a source that is removed before the owner has seen it stays valid and may be added again`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()
-            let served = Box(0)
-            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
-                _ = pipe.readAll()
-                served.increment()
-            }
+            let (source, served) = try sourceThatCounts(on: pipe)
             try plainThread {
                 for _ in 0..<3 {
                     loop.add(source)
@@ -423,11 +429,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     @Test func `events that another thread sets repeatedly are one change, and the last value holds`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()
-            let served = Box(0)
-            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
-                _ = pipe.readAll()
-                served.increment()
-            }
+            let (source, served) = try sourceThatCounts(on: pipe)
             loop.add(source)
             _ = loop.run(until: .distantPast)
             try plainThread {
@@ -447,11 +449,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     @Test func `a source that another thread moves repeatedly has one change, and ends up in its last mode`() throws {
         try onFreshThread { loop in
             let pipe = Pipe()
-            let served = Box(0)
-            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
-                _ = pipe.readAll()
-                served.increment()
-            }
+            let (source, served) = try sourceThatCounts(on: pipe)
             loop.addIdleSource(forMode: "second")
             loop.add(source)
             _ = loop.run(until: .distantPast)
