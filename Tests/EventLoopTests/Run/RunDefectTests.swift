@@ -118,57 +118,38 @@ import Testing
 
     // MARK: Work added in beforeWaiting, without a wake-up
 
-    @Test func `the loop does not sleep over a source signaled in beforeWaiting`() throws {
-        try inManualTime { loop, clock, trace in
-            trace.observe(loop)
-            let source = loop.addSource { _ in trace.add("source \(clock.now.nanoseconds)") }
-            loop.atFirst(.beforeWaiting) { source.signal() }
-            #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(trace.take() == "E T S W A T S source 0 T S W A X")
-        }
-    }
+    enum AddedWork: CaseIterable {
+        case signal, signaledSource, block, perform, timer
 
-    @Test func `the loop does not sleep over a signaled source added in beforeWaiting`() throws {
-        try inManualTime { loop, clock, trace in
-            trace.observe(loop)
-            loop.addIdleSource()
-            loop.atFirst(.beforeWaiting) {
-                loop.addSource(signaled: true) { _ in trace.add("source \(clock.now.nanoseconds)") }
+        func add(to loop: RunLoop, _ clock: RunLoop.ManualClock, _ idle: RunLoop.CustomSource, note: @escaping @Sendable (String) -> Void) {
+            switch self {
+            case .signal: idle.signal()
+            case .signaledSource: loop.addSource(signaled: true) { _ in note("source") }
+            case .block: loop.performBlock { note("block") }
+            case .perform: loop.perform { note("perform") }
+            case .timer: loop.addTimer(at: clock.now + .milliseconds(1)) { _ in note("timer") }
             }
-            #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(trace.take() == "E T S W A T S source 0 T S W A X")
         }
-    }
 
-    @Test func `the loop does not sleep over a block queued in beforeWaiting`() throws {
-        try inManualTime { loop, clock, trace in
-            trace.observe(loop)
-            loop.addIdleSource()
-            loop.atFirst(.beforeWaiting) { loop.performBlock { trace.add("block \(clock.now.nanoseconds)") } }
-            #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(trace.take() == "E T S W A block 0 T S W A X")
-        }
-    }
-
-    @Test func `the loop does not sleep over a perform queued in beforeWaiting`() throws {
-        try inManualTime { loop, clock, trace in
-            trace.observe(loop)
-            loop.addIdleSource()
-            loop.atFirst(.beforeWaiting) { loop.perform { trace.add("perform \(clock.now.nanoseconds)") } }
-            #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(trace.take() == "E T S W A T S perform 0 T S W A X")
-        }
-    }
-
-    @Test func `the loop does not sleep past a timer added in beforeWaiting`() throws {
-        try inManualTime { loop, clock, trace in
-            trace.observe(loop)
-            loop.addIdleSource()
-            loop.atFirst(.beforeWaiting) {
-                loop.addTimer(at: clock.now + .milliseconds(1)) { _ in trace.add("timer \(clock.now.nanoseconds)") }
+        var trace: String {
+            switch self {
+            case .signal: "E T S W A T S idle 0 T S W A X"
+            case .signaledSource: "E T S W A T S source 0 T S W A X"
+            case .block: "E T S W A block 0 T S W A X"
+            case .perform: "E T S W A T S perform 0 T S W A X"
+            case .timer: "E T S W A timer 1000000 T S W A X"
             }
+        }
+    }
+
+    @Test(arguments: AddedWork.allCases) func `the loop does not sleep over work that is added in beforeWaiting`(work: AddedWork) throws {
+        try inManualTime { loop, clock, trace in
+            trace.observe(loop)
+            let note = { @Sendable (what: String) in trace.add("\(what) \(clock.now.nanoseconds)") }
+            let idle = loop.addSource { _ in note("idle") }
+            loop.atFirst(.beforeWaiting) { work.add(to: loop, clock, idle, note: note) }
             #expect(loop.run(for: .seconds(1)) == .timedOut)
-            #expect(trace.take() == "E T S W A timer 1000000 T S W A X")
+            #expect(trace.take() == work.trace)
         }
     }
 

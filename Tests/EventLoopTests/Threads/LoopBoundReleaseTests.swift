@@ -29,45 +29,15 @@ import Testing
     }
 
     @Test func `a value dropped during teardown is released on the loop's thread`() throws {
-        let released = Box<[Bool]>([])
-        let (entered, mayGoOn) = (Gate(), Gate())
-        let thread = try RunLoopThread(
-            name: "teardown",
-            teardown: { _ in
-                entered.open()
-                mayGoOn.wait()
-            })
-        var bound: LoopBound<ThreadCanary>? = LoopBound(ThreadCanary(thread.runLoop, released), to: thread.runLoop)
-        thread.stop()
-        entered.wait()
-        withExtendedLifetime(bound) {}
-        bound = nil
-        #expect(released.value == [])
-        mayGoOn.open()
-        #expect(thread.join(timeout: patience))
-        #expect(released.value == [true])
+        try checkRelease { hold in try RunLoopThread(name: "teardown", teardown: { _ in hold() }) }
     }
 
     @Test func `a value dropped while the loop makes its last callouts is released on the loop's thread`() throws {
-        let released = Box<[Bool]>([])
-        let (entered, mayGoOn) = (Gate(), Gate())
-        let thread = try RunLoopThread(name: "last callouts") { loop in
-            let source = RunLoop.CustomSource(
-                cancel: { _, _ in
-                    entered.open()
-                    mayGoOn.wait()
-                }, perform: {})
-            loop.add(source)
+        try checkRelease { hold in
+            try RunLoopThread(name: "last callouts") { loop in
+                loop.add(RunLoop.CustomSource(cancel: { _, _ in hold() }, perform: {}))
+            }
         }
-        var bound: LoopBound<ThreadCanary>? = LoopBound(ThreadCanary(thread.runLoop, released), to: thread.runLoop)
-        thread.stop()
-        entered.wait()
-        withExtendedLifetime(bound) {}
-        bound = nil
-        #expect(released.value == [])
-        mayGoOn.open()
-        #expect(thread.join(timeout: patience))
-        #expect(released.value == [true])
     }
 
     @Test func `values dropped by other threads while the loop runs and ends are all released on its thread`() throws {
@@ -86,23 +56,36 @@ import Testing
     }
 
     @Test func `at the loop's end, a value and the bound value that it holds are both released on the loop's thread`() throws {
+        try checkRelease(count: 2) { hold in
+            try RunLoopThread(name: "chain", teardown: { _ in hold() })
+        } bind: { loop, released in
+            LoopBound(Chain(loop, released, LoopBound(ThreadCanary(loop, released), to: loop)), to: loop)
+        }
+    }
+
+    private func checkRelease(thread: (@escaping @Sendable () -> Void) throws -> RunLoopThread) throws {
+        try checkRelease(count: 1, thread: thread) { LoopBound(ThreadCanary($0, $1), to: $0) }
+    }
+
+    /// Drops a bound value while its loop's thread, which has been stopped, is in `hold`.
+    private func checkRelease<Value>(
+        count: Int, thread: (@escaping @Sendable () -> Void) throws -> RunLoopThread, bind: (RunLoop, Box<[Bool]>) -> LoopBound<Value>
+    ) throws {
         let released = Box<[Bool]>([])
         let (entered, mayGoOn) = (Gate(), Gate())
-        let thread = try RunLoopThread(
-            name: "chain",
-            teardown: { _ in
-                entered.open()
-                mayGoOn.wait()
-            })
-        let loop = thread.runLoop
-        var outer: LoopBound<Chain>? = LoopBound(Chain(loop, released, LoopBound(ThreadCanary(loop, released), to: loop)), to: loop)
+        let thread = try thread {
+            entered.open()
+            mayGoOn.wait()
+        }
+        var bound: LoopBound<Value>? = bind(thread.runLoop, released)
         thread.stop()
         entered.wait()
-        withExtendedLifetime(outer) {}
-        outer = nil
+        withExtendedLifetime(bound) {}
+        bound = nil
+        #expect(released.value == [])
         mayGoOn.open()
         #expect(thread.join(timeout: patience))
-        #expect(released.value == [true, true])
+        #expect(released.value == Array(repeating: true, count: count))
     }
 }
 
