@@ -19,6 +19,9 @@
 // What a batch holds at most, unless it is one datagram.
 enum { BATCH_BYTES = 256 << 10 };
 
+// One of UDP has 65,535 bytes at most, and one of a Unix socket what the sender's buffer holds.
+enum { LONGEST_DATAGRAM = 16 << 20 };
+
 #if defined(__linux__)
 typedef struct mmsghdr message;
 static int receive_messages(int descriptor, message *messages, unsigned count) { return recvmmsg(descriptor, messages, count, MSG_DONTWAIT, 0); }
@@ -118,6 +121,7 @@ int cdatagrams_receive(int descriptor, size_t maximum_size, void *context, cdata
     struct batches *both = batches();
     if (!both) return -ENOMEM;
     struct batch *batch = &both->receiving;
+    if (maximum_size > LONGEST_DATAGRAM) maximum_size = LONGEST_DATAGRAM;
     size_t room = BATCH_BYTES / maximum_size;
     unsigned count = room < 1 ? 1 : room > CDATAGRAMS_BATCH ? CDATAGRAMS_BATCH : (unsigned)room;
     if (!reserve(batch, count * maximum_size)) return -ENOMEM;

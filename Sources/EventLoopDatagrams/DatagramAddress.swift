@@ -12,6 +12,12 @@ extension RunLoop.SocketAddress {
         case .unix: Int32(CPLATFORM_UNIX)
         }
     }
+
+    /// Whether the kernel has the same form of both: an IPv6 host has many spellings.
+    func isSame(as other: Self) throws(RunLoop.SourceError) -> Bool {
+        var (first, second) = try (native(), other.native())
+        return cdatagrams_equal(&first, &second)
+    }
 }
 
 /// The kernel's form of an address. An object, because the form is large and every queued datagram has one.

@@ -23,12 +23,12 @@ extension DatagramCore {
                 return false
             }
             _ = sendLocked(DatagramState.Outgoing(bytes: bytes, peer: target), &state)
-            schedulesFlush = state.isGathering && !state.isFlushScheduled
+            schedulesFlush = gathers(state) && !state.isFlushScheduled
             if schedulesFlush { state.isFlushScheduled = true }
             return true
         }
-        // The handler may run its loop now, and wait there for the answer.
-        if schedulesFlush { perform { $0.flushQueue() } }
+        // The handler may run its loop now, in whatever mode, and wait there for the answer.
+        if schedulesFlush && !loop.callAtEndOfPass(self) { flushQueue() }
         if hasWriters { resumeWriters() }
         return isQueued
     }
@@ -76,7 +76,7 @@ extension DatagramCore {
         _ peer: RunLoop.SocketAddress?, _ state: inout DatagramState
     ) throws(RunLoop.SourceError) -> NativeAddress? {
         if let connected = transport.peer {
-            if let peer, peer != connected {
+            if let peer, peer != connected, try !peer.isSame(as: connected) {
                 throw .system(operation: "send to \(peer) with a socket connected to \(connected)", errno: EISCONN)
             }
             return nil
@@ -86,13 +86,18 @@ extension DatagramCore {
         return try state.lastTarget.native(of: peer)
     }
 
-    /// Sends a datagram, or queues it. With `reportsFailure`, returns why the kernel refuses it, or what the kernel reports of the peer.
+    /// Whether what the loop's thread sends waits for the return of the handler. What others send does not: the handler may wait for the answer.
+    private func gathers(_ state: borrowing DatagramState) -> Bool { state.isGathering && loop.isCurrent }
+
+    /// Sends a datagram, or queues it. With `reportsFailure`, which a `write` wants, returns why the kernel refuses it, or what the kernel reports of the
+    /// peer.
     private func sendLocked(
         _ datagram: DatagramState.Outgoing, _ state: inout DatagramState, reportsFailure: Bool = false
     ) -> RunLoop.SourceError? {
-        if state.isGathering || !state.output.isEmpty {
+        let gathers = !reportsFailure && gathers(state)
+        if gathers || !state.output.isEmpty {
             state.output.append(datagram)
-            if state.isGathering {
+            if gathers {
                 if state.output.count == Int(CDATAGRAMS_BATCH) { flushLocked(&state) }
             } else if !state.isBlocked || sendsFirstLocked(&state) {
                 flushLocked(&state)
@@ -105,19 +110,13 @@ extension DatagramCore {
             return nil
         }
         if !Self.isShortage(code) {
-            let failure = failure(code)
-            if reportsFailure {
-                if transport.peer == nil || code == EMSGSIZE { state.statistics.sendDrops &+= 1 }
-                return failure
+            if reportsFailure && transport.peer != nil && code != EMSGSIZE { return failure(code) }
+            // If it was about an earlier one, this one can be sent.
+            if retriesLocked(after: code, &state) { code = transport.send(datagram) }
+            if !Self.isShortage(code) {
+                if code == 0 { state.statistics.sent &+= 1 } else { state.statistics.sendDrops &+= 1 }
+                return code != 0 && reportsFailure ? failure(code) : nil
             }
-            if !retriesLocked(after: code, &state) {
-                state.statistics.sendDrops &+= 1
-                return nil
-            }
-            // It was about an earlier one.
-            code = transport.send(datagram)
-            if code == 0 { state.statistics.sent &+= 1 } else if !Self.isShortage(code) { state.statistics.sendDrops &+= 1 }
-            if !Self.isShortage(code) { return nil }
         }
         state.output.append(datagram)
         waitForRoomLocked(&state)
@@ -126,7 +125,11 @@ extension DatagramCore {
 
     /// The mode may not run, so each call finds out whether the kernel has room again.
     private func sendsFirstLocked(_ state: inout DatagramState) -> Bool {
-        if transport.send(state.output[0]) != 0 { return false }
+        let code = transport.send(state.output[0])
+        if code != 0 {
+            if !Self.isShortage(code) { _ = retriesLocked(after: code, &state) }
+            return false
+        }
         _ = state.output.removeFirst()
         state.statistics.sent &+= 1
         return true
@@ -139,11 +142,11 @@ extension DatagramCore {
     /// The kernel may take the datagram later.
     private static func isShortage(_ code: Int32) -> Bool { code == EAGAIN || code == EWOULDBLOCK || code == ENOBUFS || code == ENOMEM }
 
-    /// Keeps what the kernel reports of the connected peer for the next `write`. Returns whether that was about an earlier datagram, so that this
-    /// one can be sent.
+    /// Keeps what the kernel reports of the connected peer for the next `write`. Returns whether that may be about an earlier datagram, so that a second
+    /// attempt shows it. A packet on the way that was too long is reported as EMSGSIZE, too, and means nothing for a shorter one.
     private func retriesLocked(after code: Int32, _ state: inout DatagramState) -> Bool {
-        guard transport.peer != nil, code != EMSGSIZE else { return false }
-        state.peerFailure = failure(code)
+        if transport.peer == nil { return false }
+        if code != EMSGSIZE { state.peerFailure = failure(code) }
         return true
     }
 

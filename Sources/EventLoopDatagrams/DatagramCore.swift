@@ -8,7 +8,7 @@ internal import EventLoopLibC
 internal import EventLoopStreams
 
 /// What happens in a socket. Every change is made under the lock; tasks are resumed, and handlers called, outside.
-final class DatagramCore: @unchecked Sendable {
+final class DatagramCore: PassEndListener, @unchecked Sendable {
     // SAFETY: constants, and the state, which its lock guards; `DatagramState` is accessed only inside `state.withLock`.
 
     let loop: RunLoop
@@ -40,6 +40,10 @@ final class DatagramCore: @unchecked Sendable {
     func readyForDatagrams(_ events: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
         if events.contains(.write) { flushQueue() }
         if events.contains(.read) { receive() }
+    }
+
+    func passWillEnd() { /* DOES CALLOUT */
+        flushQueue()
     }
 
     /// Which readiness the loop reports.
@@ -165,7 +169,7 @@ struct DatagramState {
     var writers: [Writer] = []
     /// The handler is being called for a batch: what is sent goes out together.
     var isGathering = false
-    /// `flushQueue` is called in the next pass of the loop, or of one that a handler runs.
+    /// `flushQueue` is called at the end of the pass, or of one of a run that the handler begins.
     var isFlushScheduled = false
     /// The kernel takes no more until it reports room.
     var isBlocked = false

@@ -10,22 +10,23 @@ internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
+internal import Synchronization
 
 final class DatagramDescriptor: DatagramTransport {
     let number: Int32
     let kind: Int32
     let peer: RunLoop.SocketAddress?
     let localAddress: RunLoop.SocketAddress
-    /// The file of a Unix path.
-    private let file: (path: String, device: UInt64, inode: UInt64)?
+    private let nativePeer: NativeAddress?
+    private let file: BoundFile?
     private let mark = ProcessMark()
+    /// The descriptor has been closed, by the last use or by other code, and the number may be another file's. Beside the lock, which a child
+    /// of fork cannot take.
+    private let isGone = Atomic<Bool>(false)
 
     private struct Uses: Sendable {
         var count = 0
         var hasEnded = false
-        var isClosed = false
-        /// Somebody else has closed it, and the number may be another file's.
-        var isForeign = false
         var source: RunLoop.DescriptorSource?
         /// Whether the kernel cuts messages into datagrams here.
         var segments: Bool
@@ -47,7 +48,7 @@ final class DatagramDescriptor: DatagramTransport {
         kind: Int32, local: RunLoop.SocketAddress?, peer: RunLoop.SocketAddress?, _ options: DatagramSocket.Options
     ) throws(RunLoop.SourceError) {
         let nativeLocal = try local?.native()
-        let nativePeer = try peer?.native()
+        nativePeer = try (peer?.native()).map(NativeAddress.init)
         let number = try Self.open(kind, options)
         if var nativeLocal {
             let code = cdatagrams_bind(number, &nativeLocal)
@@ -56,11 +57,11 @@ final class DatagramDescriptor: DatagramTransport {
                 throw .system(operation: "bind \(local!)", errno: code)  // it has a native form
             }
         }
-        file = local.flatMap(Self.file)
-        if var nativePeer {
-            let code = cdatagrams_connect(number, &nativePeer)
+        file = BoundFile(local.flatMap(BoundFile.absolutePath))
+        if let nativePeer {
+            let code = cdatagrams_connect(number, nativePeer.pointer)
             if code != 0 {
-                if let file { cplatform_unlink_bound_file(file.path, file.device, file.inode) }
+                file?.remove()
                 Self.close(number)
                 throw .system(operation: "connect \(peer!)", errno: code)  // as above
             }
@@ -85,13 +86,6 @@ final class DatagramDescriptor: DatagramTransport {
         return number
     }
 
-    /// An abstract name, which begins with a zero byte, is no file.
-    private static func file(of address: RunLoop.SocketAddress) -> (path: String, device: UInt64, inode: UInt64)? {
-        guard case .unix(let path) = address, path.utf8.first != 0 else { return nil }
-        var (device, inode) = (UInt64(0), UInt64(0))
-        return cplatform_bound_file(path, &device, &inode) == 0 ? (path, device, inode) : nil
-    }
-
     private static func close(_ number: Int32) {
         _ = EventLoopLibC.close(number)
     }
@@ -99,8 +93,9 @@ final class DatagramDescriptor: DatagramTransport {
     var isOurs: Bool { mark.isOurs }
 
     deinit {
-        guard isOurs else { return Self.close(number) }
-        end(isForeign: false)
+        if isOurs { return end(isForeign: false) }
+        // The child's copy.
+        if !isGone.load(ordering: .relaxed) { Self.close(number) }
     }
 
     // MARK: On the loop
@@ -163,7 +158,15 @@ final class DatagramDescriptor: DatagramTransport {
     }
 
     func send(_ datagram: DatagramState.Outgoing) -> Int32 {
-        datagram.bytes.withUnsafeBytes { cdatagrams_send(number, $0.baseAddress, $0.count, datagram.peer?.pointer) }
+        let code = datagram.bytes.withUnsafeBytes { cdatagrams_send(number, $0.baseAddress, $0.count, datagram.peer?.pointer) }
+        return code == ENOTCONN ? reconnect() ?? send(datagram) : code
+    }
+
+    /// The kernel forgets a Unix peer when it has reported its end. Nil if there is one under its name again, otherwise an errno.
+    private func reconnect() -> Int32? {
+        guard let nativePeer else { return ENOTCONN }
+        let code = cdatagrams_connect(number, nativePeer.pointer)
+        return code == 0 ? nil : code
     }
 
     func sendBatch(of queue: DatagramQueue<DatagramState.Outgoing>) -> Int32 {
@@ -172,6 +175,7 @@ final class DatagramDescriptor: DatagramTransport {
         while staged < queue.count, Self.stage(queue[staged], segments) { staged += 1 }
         var refuses = false
         let result = staged == 0 ? -ENOMEM : cdatagrams_send_staged(number, &refuses)
+        if result == -ENOTCONN { return reconnect().map { -$0 } ?? sendBatch(of: queue) }
         if !refuses { return result }
         // The route cannot do it, or the datagrams are longer than its packets.
         uses.withLock { $0.segments = false }
@@ -207,26 +211,21 @@ final class DatagramDescriptor: DatagramTransport {
         closeIfUnused()
     }
 
-    private func removeFile() {
-        guard let file, isOurs else { return }
-        cplatform_unlink_bound_file(file.path, file.device, file.inode)
-    }
-
     /// Removes the socket's file, and closes the descriptor after the last use. `isForeign`: it has been closed by other code.
     private func end(isForeign: Bool) {
         let isNew = uses.withLock { uses in
-            defer { (uses.hasEnded, uses.isForeign) = (true, uses.isForeign || isForeign) }
+            defer { uses.hasEnded = true }
+            if isForeign { isGone.store(true, ordering: .relaxed) }
             return !uses.hasEnded
         }
-        if isNew { removeFile() }
+        if isNew && isOurs { file?.remove() }
         closeIfUnused()
     }
 
     private func closeIfUnused() {
         let closes = uses.withLock { uses in
-            guard uses.hasEnded, uses.count == 0, !uses.isClosed else { return false }
-            uses.isClosed = true
-            return !uses.isForeign
+            guard uses.hasEnded, uses.count == 0 else { return false }
+            return !isGone.exchange(true, ordering: .relaxed)
         }
         if closes { Self.close(number) }
     }

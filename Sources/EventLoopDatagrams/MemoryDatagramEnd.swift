@@ -87,12 +87,12 @@ final class MemoryDatagramEnd: DatagramTransport {
     func setInterest(_ events: RunLoop.DescriptorSource.Events) { change { $0.readsNow = events.contains(.read) } }
 
     func close() { /* DOES CALLOUT */
-        network.remove(name)
+        network.remove(self)
         state.withLock { $0.source }?.invalidate()
     }
 
     func didLeaveLoop(isForeign: Bool) {
-        network.remove(name)
+        network.remove(self)
         let released = state.withLock { state in
             defer { (state.source, state.place) = (nil, nil) }
             return state.source

@@ -73,9 +73,9 @@ package final class MemoryDatagramNetwork: Sendable {
         return 0
     }
 
-    /// The address is free again.
-    func remove(_ name: RunLoop.SocketAddress) {
-        let removed = state.withLock { $0.ends.removeValue(forKey: name) }
+    /// The address is free again, unless another socket has it already.
+    func remove(_ end: MemoryDatagramEnd) {
+        let removed = state.withLock { $0.ends[end.name] === end ? $0.ends.removeValue(forKey: end.name) : nil }
         withExtendedLifetime(removed) {}
     }
 

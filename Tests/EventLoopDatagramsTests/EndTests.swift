@@ -74,6 +74,19 @@ import Darwin
         }
     }
 
+    @Test func `the file of a Unix socket with a relative path is removed from wherever the program is`() async {
+        await #expect(processExitsWith: .success) {
+            let directory = makeTemporaryDirectory()
+            defer { removeFlatDirectory(directory) }
+            #expect(chdir(directory) == 0)
+            let socket = try DatagramSocket(boundTo: .unix(path: "socket"), on: .current)
+            #expect(filesIn(directory) == ["socket"])
+            #expect(chdir("/") == 0)
+            socket.close()
+            #expect(filesIn(directory) == [])
+        }
+    }
+
     @Test(arguments: Family.allCases)
     func `releasing a socket closes it, although it has a handler`(family: Family) async throws {
         try await withSockets { loop, directory in
@@ -166,6 +179,27 @@ import Darwin
             try await sender.write([7])
             var datagrams = socket.datagrams.makeAsyncIterator()
             #expect(try await datagrams.next()?.bytes == [7])
+            thread.stop()
+            await thread.join()
+        }
+    }
+
+    @Test func `a child that releases a socket which has ended closes no other file`() async {
+        await #expect(processExitsWith: .success) {
+            let thread = try RunLoopThread(name: "parent's")
+            let box = Box<DatagramSocket?>(try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop))
+            let number = try #require(box.value?.withDescriptor { $0 })
+            box.value?.close()
+            try await suspendUntil("the descriptor is closed") { fcntl(number, F_GETFD) < 0 }
+            let others = Pipe()
+            #expect(dup2(others.readEnd, number) == number)
+            try waitUntilAsleep(thread.runLoop)
+            let end = oneForkedChild {
+                killLater(seconds: 20)
+                box.value = nil
+                return fcntl(number, F_GETFD) >= 0 ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
             thread.stop()
             await thread.join()
         }

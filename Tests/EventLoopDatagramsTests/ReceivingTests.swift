@@ -164,23 +164,60 @@ import Darwin
         }
     }
 
-    @Test func `a handler that runs its loop sends what the other side waits for`() async throws {
+    enum Answer: CaseIterable { case send, sendOfAnotherThread, write }
+
+    @Test(arguments: Answer.allCases, [RunLoop.Mode.default, "datagrams.other"])
+    func `a handler that runs its loop sends what the other side waits for`(answer: Answer, mode: RunLoop.Mode) async throws {
         try await withSockets { loop, _ in
             let server = try DatagramSocket(boundTo: .anyIPv4, on: loop)
-            let client = try DatagramSocket(connectedTo: server.localAddress, on: loop)
+            let client = try DatagramSocket(connectedTo: server.localAddress, on: loop, mode: mode)
             let answered = Box(0)
             client.onReceive { _, _ in answered.increment() }
             let isOver = Box(false)
             server.onReceive { socket, datagram in
                 guard datagram.bytes == [0] else { return }
-                socket.send([9], to: datagram.peer)
-                while answered.value == 0 { _ = loop.run(mode: .default, for: .milliseconds(10)) }  // ends: the answer arrives
+                switch answer {
+                case .send: socket.send([9], to: datagram.peer)
+                case .sendOfAnotherThread: _ = plainThread { socket.send([9], to: datagram.peer) }
+                case .write: Task.detached { try await socket.write([9], to: datagram.peer) }
+                }
+                while answered.value == 0 { _ = loop.run(mode: mode, for: .milliseconds(10)) }  // ends: the answer arrives
                 isOver.value = true
             }
             // The socket of the server is read when several wait, so that what the handler sends is gathered.
             loop.perform { for number in 0..<4 { client.send([UInt8(number)]) } }
             try await suspendUntil("the handler returns") { isOver.value }
             try await suspendUntil("the others are delivered") { server.statistics.received == 4 }
+        }
+    }
+
+    @Test func `while a handler works, what others write arrives`() async throws {
+        try await withSockets { loop, _ in
+            let server = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let client = try DatagramSocket(connectedTo: server.localAddress, on: loop, mode: .never)
+            let (entered, mayGoOn) = (Gate(), Gate())
+            server.onReceive { _, datagram in
+                guard datagram.bytes == [0] else { return }
+                entered.open()
+                mayGoOn.wait()
+            }
+            loop.perform { for number in 0..<4 { client.send([UInt8(number)]) } }
+            try await entered.waitInTask()
+            try await server.write([9], to: client.localAddress)
+            try await suspendUntil("it arrives") { client.takeFromKernel() == [9] }
+            mayGoOn.open()
+        }
+    }
+
+    @Test(arguments: [Family.ipv4, .unix]) func `a datagram may have any size if the socket says so`(family: Family) async throws {
+        try await withSockets { loop, directory in
+            var options = DatagramSocket.Options()
+            options.maximumSize = .max
+            let receiver = try DatagramSocket(boundTo: family.address("receiver", in: directory), on: loop, options: options)
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop)
+            sender.send([1, 2, 3])
+            var datagrams = receiver.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [1, 2, 3])
         }
     }
 

@@ -107,13 +107,14 @@ import Darwin
         }
     }
 
-    @Test(arguments: [RunLoop.Mode.common, .never])
-    func `the next write hears that a port is unreachable, and the socket goes on`(mode: RunLoop.Mode) async throws {
-        try await withSockets { loop, _ in
-            let first = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+    @Test(arguments: [RunLoop.Mode.common, .never], Family.allCases)
+    func `the next write hears that nobody has the address, and the socket goes on`(mode: RunLoop.Mode, family: Family) async throws {
+        try await withSockets { loop, directory in
+            let first = try DatagramSocket(boundTo: family.address("receiver", in: directory), on: loop)
             let address = first.localAddress
             let sender = try DatagramSocket(connectedTo: address, on: loop, mode: mode)
-            first.close()
+            // There it is closed when the call returns.
+            try await loop.performAsync { first.close() }
             try await suspendUntil("the write fails") {
                 let errno = try await refusal { try await sender.write([1]) }
                 #expect(errno == nil || errno == ECONNREFUSED)
@@ -123,6 +124,36 @@ import Darwin
             let second = try DatagramSocket(boundTo: address, on: loop)
             var datagrams = second.datagrams.makeAsyncIterator()
             try await sender.write([2])
+            #expect(try await datagrams.next()?.bytes == [2])
+            sender.send([3])
+            #expect(try await datagrams.next()?.bytes == [3])
+        }
+    }
+
+    @Test func `names of Unix sockets that differ only in how a letter is composed are two`() async throws {
+        try await withSockets { loop, directory in
+            let paths = ["\(directory)/\u{e9}", "\(directory)/e\u{301}"]
+            #expect(RunLoop.SocketAddress.unix(path: paths[0]) != .unix(path: paths[1]))
+            let receivers = try paths.map { try DatagramSocket(boundTo: .unix(path: $0), on: loop, mode: .never) }
+            let sender = try DatagramSocket(boundTo: .unix(path: directory + "/sender"), on: loop)
+            for (number, path) in paths.enumerated() { try await sender.write([UInt8(number)], to: .unix(path: path)) }
+            #expect(receivers.map { $0.takeFromKernel() } == [[0], [1]])
+            let connected = try DatagramSocket(connectedTo: .unix(path: paths[0]), on: loop)
+            #expect(try await refusal { try await connected.write([1], to: .unix(path: paths[1])) } == EISCONN)
+        }
+    }
+
+    @Test func `a connected socket knows its peer by each spelling of its address`() async throws {
+        try await withSockets { loop, _ in
+            let peer = try DatagramSocket(boundTo: .ipv6(host: "::1", port: 0), on: loop)
+            let port = peer.localAddress.port
+            let sender = try DatagramSocket(connectedTo: .ipv6(host: "0:0:0:0:0:0:0:1", port: port), on: loop)
+            try await sender.write([1], to: peer.localAddress)
+            #expect(sender.send([2], to: .ipv6(host: "0::1", port: port)))
+            #expect(try await refusal { try await sender.write([3], to: .ipv6(host: "::1", port: port ^ 1)) } == EISCONN)
+            #expect(try await refusal { try await sender.write([3], to: .ipv4(host: "127.0.0.1", port: port)) } == EISCONN)
+            var datagrams = peer.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [1])
             #expect(try await datagrams.next()?.bytes == [2])
         }
     }

@@ -76,6 +76,27 @@ private func refusal(_ body: () throws -> DatagramSocket) throws -> Int32? {
         #expect(try await answers.next() == nil)
     }
 
+    @Test func `a socket that is made in place of one that ends keeps the address`() throws {
+        try inManualTime { loop, clock, trace in
+            let network = DatagramNetwork()
+            let first = try network.socket(boundTo: server, on: loop)
+            let second = Box<DatagramSocket?>(nil)
+            first.onReceive { socket, _ in
+                // The old one has not left the loop before this call returns.
+                socket.close()
+                second.value = try? network.socket(boundTo: server, on: loop)
+            }
+            let client = try network.socket(connectedTo: server, on: loop)
+            client.send([1])
+            settle(loop)
+            record(try #require(second.value), clock, trace)
+            client.send([2])
+            settle(loop)
+            #expect(trace.list.map { $0.prefix { $0 != "@" } } == ["[2]"])
+            #expect(try refusal { try network.socket(boundTo: server, on: loop) } == EADDRINUSE)
+        }
+    }
+
     /// What arrives of 200 datagrams.
     private func arrivals(seed: UInt64, _ set: @escaping @Sendable (DatagramNetwork) -> Void) throws -> [String] {
         try inManualTime { loop, clock, trace in

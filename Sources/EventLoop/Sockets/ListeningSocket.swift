@@ -27,25 +27,10 @@ final class ListeningSocket: Sendable {
     private let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
-
-    /// By its absolute path: the program may change its directory.
-    private struct BoundFile {
-        let path: String
-        let device: UInt64
-        let inode: UInt64
-
-        init?(_ path: String?) {
-            var (device, inode) = (UInt64(0), UInt64(0))
-            guard let path, cplatform_bound_file(path, &device, &inode) == 0 else { return nil }
-            (self.path, self.device, self.inode) = (path, device, inode)
-        }
-
-        func remove() { cplatform_unlink_bound_file(path, device, inode) }
-    }
     private let mark = ProcessMark()
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
-        let path = address.absolutePath
+        let path = BoundFile.absolutePath(of: address)
         // A path that is too long when it is absolute is bound as it is.
         let absolute = path.flatMap { try? RunLoop.SocketAddress.unix(path: $0).native() }
         var native = if let absolute { absolute } else { try address.native() }
@@ -134,16 +119,5 @@ final class ListeningSocket: Sendable {
     private static func release(_ descriptor: Int32, _ file: BoundFile?) {
         file?.remove()
         close(descriptor)
-    }
-}
-
-extension RunLoop.SocketAddress {
-    /// The path of a file, from the root on; nil for other addresses, and for abstract names.
-    fileprivate var absolutePath: String? {
-        guard case .unix(let path) = self, let first = path.utf8.first, first != 0 else { return nil }
-        if first == UInt8(ascii: "/") { return path }
-        guard let directory = getcwd(nil, 0) else { return path }
-        defer { free(directory) }
-        return String(cString: directory) + "/" + path
     }
 }

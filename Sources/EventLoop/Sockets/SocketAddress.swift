@@ -9,7 +9,8 @@ extension RunLoop {
     /// number). If a socket listens on port 0, the kernel chooses the port. An IPv4 peer of a socket that listens on `::` has the kernel's
     /// form of its address, `::ffff:127.0.0.1`.
     ///
-    /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. The path of a client is usually empty. On Linux a
+    /// A Unix path has at most 107 bytes on Linux and 103 on macOS, and no zero byte. A path that the kernel reports is read as UTF-8, and what is not
+    /// UTF-8 in it is replaced; so such a peer cannot be answered by its address. The path of a client is usually empty. On Linux a
     /// path that begins with a zero byte is an abstract name, which is in no file system and exists as long as its socket.
     public enum SocketAddress: Sendable, Hashable, CustomStringConvertible {
         /// An IPv4 address in dotted decimals, and a port.
@@ -24,6 +25,17 @@ extension RunLoop {
             case .ipv4(let host, let port): "\(host):\(port)"
             case .ipv6(let host, let port): "[\(host)]:\(port)"
             case .unix(let path): path.utf8.first == 0 ? "@" + path.dropFirst() : path
+            }
+        }
+
+        /// Whether the text is the same to the byte: the kernel knows two files whose names differ only in how a letter is composed.
+        public static func == (first: Self, second: Self) -> Bool {
+            switch (first, second) {
+            case (.ipv4(let host, let port), .ipv4(let otherHost, let otherPort)),
+                (.ipv6(let host, let port), .ipv6(let otherHost, let otherPort)):
+                port == otherPort && host.utf8.elementsEqual(otherHost.utf8)
+            case (.unix(let path), .unix(let otherPath)): path.utf8.elementsEqual(otherPath.utf8)
+            default: false
             }
         }
     }

@@ -1,0 +1,30 @@
+// The file of a Unix socket, which `bind` has created and the end of the socket removes.
+
+internal import CPlatform
+internal import EventLoopLibC
+
+/// By its absolute path: the program may change its directory.
+package struct BoundFile: Sendable {
+    private let path: String
+    private let device: UInt64
+    private let inode: UInt64
+
+    /// Nil if there is no file.
+    package init?(_ path: String?) {
+        var (device, inode) = (UInt64(0), UInt64(0))
+        guard let path, cplatform_bound_file(path, &device, &inode) == 0 else { return nil }
+        (self.path, self.device, self.inode) = (path, device, inode)
+    }
+
+    /// While the socket is open: until then no other file can have its inode. Leaves a file alone that has replaced it.
+    package func remove() { cplatform_unlink_bound_file(path, device, inode) }
+
+    /// The path of a file, from the root on; nil for other addresses, and for abstract names, which begin with a zero byte.
+    package static func absolutePath(of address: RunLoop.SocketAddress) -> String? {
+        guard case .unix(let path) = address, let first = path.utf8.first, first != 0 else { return nil }
+        if first == UInt8(ascii: "/") { return path }
+        guard let directory = getcwd(nil, 0) else { return path }
+        defer { free(directory) }
+        return String(cString: directory) + "/" + path
+    }
+}
