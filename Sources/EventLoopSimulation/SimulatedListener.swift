@@ -51,11 +51,12 @@ final class SimulatedListener: ServerListener, @unchecked Sendable {
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode) {}
     func refuseConnections() { isRefusing = true }
 
-    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) { /* DOES CALLOUT */
+    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) -> Bool { /* DOES CALLOUT */
         for _ in 0..<limit {
-            if queue.isEmpty { return }
+            if queue.isEmpty { break }
             accept(.transport(queue.removeFirst()))
         }
+        return true
     }
 
     func endListening() { /* DOES CALLOUT */

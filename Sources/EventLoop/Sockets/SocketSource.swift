@@ -152,14 +152,18 @@ extension RunLoop {
             socket.refuseConnections()
         }
 
-        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread.
-        package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) { /* DOES CALLOUT */
-            guard case .listening(let socket) = role, rundown.enter() else { return }
+        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread. False if descriptors or memory ran out before.
+        package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) -> Bool { /* DOES CALLOUT */
+            guard case .listening(let socket) = role, rundown.enter() else { return true }
             defer { if rundown.exit() { finish() } }
             for _ in 0..<limit {
-                guard case .connection(let descriptor, _) = socket.accept() else { return }
-                accept(descriptor)
+                switch socket.accept() {
+                case .connection(let descriptor, _): accept(descriptor)
+                case .exhausted: return false
+                case .nothing, .broken: return true
+                }
             }
+            return true
         }
 
         /// The socket's own address, with the port that the kernel chose, or the path that it is bound to. Nil after a connecting source

@@ -39,7 +39,7 @@ final class LookupPool: Sendable {
 
     /// One lookup for all who ask for its name.
     private struct Lookup {
-        var request: Request?
+        let request: Request
         var callers: [UInt64: @Sendable (LookupResult) -> Void] = [:]
     }
 
@@ -79,6 +79,11 @@ final class LookupPool: Sendable {
     @discardableResult
     func start(_ body: @escaping @Sendable () -> Void, refuse: @escaping @Sendable (Refusal) -> Void) -> Request { /* DOES CALLOUT */
         let request = Request(body, refuse)
+        start(request)
+        return request
+    }
+
+    private func start(_ request: Request) { /* DOES CALLOUT */
         enum Step { case wait, startThread, refuse }
         let step = state.withLock { state -> Step in
             let isBusy = state.threads - min(state.abandoned, threadLimit) >= threadLimit
@@ -90,12 +95,11 @@ final class LookupPool: Sendable {
         }
         switch step {
         case .wait: break
-        case .refuse: refuse(.isFull(waitingLimit))
+        case .refuse: request.refuse(.isFull(waitingLimit))
         case .startThread:
             let code = startThread()
             if code != 0 { for request in requestsWithoutThread() { request.refuse(.noThread(errno: code)) } }
         }
-        return request
     }
 
     /// Removes a request that waits. If its body has begun, it goes on, and its thread does not count any more. Thread-safe.
@@ -120,23 +124,21 @@ final class LookupPool: Sendable {
     func lookUp(
         _ name: String, _ run: @escaping @Sendable () -> LookupResult, _ answer: @escaping @Sendable (LookupResult) -> Void
     ) -> @Sendable () -> Void { /* DOES CALLOUT */
+        let request = Request {
+            self.finish(name, run())
+        } _: { refusal in
+            self.finish(name, .failure(.nameServiceFailed(host: name, reason: "\(refusal)")))
+        }
         let (caller, isNew) = state.withLock { state in
             state.lastCaller += 1
             let isNew = state.lookups[name] == nil
-            state.lookups[name, default: Lookup()].callers[state.lastCaller] = answer
+            state.lookups[name, default: Lookup(request: request)].callers[state.lastCaller] = answer
             return (state.lastCaller, isNew)
         }
         if isNew {
-            let request = start {
-                self.finish(name, run())
-            } refuse: { refusal in
-                self.finish(name, .failure(.nameServiceFailed(host: name, reason: "\(refusal)")))
-            }
-            let isAlone = state.withLock { state in
-                state.lookups[name]?.request = request
-                return state.lookups[name]?.callers.isEmpty ?? false
-            }
-            if isAlone { leave(name, caller) }
+            start(request)
+            // Its only caller may have left before it waited.
+            if state.withLock({ $0.lookups[name].map { $0.request === request && $0.callers.isEmpty } ?? false }) { leave(name, caller) }
         }
         return { self.leave(name, caller) }
     }
@@ -153,9 +155,9 @@ final class LookupPool: Sendable {
         var answer: (@Sendable (LookupResult) -> Void)?
         let request = state.withLock { state -> Request? in
             answer = state.lookups[name]?.callers.removeValue(forKey: caller)
-            guard let lookup = state.lookups[name], lookup.callers.isEmpty, let request = lookup.request else { return nil }
-            if state.waiting.contains(where: { $0 === request }) { state.lookups[name] = nil }
-            return request
+            guard let lookup = state.lookups[name], lookup.callers.isEmpty else { return nil }
+            if state.waiting.contains(where: { $0 === lookup.request }) { state.lookups[name] = nil }
+            return lookup.request
         }
         withExtendedLifetime(answer) {}
         if let request { cancel(request) }

@@ -11,17 +11,35 @@ extension ServerCore {
         let listeners = state.withLock { state in
             let count = state.members.count
             let listeners = state.members.enumerated().flatMap { member, each in
-                each.listeners.enumerated().map { (source: $1, number: member + $0 * count) }
+                each.listeners.enumerated().map { StoppedListener(source: $1, number: member + $0 * count) }
             }
             for index in state.members.indices { state.members[index].listeners = [] }
             if state.phase == .serving { state.phase = .draining }
             return listeners
         }
         for listener in listeners { listener.source.refuseConnections() }
-        for listener in listeners {
-            listener.source.acceptQueue(limit: Self.longestQueue) { connection in accepted(connection, listener.number) }
-            listener.source.endListening()
+        for listener in listeners { serveQueue(of: listener) }
+    }
+
+    /// Serves what waits in the queue, and closes the listener: later, if descriptors run out before, when a connection has given back its own.
+    private func serveQueue(of listener: StoppedListener) { /* DOES CALLOUT */
+        let isEmpty = listener.source.acceptQueue(limit: Self.longestQueue) { connection in accepted(connection, listener.number) }
+        let waits =
+            !isEmpty
+            && state.withLock { state in
+                guard state.phase == .draining, state.open > 0 else { return false }
+                state.stopped.append(listener)
+                return true
+            }
+        if !waits { listener.source.endListening() }
+    }
+
+    func serveQueuesThatWait() { /* DOES CALLOUT */
+        let listeners = state.withLock { state in
+            defer { state.stopped = [] }
+            return state.stopped
         }
+        for listener in listeners { serveQueue(of: listener) }
     }
 
     /// More than any queue has; where new connections cannot be refused, serving those that wait must end.
@@ -66,12 +84,13 @@ extension ServerCore {
 
     /// The grace is over.
     func cancelConnections() { /* DOES CALLOUT */
-        let (connections, parked) = state.withLock { state -> ([Connection], [IncomingConnection]) in
-            if state.phase >= .cancelled { return ([], []) }
+        let (connections, parked, stopped) = state.withLock { state -> ([Connection], [IncomingConnection], [StoppedListener]) in
+            if state.phase >= .cancelled { return ([], [], []) }
             state.phase = .cancelled
-            defer { state.parked = [] }
-            return (state.connections, state.parked.map(\.connection))
+            defer { (state.parked, state.stopped) = ([], []) }
+            return (state.connections, state.parked.map(\.connection), state.stopped)
         }
+        for listener in stopped { listener.source.endListening() }
         for connection in parked { connection.refuse() }
         for connection in connections {
             state.withLock { _ in connection.task }?.cancel()
@@ -153,7 +172,7 @@ extension ServerCore {
     func abandon() { /* DOES CALLOUT */
         let abandoned = state.withLock { state in
             let abandoned = state
-            (state.phase, state.end, state.open, state.connections, state.parked) = (.over, .loopEnded, 0, [], [])
+            (state.phase, state.end, state.open, state.connections, state.parked, state.stopped) = (.over, .loopEnded, 0, [], [], [])
             (state.waiters, state.observers, state.graces) = ([], [:], [])
             for index in state.members.indices { (state.members[index].presence, state.members[index].listeners) = (nil, []) }
             return abandoned

@@ -62,6 +62,12 @@ final class ServerCore: Sendable {
         }
     }
 
+    /// One that refuses new connections.
+    struct StoppedListener {
+        let source: any ServerListener
+        let number: Int
+    }
+
     /// A time limit of a shutdown.
     struct Grace {
         let timer: RunLoop.Timer
@@ -83,6 +89,8 @@ final class ServerCore: Sendable {
         var lastID: UInt64 = 0
         /// Accepted beyond the limit, by listeners that were not paused in time.
         var parked: [(connection: IncomingConnection, member: Int)] = []
+        /// Their queues are not empty, and no descriptors were left.
+        var stopped: [StoppedListener] = []
         var acceptsMore = true
         /// Counts the changes of `acceptsMore`.
         var acceptsMoreVersion = 0
@@ -121,7 +129,12 @@ final class ServerCore: Sendable {
         for listener in listeners { listener.onClosed { [self] in listenerClosed() } }
         for member in members {
             guard let presence = member.presence, member.loop.add(presence, forMode: settings.mode) else {
-                stopListening()
+                // Nobody serves what waits in the queues, which may be those of a socket that others have, too.
+                state.withLock { state in
+                    state.phase = .cancelled
+                    for index in state.members.indices { state.members[index].listeners = [] }
+                }
+                for listener in listeners { listener.endListening() }
                 finishIfDone()
                 throw .loopEnded
             }
@@ -236,6 +249,7 @@ final class ServerCore: Sendable {
             state.open -= 1
             return state.setAcceptsMore(true) ? .resume : state.phase == .serving ? .none : .finish
         }
+        serveQueuesThatWait()
         switch step {
         case .serve(let connection, let loop): serve(connection, on: loop)
         case .resume:

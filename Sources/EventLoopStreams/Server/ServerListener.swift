@@ -24,7 +24,8 @@ package protocol ServerListener: AnyObject, Sendable {
     func join(_ loop: RunLoop, _ mode: RunLoop.Mode)
     /// Refuses new connections; those in the queue stay.
     func refuseConnections()
-    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) /* DOES CALLOUT */
+    /// False if descriptors or memory ran out before the queue was empty.
+    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) -> Bool /* DOES CALLOUT */
     /// Closes it, with what is in its queue.
     func endListening() /* DOES CALLOUT */
     func onClosed(_ body: @escaping @Sendable () -> Void) /* DOES CALLOUT */
@@ -32,7 +33,7 @@ package protocol ServerListener: AnyObject, Sendable {
 
 extension RunLoop.SocketSource: ServerListener {
     package func join(_ loop: RunLoop, _ mode: RunLoop.Mode) { loop.add(self, forMode: mode) }
-    package func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) { /* DOES CALLOUT */
+    package func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) -> Bool { /* DOES CALLOUT */
         acceptWaiting(limit: limit) { accept(.descriptor($0)) }
     }
     package func endListening() { /* DOES CALLOUT */ invalidate() }

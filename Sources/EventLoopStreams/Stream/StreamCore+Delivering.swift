@@ -81,6 +81,7 @@ extension StreamCore {
         let used = Self.call(body, stream, input.bytes, isLast: isLast)
         var actions = StreamActions()
         lock()
+        noteReplacementLocked(used)
         let isOver = isLast && !locked.receiving.isHandlerReplaced
         if isOver {
             locked.receiving.isEndTaken = true
@@ -113,6 +114,7 @@ extension StreamCore {
         let bytes = UnsafeRawBufferPointer(start: piece, count: count)
         let used = Self.call(body, stream, bytes, isLast: false)
         lock()
+        noteReplacementLocked(used)
         if used < count && keepsInputLocked { locked.receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes[used...])) }
         ReceiveSpace.giveBack(piece)
         endCallLocked(&actions)
@@ -132,6 +134,16 @@ extension StreamCore {
         (locked.receiving.callsAgain, locked.receiving.isHandlerReplaced) = (false, false)
         if locked.sending.sendsInCall > 0 { locked.sending.firstWaits = locked.sending.sendsInCall > 1 }
         locked.sending.sendsInCall = 0
+    }
+
+    /// A handler that is set in each call and takes nothing would be called for ever. A chain of different ones is shorter.
+    private func noteReplacementLocked(_ used: Int) {
+        guard locked.receiving.isHandlerReplaced, used == 0 else { return locked.receiving.callsInVain = 0 }
+        // One that pauses is called when somebody resumes it.
+        if locked.receiving.isPaused && locked.end == nil { return }
+        locked.receiving.callsInVain += 1
+        if locked.receiving.callsInVain < 100 { return }
+        (locked.receiving.isHandlerReplaced, locked.receiving.callsInVain) = (false, 0)
     }
 
     /// After a call of the handler: sends what it has gathered, and goes on reading.

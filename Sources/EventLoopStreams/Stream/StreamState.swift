@@ -37,6 +37,8 @@ struct Receiving: ~Copyable {
     var callsAgain = false
     /// Another handler was set while one has the input, so the last call is not over with this one.
     var isHandlerReplaced = false
+    /// Calls in a row that took nothing and set another handler.
+    var callsInVain: UInt8 = 0
     /// The program wanted a layer and did not get it: nothing is read any more.
     var isShut = false
     /// The layer may have more than was asked for.

@@ -113,6 +113,38 @@ private final class Bodies: Sendable {
         #expect(answers.value == 39)
     }
 
+    @Test func `a lookup that begins while an earlier one of its name is refused is the one that its caller cancels`() throws {
+        let (pool, busy, slow) = (LookupPool(threads: 1, waiting: 0), Gate(), Gate())
+        let (runs, later) = (Box(0), Box(0))
+        let cancel = Box<(@Sendable () -> Void)?>(nil)
+        pool.start {
+            busy.wait()
+        } refuse: { _ in
+        }
+        _ = pool.lookUp("one.example") {
+            .success([])
+        } _: { _ in
+            // The refusal. The pool becomes free before it returns.
+            busy.open()
+            try? waitUntil { pool.load == (0, 0) }
+            cancel.value = pool.lookUp("one.example") {
+                runs.increment()
+                slow.wait()
+                return .success([])
+            } _: { _ in
+            }
+        }
+        try waitUntil { runs.value == 1 }
+        cancel.value?()
+        pool.start {
+            later.increment()
+        } refuse: { _ in
+        }
+        try waitUntil { later.value == 1 }
+        slow.open()
+        try waitUntil { pool.load == (0, 0) }
+    }
+
     @Test func `lookups that nobody waits for any more hold up nobody`() throws {
         let bodies = Bodies(threads: 2, waiting: 10)
         let abandoned = ["a", "b"].map { bodies.start($0) }

@@ -23,6 +23,16 @@ private func pair(
     return (link, ours, try ByteStream(over: MemoryTransport(link, end: 1), on: loop, options: others))
 }
 
+/// Sets a handler that does what `body` does, and sets itself again in each of its calls; not for ever, so that the test ends in any case.
+private func receiveAgain(
+    _ stream: ByteStream, _ calls: Counter, _ body: @escaping @Sendable (ByteStream, inout ReceivedBytes) -> Void
+) {
+    stream.onReceive { stream, bytes in
+        body(stream, &bytes)
+        if calls.increment() < 1_000 { receiveAgain(stream, calls, body) }
+    }
+}
+
 @Suite(.bounded, .tags(.memory)) struct NothingLostTests {
     // MARK: Call again
 
@@ -70,6 +80,107 @@ private func pair(
             #expect(trace.list.joined(separator: ", ").hasPrefix("header header, body body"))
             #expect(!isLast || trace.list.last == "endOfStream" && trace.list.filter { $0.hasSuffix("last") }.count == 1)
             ours.close()
+            peer.close()
+        }
+    }
+
+    @Test(arguments: [0, 5])
+    func `a handler that takes nothing and sets itself again in each last call is called a hundred times at most`(count: Int) throws {
+        try inManualTime { loop, _, trace in
+            let (_, ours, peer) = try pair(on: loop)
+            // Nobody has a handler yet, so the bytes and the end come together.
+            if count > 0 { peer.send([UInt8](repeating: 1, count: count)) }
+            peer.finishSending()
+            settle(loop)
+            receiveAgain(ours, Counter()) { _, bytes in trace.add("\(bytes.count)\(bytes.isLast ? " last" : "")") }
+            ours.onEnd { _, end in trace.add("\(end)") }
+            settle(loop)
+            #expect(trace.list.last == "endOfStream" && trace.list.count <= 102)
+            #expect(Set(trace.list) == ["\(count) last", "endOfStream"])
+            peer.close()
+        }
+    }
+
+    @Test func `a handler that takes nothing and sets itself again in each call does not keep the loop, and hears of what comes later`()
+        throws
+    {
+        try inManualTime { loop, _, trace in
+            let (_, ours, peer) = try pair(on: loop)
+            peer.send("bytes")
+            receiveAgain(ours, Counter()) { _, bytes in trace.add("\(bytes.count)") }
+            settle(loop)
+            #expect(Set(trace.list) == ["5"] && trace.list.count <= 101)
+            peer.send("!")
+            settle(loop)
+            #expect(trace.list.last == "6" && trace.list.count <= 202)
+            peer.close()
+            ours.close()
+        }
+    }
+
+    @Test func `handlers that set each other and take nothing are all called, also at the end`() throws {
+        try inManualTime { loop, _, trace in
+            let (_, ours, peer) = try pair(on: loop)
+            peer.send("bytes")
+            peer.finishSending()
+            settle(loop)
+            @Sendable func set(_ stream: ByteStream, _ number: Int) {
+                stream.onReceive { stream, bytes in
+                    if number < 10 { return set(stream, number + 1) }
+                    trace.add(String(decoding: bytes.take(bytes.count), as: UTF8.self))
+                }
+            }
+            set(ours, 0)
+            ours.onEnd { _, end in trace.add("\(end)") }
+            settle(loop)
+            #expect(trace.list == ["bytes", "endOfStream"])
+            peer.close()
+        }
+    }
+
+    @Test func `a handler that pauses and sets itself again in each last call is called whenever it is resumed`() throws {
+        try inManualTime { loop, _, trace in
+            let (_, ours, peer) = try pair(on: loop)
+            peer.send("bytes")
+            peer.finishSending()
+            settle(loop)
+            let takes = Box(false)
+            receiveAgain(ours, Counter()) { stream, bytes in
+                trace.add("\(bytes.count)")
+                if takes.value { bytes.consume(bytes.count) } else { stream.isReading = false }
+            }
+            ours.onEnd { _, end in trace.add("\(end)") }
+            settle(loop)
+            for count in 1...3 {
+                #expect(trace.list == Array(repeating: "5", count: count))
+                takes.value = count == 3
+                ours.isReading = true
+                settle(loop)
+            }
+            #expect(trace.list.filter { $0 != "0" } == ["5", "5", "5", "5", "endOfStream"] && trace.list.count < 110)
+            peer.close()
+        }
+    }
+
+    @Test func `a handler that pauses and sets itself again in each last call does not keep a stream whose time is over`() throws {
+        try inManualTime { loop, _, trace in
+            var options = ByteStream.Options()
+            options.writeTimeout = .seconds(5)
+            let (_, ours, peer) = try pair(100, on: loop, options)
+            peer.isReading = false
+            peer.send("bytes")
+            peer.finishSending()
+            settle(loop)
+            receiveAgain(ours, Counter()) { stream, bytes in
+                trace.add("\(bytes.count)")
+                stream.isReading = false
+            }
+            ours.onEnd { _, end in trace.add("\(end)") }
+            ours.send([UInt8](repeating: 1, count: 10_000))
+            settle(loop)
+            #expect(trace.list == ["5"])
+            _ = loop.run(for: .seconds(60))
+            #expect(trace.list.last == "timedOut" && trace.list.count <= 102)
             peer.close()
         }
     }

@@ -1,6 +1,7 @@
 // Rules proved here (StreamServer.swift):
 // - Of the clients that have connected before a shutdown, none is reset.
-// - Adopted listeners are served, and closed by the server also when it cannot be made. The file of a Unix socket is left alone.
+// - Adopted listeners are served, and closed by the server also when it cannot be made; then their queue is left alone. So is the file of a Unix
+//   socket in any case.
 // - `waitForEnd` says how the server has ended, and `isAccepting` whether it goes on.
 // - A stale Unix socket file is replaced, and nothing else is. The file is removed at the end, wherever the program's directory is.
 
@@ -114,6 +115,28 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
             #expect(throws: RunLoop.SourceError.self) { _ = try StreamServer(adopting: [], on: loops, serve: greet) }
             var byte: UInt8 = 0
             #expect(read(peer, &byte, 1) == 0, "the socket was closed")
+        }
+    }
+
+    @Test func `a server that cannot be made because a loop has ended serves nobody, and leaves the queue to others`() async throws {
+        let ended = try LoopThreads(1)
+        await ended.stop()
+        try await withLoops(1) { loops in
+            let (listener, address) = rawListener()
+            let copy = fcntl(listener, F_DUPFD_CLOEXEC, 0)
+            let clients = (0..<3).map { _ in rawClient(address) }
+            let served = Counter()
+            #expect(throws: RunLoop.SourceError.loopEnded) {
+                _ = try StreamServer(adopting: [listener], on: loops + ended.loops) { _ in served.increment() }
+            }
+            let heir = try StreamServer(adopting: [copy], on: loops, serve: greet)
+            for client in clients {
+                let count = await onThread { countAll(client) }
+                #expect(count == 2)
+                close(client)
+            }
+            #expect(served.value == 0)
+            await heir.shutdown()
         }
     }
 

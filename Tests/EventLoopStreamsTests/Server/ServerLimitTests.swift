@@ -31,6 +31,20 @@ private final class Gauge: Sendable {
     func leave() { state.change { $0.now -= 1 } }
 }
 
+#if os(Linux)
+/// Returns the one before.
+@discardableResult
+private func setDescriptorLimit(_ count: rlim_t) -> rlim_t {
+    var limit = rlimit()
+    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    defer {
+        limit.rlim_cur = count
+        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    }
+    return limit.rlim_cur
+}
+#endif
+
 @Suite(.bounded, .tags(.threads)) struct ServerLimitTests {
     @Test(arguments: [1, 3], [1, 4])
     func `no more connections are served than the limit, and none is lost`(loopCount: Int, limit: Int) async throws {
@@ -172,23 +186,47 @@ private final class Gauge: Sendable {
             warm.close()
             try await suspendUntil("the connection ends") { server.connections == 0 }
             let clients = (0..<20).map { _ in rawSocket() }
-            var limit = rlimit()
-            getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-            let old = limit.rlim_cur
             // A new descriptor would have a higher number.
-            limit.rlim_cur = 3
-            setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+            let old = setDescriptorLimit(3)
             for client in clients { connectRaw(client, server.localAddress) }
             for _ in 0..<50 { for loop in threads.loops { try await loop.performAsync {} } }
             #expect(server.connections == 0)
-            limit.rlim_cur = old
-            setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+            setDescriptorLimit(old)
             for client in clients {
                 #expect(try readToEnd(client, "the server's answer") == "served")
                 close(client)
             }
             await server.shutdown()
             #expect(server.connections == 0)
+            await threads.stop()
+        }
+    }
+
+    @Test func `a shutdown without descriptors serves all clients that have connected when it has some again`() async {
+        await #expect(processExitsWith: .success) {
+            let threads = try LoopThreads(2)
+            let server = try StreamServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: threads.loops) { stream in
+                stream.send("served")
+                // The first one stays until its client ends.
+                _ = try? await stream.readAll()
+            }
+            let first = rawSocket()
+            connectRaw(first, server.localAddress)
+            try await suspendUntil("it is served") { server.connections == 1 }
+            let clients = (0..<20).map { _ in rawSocket() }
+            let old = setDescriptorLimit(3)
+            for client in clients { connectRaw(client, server.localAddress) }
+            let shutdown = Task { await server.shutdown(grace: .seconds(600)) }
+            try await suspendUntil("the listener refuses connections") { !server.isAccepting }
+            for _ in 0..<50 { for loop in threads.loops { try await loop.performAsync {} } }
+            #expect(server.connections == 1)
+            setDescriptorLimit(old)
+            for client in [first] + clients {
+                Glibc.shutdown(client, Int32(SHUT_WR))
+                #expect(try readToEnd(client, "the server's answer") == "served")
+                close(client)
+            }
+            await shutdown.value
             await threads.stop()
         }
     }
