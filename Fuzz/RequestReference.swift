@@ -27,6 +27,8 @@ private let alphanumeric = bytes("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 private let tokenBytes = Set(alphanumeric + bytes("!#$%&'*+-.^_`|~"))
 private let hostBytes = Set(alphanumeric + bytes("-._~%!$&'()*+;=:[]"))
 private let digits = Set(bytes("0123456789"))
+/// Of an address in brackets.
+private let addressBytes = Set(bytes("0123456789abcdefABCDEF:."))
 
 private func trimmed(_ text: [UInt8]) -> [UInt8] {
     var text = text[...]
@@ -129,9 +131,13 @@ private func isHost(_ host: [UInt8]) -> Bool {
     var rest = host[...]
     if rest.first == 91 {
         guard let end = rest.firstIndex(of: 93) else { return false }
+        let address = rest[..<end].dropFirst()
+        if address.isEmpty || !address.allSatisfy(addressBytes.contains) { return false }
         rest = rest[(end + 1)...]
         if let next = rest.first, next != 58 { return false }
     }
+    // A port without a host.
+    if host.first == 58 { return false }
     if rest.contains(91) || rest.contains(93) { return false }
     guard let colon = rest.firstIndex(of: 58) else { return true }
     return rest[(colon + 1)...].allSatisfy(digits.contains)

@@ -80,8 +80,14 @@ extension UnsafeRawBufferPointer {
         var rest = self
         if first == UInt8(ascii: "[") {
             guard let end = firstIndex(of: UInt8(ascii: "]")) else { return false }
+            let address = part(1, end)
+            if address.isEmpty || !address.allSatisfy({ $0.hexadecimalValue != nil || $0 == .colon || $0 == UInt8(ascii: ".") }) {
+                return false
+            }
             rest = part(end + 1, count)
             if !rest.isEmpty && rest[0] != .colon { return false }
+        } else if first == .colon {
+            return false
         }
         guard !rest.contains(where: { $0 == UInt8(ascii: "[") || $0 == UInt8(ascii: "]") }) else { return false }
         guard let colon = rest.firstIndex(of: .colon) else { return true }

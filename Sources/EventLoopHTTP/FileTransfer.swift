@@ -32,15 +32,18 @@ final class FileTransfer: Sendable {
     /// `ClientGone` also if the client takes nothing for `patience`.
     func send(_ file: OpenFile, from start: Int, patience: Duration) async throws -> Int { /* DOES CALLOUT */
         var offset = start
+        var isLate = false
         while offset < file.size {  // ends: each iteration sends something, waits for room, or throws
             try Task.checkCancellation()
             let count = Self.withoutPipeSignal { file.send(to: socket, from: offset, upTo: min(Self.pieceSize, file.size - offset)) }
             switch count {
             case 0: throw FileError.system("the file has become shorter while it was sent")
             case 1...:
-                offset += count
+                (offset, isLate) = (offset + count, false)
                 await Task.yield()
-            case -Int(EAGAIN): try await waitForRoom(patience)
+            case -Int(EAGAIN):
+                if isLate { throw ClientGone() }
+                isLate = try await !waitForRoom(patience)
             case -Int(EINTR): continue
             case -Int(EINVAL), -Int(ENOSYS): return offset
             case -Int(EIO), -Int(ENOMEM): throw FileError.system("sendfile: " + String(cString: strerror(Int32(-count))))
@@ -69,7 +72,8 @@ final class FileTransfer: Sendable {
         return result
     }
 
-    private func waitForRoom(_ patience: Duration) async throws { /* DOES CALLOUT */
+    /// False if the kernel has reported none in time. It reports room only when much of the buffer is free, so a slow client may have made less.
+    private func waitForRoom(_ patience: Duration) async throws -> Bool { /* DOES CALLOUT */
         let waiter = Mutex<CheckedContinuation<Bool, Never>?>(nil)
         let resume: @Sendable (Bool) -> Void = { hasRoom in
             waiter.withLock { waiter in
@@ -85,7 +89,7 @@ final class FileTransfer: Sendable {
             source.invalidate()
             timer.invalidate()
         }
-        let hasRoom = await withTaskCancellationHandler {
+        return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 waiter.withLock { $0 = continuation }
                 // A loop that has ended, and a task that was cancelled, are found out by the next call.
@@ -95,7 +99,6 @@ final class FileTransfer: Sendable {
         } onCancel: {
             resume(true)
         }
-        if !hasRoom { throw ClientGone() }
     }
 }
 

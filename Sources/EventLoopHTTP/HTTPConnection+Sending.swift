@@ -3,6 +3,7 @@
 #if HTTP
 
 internal import EventLoop
+internal import EventLoopLibC
 internal import EventLoopStreams
 internal import HTTPTypes
 import Synchronization
@@ -84,6 +85,7 @@ extension HTTPConnection {
         let (bytes, keepsAlive) = try makeHead(head, exchange.isOld ? .end : .chunks, exchange)
         try await write(bytes)
         if exchange.isHead { return keepsAlive }
+        if exchange.isOld { setResetsAtEnd(true) }
         var turn = Turn()
         for try await element in sequence {
             if !element.isEmpty {
@@ -93,8 +95,17 @@ extension HTTPConnection {
         }
         // A sequence that ends because its task was cancelled is not whole.
         try Task.checkCancellation()
-        if !exchange.isOld { try await write(Array("0\r\n\r\n".utf8)) }
+        if exchange.isOld { setResetsAtEnd(false) } else { try await write(Array("0\r\n\r\n".utf8)) }
         return keepsAlive
+    }
+
+    /// To a client of HTTP/1.0 the end of the connection is that of the body. So until the body is whole, each end resets the connection. No-op on
+    /// Unix sockets.
+    private func setResetsAtEnd(_ resets: Bool) {
+        _ = stream.withDescriptor { descriptor in
+            var setting = linger(l_onoff: resets ? 1 : 0, l_linger: 0)
+            return setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &setting, socklen_t(MemoryLayout<linger>.size))
+        }
     }
 
     private func writeChunk(_ bytes: [UInt8]) async throws { /* DOES CALLOUT */

@@ -50,6 +50,10 @@ final class HTTPConnection: @unchecked Sendable {
     /// When the preparation began, the connection became idle, or the request that is being read began.
     private var since: RunLoop.Instant
     private var hasBegun = false
+    /// A deadline has passed while the loop was busy, over input that had come in time. It is read until then.
+    private var lateDeadline: RunLoop.Instant?
+    /// A request has come.
+    private var isUsed = false
     private var isDraining = false
     /// In the host's list of connections whose clients nobody watches.
     var unwatchedPosition = 0
@@ -108,6 +112,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     private func received(_ bytes: inout ReceivedBytes) { /* DOES CALLOUT */
         (seen, hasMoreInput) = (stream.bytesReceived, false)
+        let wasReading = phase == .reading
         while phase == .reading {  // ends: each iteration consumes bytes, changes the phase, or returns
             var consumed = 0
             let step = bytes.withUnsafeBytes { parser.next($0, consumed: &consumed) }
@@ -123,7 +128,7 @@ final class HTTPConnection: @unchecked Sendable {
             }
         }
         // The client has half-closed. A handler that is set in the last call is called again, so that the stream does not end before the answer.
-        if phase == .responding && bytes.isLast { receive() }
+        if wasReading && phase == .responding && bytes.isLast { receive() }
         // What follows the last answer is not read.
         if phase == .closing { bytes.consume(bytes.count) }
     }
@@ -136,7 +141,7 @@ final class HTTPConnection: @unchecked Sendable {
     /// A part of a request has come: its time runs.
     private func noteBeginning() {
         if hasBegun || !parser.hasBegun { return }
-        (hasBegun, since) = (true, host.loop.clock.now)
+        (hasBegun, lateDeadline, since) = (true, nil, host.loop.clock.now)
         host.expect(deadline)
     }
 
@@ -146,13 +151,13 @@ final class HTTPConnection: @unchecked Sendable {
 
     func refuse(_ refusal: Refusal) { /* DOES CALLOUT */
         phase = .closing
-        stream.send(ResponseHead.refusal(refusal, date: host.date))
+        stream.send(ResponseHead.refusal(refusal, isHead: parser.line?.isHead ?? false, date: host.date))
         stream.closeAfterWriting()
     }
 
     private func start(_ request: HTTPServer.Request, _ exchange: Exchange) { /* DOES CALLOUT */
         phase = .responding
-        hasBegun = false
+        (hasBegun, lateDeadline, isUsed) = (false, nil, true)
         takesInterim = !exchange.isOld && request.peer != nil
         // The next request waits, and so does the end of the input, behind which nothing could be sent.
         stream.isReading = false
@@ -236,6 +241,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     /// When something must have happened; never while a handler runs.
     var deadline: RunLoop.Instant {
+        if let lateDeadline, phase == .reading { return lateDeadline }
         let limit: Duration
         switch phase {
         case .preparing: limit = server.options.requestTimeout
@@ -252,6 +258,11 @@ final class HTTPConnection: @unchecked Sendable {
             // What the preparation waits for on the stream fails.
             return stream.close()
         }
+        if lateDeadline == nil && kernelHasInput {
+            let date = host.loop.clock.now.advanced(by: host.granularity)
+            lateDeadline = date
+            return host.expect(date)
+        }
         if hasBegun { return refuse(Refusal(408, "the request took longer than \(server.options.requestTimeout)")) }
         phase = .closing
         stream.closeAfterWriting()
@@ -264,8 +275,8 @@ final class HTTPConnection: @unchecked Sendable {
         // A request that has begun has the time that it had.
         if hasBegun || phase == .responding || phase == .closing { return }
         since = host.loop.clock.now
-        // What the client has sent is read and answered.
-        if phase == .preparing || hasInput { return host.expect(deadline) }
+        // What the client has sent is read and answered. The first request of a new connection is on its way.
+        if phase == .preparing || !isUsed || hasInput { return host.expect(deadline) }
         phase = .closing
         stream.closeAfterWriting()
     }
@@ -273,7 +284,10 @@ final class HTTPConnection: @unchecked Sendable {
     /// Whether bytes have come that the parser has not been given: they wait in the stream, in its TLS, or in the kernel. Over TLS they need not be
     /// the program's, so this can be true in vain.
     private var hasInput: Bool {
-        if hasMoreInput || stream.bytesReceived > seen { return true }
+        hasMoreInput || stream.bytesReceived > seen || kernelHasInput
+    }
+
+    private var kernelHasInput: Bool {
         let count = stream.withDescriptor { descriptor in
             var byte: UInt8 = 0
             return recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT))
@@ -315,10 +329,12 @@ final class HTTPConnection: @unchecked Sendable {
     /// The client sends no more. It may have gone, or wait for the answer.
     private func clientFinished() { /* DOES CALLOUT */
         client = .halfClosed
-        guard phase == .responding, !isOver else { return }
-        if ClientProbe.isGone(stream) { return stream.close() }
+        if isOver { return }
         ClientProbe.keepAlive(stream)
         probeDate = host.loop.clock.now.advanced(by: ClientProbe.delay)
+        // Its last request may have come with the end.
+        guard phase == .responding else { return }
+        if ClientProbe.isGone(stream) { return stream.close() }
         probe()
         host.hasResponded(self)
         host.responds(self)

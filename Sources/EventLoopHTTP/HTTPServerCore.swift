@@ -32,7 +32,7 @@ final class HTTPServerCore: Sendable {
     var streamOptions: ByteStream.Options {
         var streams = ByteStream.Options()
         // A head that is not whole waits in the stream, which must not be full before the head is too long.
-        streams.receiveLimit = max(65_536, options.headLimit + 1_024)
+        streams.receiveLimit = max(65_536, min(options.headLimit, .max - 1_024) + 1_024)
         streams.writeTimeout = options.idleTimeout
         return streams
     }

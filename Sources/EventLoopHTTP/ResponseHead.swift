@@ -80,7 +80,7 @@ enum ResponseHead {
     }
 
     /// The whole answer to a request that is refused.
-    static func refusal(_ refusal: Refusal, date: [UInt8]) -> [UInt8] {
+    static func refusal(_ refusal: Refusal, isHead: Bool, date: [UInt8]) -> [UInt8] {
         let status = HTTPResponse.Status(code: refusal.status, reasonPhrase: phrase(refusal.status))
         let text = "\(status): \(refusal.reason)\n"
         var bytes: [UInt8] = []
@@ -88,7 +88,7 @@ enum ResponseHead {
         do {
             try append(head, .length(text.utf8.count), connection: "close", date: date, to: &bytes)
         } catch { preconditionFailure("\(error) in a constant") }
-        bytes.append(contentsOf: text.utf8)
+        if !isHead { bytes.append(contentsOf: text.utf8) }
         return bytes
     }
 

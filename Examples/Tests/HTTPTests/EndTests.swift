@@ -65,6 +65,32 @@ import Darwin
         await thread.join()
     }
 
+    @Test func `a request that has come while the loop was busy is answered, although its connection's time is over`() async throws {
+        let clock = RunLoop.ManualClock()
+        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
+        try await withFolder { folder in
+            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
+            try await elsewhere {
+                let (idle, late) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+                for client in [idle, late] { #expect(try client.ask(get("/first")).text == "/first") }
+                let (isBusy, mayGoOn) = (Gate(), Gate())
+                thread.runLoop.perform {
+                    isBusy.open()
+                    mayGoOn.wait()
+                }
+                isBusy.wait()
+                try late.send(get("/second"))
+                clock.advance(by: .seconds(65))
+                mayGoOn.open()
+                #expect(try late.answer().text == "/second")
+                #expect(try idle.isClosed())
+            }
+            await server.shutdown(grace: .zero)
+        }
+        thread.stop()
+        await thread.join()
+    }
+
     @Test func `half of an empty line begins no request`() async throws {
         var options = HTTPServer.Options()
         options.requestTimeout = .milliseconds(50)
@@ -159,6 +185,62 @@ import Darwin
         }
     }
 
+    /// The handlers wait until everything has come. So the stream has the client's end before the large answer begins.
+    @Test func `a client that half-closes behind its requests and takes nothing is cut off, and others are served`() async throws {
+        var options = HTTPServer.Options()
+        options.idleTimeout = .milliseconds(500)
+        let (hasFinished, begun) = (Box(false), Box(0))
+        let large = [UInt8](repeating: 1, count: 20_000_000)
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            try await suspendUntil("the clients have half-closed") { hasFinished.value }
+            if request.path != "/large" { return .text("small") }
+            begun.increment()
+            return Response(body: .bytes(large))
+        }
+        try await withServer(options: options, respond: respond) { server in
+            let small = get("/small")
+            let clients = try (0..<4).map { _ in
+                let client = try Client(server, receiveBuffer: 8_192)
+                try client.send(small + small + small + get("/large") + small + small)
+                client.finishSending()
+                return client
+            }
+            hasFinished.value = true
+            try waitUntil("the large answers begin") { begun.value == 4 }
+            try waitUntil("the connections end") { server.connections == 0 }
+            let answer = try Client(server).ask(small)
+            #expect(answer.text == "small")
+            for client in clients { client.close() }
+        }
+    }
+
+    @Test func `a loop ends while handlers run for clients that have half-closed behind their requests`() async throws {
+        let (hasFinished, begun) = (Box(false), Box(0))
+        let thread = RunningLoop()
+        let server = try HTTPServer(listeningOn: .ipv4(host: "127.0.0.1", port: 0), on: [thread.loop]) { request in
+            try await suspendUntil("the clients have half-closed") { hasFinished.value }
+            if request.path == "/last" {
+                begun.increment()
+                await suspendUntilCancelled()
+            }
+            return .text("x")
+        }
+        try await elsewhere {
+            let clients = try (0..<4).map { _ in
+                let client = try Client(server)
+                try client.send(get() + get() + get() + get("/last"))
+                client.finishSending()
+                return client
+            }
+            hasFinished.value = true
+            try waitUntil("the last handlers run") { begun.value == 4 }
+            try thread.end()
+            for client in clients { client.close() }
+        }
+        await server.shutdown()
+        #expect(server.connections == 0)
+    }
+
     // MARK: Clients that go
 
     /// A handler that waits until it is cancelled, and what the client does meanwhile.
@@ -197,6 +279,35 @@ import Darwin
             client.close()
         }
     }
+
+    #if os(Linux)
+    /// Both come in one segment, and the loop may learn of the end before it reads the request.
+    @Test func `a handler is cancelled when its request has come together with its client's end`() async throws {
+        let cancelled = Box(0)
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            if request.path == "/last" {
+                await suspendUntilCancelled()
+                cancelled.increment()
+            } else {
+                // So long that the client is watched.
+                try await Task.sleep(for: .milliseconds(200))
+            }
+            return .text("x")
+        }
+        try await withServer(respond: respond) { server in
+            let clients = try (0..<5).map { _ in try Client(server) }
+            for client in clients { try client.send(get()) }
+            for client in clients {
+                #expect(try client.answer().status == 200)
+                let last = Array(get("/last").utf8)
+                let count = Glibc.send(client.descriptor, last, last.count, Int32(MSG_MORE) | Int32(MSG_NOSIGNAL))
+                #expect(count == last.count)
+                client.close()
+            }
+            try waitUntil("the last handlers are cancelled") { cancelled.value == 5 }
+        }
+    }
+    #endif
 
     @Test func `the sequence of an answer ends when its client goes`() async throws {
         let ended = Gate()
@@ -361,6 +472,31 @@ import Darwin
         }
         #expect(server.connections == 0)
         try thread.end()
+    }
+
+    @Test func `the first request of a connection may come within a second after the shutdown has begun`() async throws {
+        let clock = RunLoop.ManualClock()
+        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
+        try await withFolder { folder in
+            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
+            try await elsewhere {
+                let (late, silent) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+                try waitUntil("both connections are served") { server.core.hosts[0].connections.count == 2 }
+                let hasBegun = Gate()
+                server.core.drain()
+                thread.runLoop.perform { hasBegun.open() }
+                hasBegun.wait()
+                clock.advance(by: .milliseconds(900))
+                let answer = try late.ask(get("/late"))
+                #expect(answer.text == "/late" && answer["connection"] == "close")
+                #expect(try late.isClosed())
+                clock.advance(by: .seconds(2))
+                #expect(try silent.isClosed())
+            }
+            await server.shutdown(grace: .zero)
+        }
+        thread.stop()
+        await thread.join()
     }
 
     @Test func `shutdown answers the connections that wait in the kernel's queue`() async throws {

@@ -133,6 +133,12 @@ final class Client {
         return !hasEnded
     }
 
+    /// Reads `count` bytes, and perhaps a few more; less at the end.
+    func receive(atLeast count: Int, _ location: SourceLocation = #_sourceLocation) throws {
+        let enough = received.count + count
+        while received.count < enough, try receive(location) {}  // ends: with the bytes, or with the connection
+    }
+
     /// Everything up to the end of the connection. A reset ends it, too, behind what came before.
     func rest(_ location: SourceLocation = #_sourceLocation) throws -> [UInt8] {
         do { while try receive(location) {} } catch let error as ClientError where error.description.hasSuffix("errno \(ECONNRESET)") {}

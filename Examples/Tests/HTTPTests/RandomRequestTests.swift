@@ -36,10 +36,11 @@ private func randomRequests(_ numbers: inout Numbers) -> [UInt8] {
     var bytes: [UInt8] = []
     for _ in 0...Int.random(in: 0...2, using: &numbers) {
         if Int.random(in: 0..<10, using: &numbers) == 0 { bytes += Array("\r\n".utf8) }
-        let target = pick(["/", "/", "/a?b=c", "*", "http://h/x", "https://h:1", "/%20", "/ü", "h:443", "", "/#"])
-        var text = "\(pick(["GET", "POST", "POST", "HEAD", "OPTIONS", "CONNECT", "G(T"])) \(target) "
+        let targets = ["/", "/", "/a?b=c", "*", "http://h/x", "https://h:1", "http://:1/", "/%20", "/ü", "h:443", "", "/#"]
+        var text = "\(pick(["GET", "POST", "POST", "HEAD", "OPTIONS", "CONNECT", "G(T"])) \(pick(targets)) "
         text += pick(["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/1.9"]) + "\r\n"
-        if Int.random(in: 0..<20, using: &numbers) > 0 { text += "Host: \(pick(["t", "t", "[::1]:8", "a:b", ""]))\r\n" }
+        let hosts = ["t", "t", "t", "[::1]:8", "a:b", "", "[]:8", "[x]", ":8"]
+        if Int.random(in: 0..<20, using: &numbers) > 0 { text += "Host: \(pick(hosts))\r\n" }
         for _ in 0..<Int.random(in: 0...3, using: &numbers) {
             text += pick([
                 "X: y", "X:", "Connection: close", "Connection: keep-alive, x", "Connection: ,close,", "Expect: 100-continue", "Expect: x",

@@ -32,7 +32,8 @@ private let badLines: [Bad] = [
     Bad("G@T / HTTP/1.1\r\nH|\r\n"), Bad("GET /\u{0} HTTP/1.1\r\nH|\r\n"), Bad("GET /a b HTTP/1.1\r\nH|\r\n"),
     Bad("GET /\u{7F} HTTP/1.1\r\nH|\r\n"), Bad("GET /#f HTTP/1.1\r\nH|\r\n"), Bad("GET * HTTP/1.1\r\nH|\r\n"),
     Bad("GET test HTTP/1.1\r\nH|\r\n"), Bad("GET ftp://h/ HTTP/1.1\r\nH|\r\n"), Bad("GET http:///x HTTP/1.1\r\nH|\r\n"),
-    Bad("GET http://a@b/ HTTP/1.1\r\nH|\r\n"), Bad("\u{16}\u{3}\u{1}\r\n"), Bad("\r\n\r\n\r\n\r\n\r\n\r\n"),
+    Bad("GET http://a@b/ HTTP/1.1\r\nH|\r\n"), Bad("GET http://:80/ HTTP/1.1\r\nH|\r\n"), Bad("GET http://[]/ HTTP/1.1\r\nH|\r\n"),
+    Bad("\u{16}\u{3}\u{1}\r\n"), Bad("\r\n\r\n\r\n\r\n\r\n\r\n"),
     Bad("GET / HTTP/2.0\r\nH|\r\n", 505),
     Bad("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505), Bad("GET / HTTP/9.9\r\nH|\r\n", 505),
     Bad("CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n", 501),
@@ -45,6 +46,8 @@ private let badFields: [Bad] = [
     Bad("GET / HTTP/1.1\r\nHost: a b\r\n\r\n"),
     Bad("GET / HTTP/1.1\r\nHost: a,b\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: a@b\r\n\r\n"),
     Bad("GET / HTTP/1.1\r\nHost: a:b\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: [::1\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: a:1:2\r\n\r\n"),
+    Bad("GET / HTTP/1.1\r\nHost: :80\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: :\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: []\r\n\r\n"),
+    Bad("GET / HTTP/1.1\r\nHost: []:80\r\n\r\n"), Bad("GET / HTTP/1.1\r\nHost: [zz!]\r\n\r\n"),
     Bad("GET / HTTP/1.1\r\nHost : t\r\n\r\n"), Bad("GET / HTTP/1.1\r\n Host: t\r\n\r\n"), Bad("GET / HTTP/1.1\r\nH|X\r\n\r\n"),
     Bad("GET / HTTP/1.1\r\nH|: x\r\n\r\n"), Bad("GET / HTTP/1.1\r\nH|X: a\r\n b\r\n\r\n"), Bad("GET / HTTP/1.1\r\nH|X: a\r\n\tb\r\n\r\n"),
     Bad("GET / HTTP/1.1\r\nH|X: a\u{0}b\r\n\r\n"), Bad("GET / HTTP/1.1\r\nH|X: a\rb\r\n\r\n"),
@@ -150,6 +153,17 @@ private let allBad = badLines + badFields + badFramings + badChunks + tooMuch
                 #expect(try client.isClosed(), "\(bad.testDescription)")
             }
             #expect(handled.withLock { $0 } == [])
+        }
+    }
+
+    @Test func `the refusal of a HEAD has a length and no body`() async throws {
+        try await withServer(respond: { _ in .text("handled") }) { server in
+            let client = try Client(server)
+            let answer = try client.ask("HEAD / HTTP/1.1\r\n\r\n", isHead: true)
+            #expect(answer.status == 400 && answer["connection"] == "close")
+            let length = try #require(answer["content-length"])
+            #expect(length != "0")
+            #expect(try client.isClosed())
         }
     }
 

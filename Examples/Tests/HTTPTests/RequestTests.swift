@@ -91,6 +91,16 @@ import Testing
         }
     }
 
+    @Test func `a head has no limit if the options say so`() async throws {
+        var options = HTTPServer.Options()
+        options.headLimit = .max
+        let target = "/" + String(repeating: "a", count: 200_000)
+        try await withServer(options: options, respond: { .text($0.path) }) { server in
+            let answer = try Client(server).ask(get(target))
+            #expect(answer.text == target)
+        }
+    }
+
     @Test func `the client's address comes with the request, and a Unix socket has none`() async throws {
         let respond: @Sendable (Request) async throws -> Response = { .text($0.peer.map { "\($0)" } ?? "none") }
         try await withServer(respond: respond) { server in

@@ -201,6 +201,26 @@ import Darwin
         }
     }
 
+    /// The kernel reports room only when a third of its buffer is free, and for this client that takes longer than the timeout.
+    @Test func `a slow client that takes some of a file again and again gets all of it`() async throws {
+        let large = (0..<4_000_000).map { UInt8(truncatingIfNeeded: $0 &* 3 >> 2) }
+        var options = HTTPServer.Options()
+        options.idleTimeout = .seconds(1)
+        try await withFolder { folder in
+            write(large, to: folder + "/large")
+            let respond: @Sendable (Request) async throws -> Response = { _ in Response(body: .file(path: folder + "/large")) }
+            try await withServer(options: options, respond: respond) { server in
+                let client = try Client(server, receiveBuffer: 8_192)
+                try client.send(get())
+                for _ in 0..<25 {
+                    try client.receive(atLeast: 30_000)
+                    usleep(100_000)
+                }
+                #expect(try client.answer().body == large)
+            }
+        }
+    }
+
     @Test func `what is no file is a 404`() async throws {
         try await withFolder { folder in
             mkfifo(folder + "/fifo", 0o600)
@@ -293,6 +313,25 @@ import Darwin
             #expect(throws: ClientError.self) { try client.ask(get("/cut")) }
             let heard = HeardWarnings.messages(about: "/cut")
             #expect(heard.map(\.message) == ["the answer to GET /cut ends early: Mistake()"])
+        }
+    }
+
+    @Test func `with HTTP 1.0, a sequence that fails resets the connection, and one that ends does not`() async throws {
+        let respond: @Sendable (Request) async throws -> Response = { request in
+            let (stream, continuation) = AsyncThrowingStream<[UInt8], any Error>.makeStream()
+            continuation.yield([1])
+            continuation.finish(throwing: request.path == "/fails" ? Mistake() : nil)
+            return Response(body: .sequence(stream))
+        }
+        try await withServer(respond: respond) { server in
+            let fails = try Client(server)
+            try fails.send("GET /fails HTTP/1.0\r\n\r\n")
+            let error = #expect(throws: ClientError.self) { while try fails.receive() {} }
+            #expect(error?.description == "recv: errno \(ECONNRESET)")
+            let ends = try Client(server)
+            try ends.send("GET /ends HTTP/1.0\r\n\r\n")
+            while try ends.receive() {}  // ends: with the connection; a reset is thrown
+            #expect(try ends.rest().last == 1)
         }
     }
 
