@@ -161,16 +161,6 @@ int cplatform_accept_client(int listener) {
     }
 }
 
-bool cplatform_closes_at_once(int descriptor) {
-#if defined(F_GETPIPE_SZ)
-    // Unlike fstat(2), this does not ask the file system.
-    return fcntl(descriptor, F_GETPIPE_SZ) >= 0;
-#else
-    (void)descriptor;
-    return false;
-#endif
-}
-
 bool cplatform_has_unread(int descriptor) {
     int count = 0;
     return ioctl(descriptor, FIONREAD, &count) < 0 || count > 0;
@@ -329,7 +319,17 @@ int cplatform_open_directory(int parent, const char *path) {
 }
 
 int cplatform_open_lock_file(int directory, const char *file) {
-    return openat(directory, file, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    // open(2) waits until the holder of a lease (fcntl(2), F_SETLEASE) gives it up, unless O_NONBLOCK is set.
+    int descriptor = openat(directory, file, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (descriptor < 0) return -1;
+    struct stat status;
+    if (fstat(descriptor, &status) < 0) return close_keeping_errno(descriptor);
+    if (!S_ISREG(status.st_mode)) {
+        close(descriptor);
+        errno = EINVAL;
+        return -1;
+    }
+    return descriptor;
 }
 
 void cplatform_unlock_file(int descriptor) { flock(descriptor, LOCK_UN); }

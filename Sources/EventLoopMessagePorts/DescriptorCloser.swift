@@ -12,8 +12,9 @@ import Synchronization
 /// The threads that close descriptors from other processes.
 ///
 /// close(2) may take as long as the sender of a descriptor likes: a socket with SO_LINGER waits for its peer, a file on NFS or FUSE for its
-/// server, and closing a socket closes the descriptors in its unread messages. A thread that serves anybody must not wait for that. There
-/// is no general way to find out which descriptors close at once, because asking a file may block too.
+/// server, a pipe for a process that holds its lock while it sleeps in splice(2), and closing a socket closes the descriptors in its unread
+/// messages. A thread that serves anybody must not wait for that. There is no way to find out which descriptors close at once, because
+/// asking may block too.
 ///
 /// A process whose descriptors block has at most `threadLimitPerProcess` threads at a time; the others close what other processes sent.
 final class DescriptorCloser: @unchecked Sendable {
@@ -109,9 +110,7 @@ final class DescriptorCloser: @unchecked Sendable {
     static func pending(from process: Int32) -> Int { existing?.state.withLock { $0.senders[process]?.pending ?? 0 } ?? 0 }
 
     /// Closes a descriptor that `process` has sent. Does not block. Thread-safe.
-    static func close(_ descriptor: Int32, from process: Int32) {
-        if cplatform_closes_at_once(descriptor) { closeNow(descriptor) } else { shared.enqueue(descriptor, process) }
-    }
+    static func close(_ descriptor: Int32, from process: Int32) { shared.enqueue(descriptor, process) }
 
     /// Shuts down a connection for both ends and closes it. Does not block. Thread-safe.
     static func end(_ connection: Int32) {

@@ -8,7 +8,7 @@ public import EventLoop
 extension RunLoop {
     /// File descriptors that came with a message: new close-on-exec descriptors for files that the sender has open.
     ///
-    /// When this object is released, it closes the descriptors that nobody has taken, on a thread of the library if that may block.
+    /// When this object is released, a thread of the library closes the descriptors that nobody has taken, because a close may block.
     /// Thread-safe.
     public final class PassedDescriptors: Sendable {
         private let untaken: LoopLock<[Int32?]>

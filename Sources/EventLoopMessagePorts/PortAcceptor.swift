@@ -1,16 +1,15 @@
 // The listening end of a LocalMessagePort: accepts clients, and keeps the port's name.
 //
-// Lifecycle: the listener and the file watch are created with the acceptor and closed by `end`. When the socket's file is removed, as at a
-// logout together with its directory, the acceptor replaces both.
+// Lifecycle: the listener and the file watch are created with the acceptor. `end` closes the watch, and the later one of `withdraw` and `end`
+// closes the listener. When the socket's file is removed, as at a logout together with its directory, the acceptor replaces both.
 
 internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
-import Synchronization
 
 /// The listening socket of a port, its name, and the watch for the socket's file, in the port's set of descriptors.
 final class PortAcceptor: @unchecked Sendable {
-    // SAFETY: constants, an atomic and a lock. Everything else is touched only by the thread that serves the port.
+    // SAFETY: constants and a lock. Everything else is touched only by the thread that serves the port.
 
     static let listenerToken: UInt64 = 1
     static let nameToken: UInt64 = 2
@@ -27,12 +26,17 @@ final class PortAcceptor: @unchecked Sendable {
     private struct Place: Sendable {
         var registration: PortRegistration
         var listener: Int32
+        /// `withdraw` was called.
         var isWithdrawn = false
+        /// `withdraw` needs the listener no more.
+        var isReleased = false
+        /// `withdraw` has found the listener's queue empty.
+        var isDrained = false
+        /// `end` was called.
+        var hasEnded = false
     }
     private let place: LoopLock<Place>
     private let mark = ProcessMark()
-    /// `withdraw` has found the listener's queue empty.
-    private let isDrained = Atomic<Bool>(false)
 
     // SAFETY: touched only by the thread that serves the port.
     private var registration: PortRegistration
@@ -213,6 +217,9 @@ final class PortAcceptor: @unchecked Sendable {
 
     // MARK: The end
 
+    // `withdraw` and `end` may run at the same time, and in either order: several threads may invalidate a port while its loop ends. The
+    // later one closes the listener, so that neither uses its number after another file has it.
+
     /// Gives the name back and disconnects the clients that are still in the queue. Thread-safe; called once.
     func withdraw() {
         let (registration, listener) = place.withLock { place in
@@ -223,17 +230,33 @@ final class PortAcceptor: @unchecked Sendable {
         cplatform_shutdown(listener)
         while case let client = cplatform_accept_client(listener), client >= 0 { DescriptorCloser.end(client) }  // ends: no new ones
         // Without a free descriptor some clients stay in the queue.
-        isDrained.store(cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_EXHAUSTED, ordering: .releasing)
+        let isDrained = cplatform_accept_failure(errno) != CPLATFORM_ACCEPT_EXHAUSTED
+        let hasEnded = place.withLock { place in
+            (place.isReleased, place.isDrained) = (true, isDrained)
+            return place.hasEnded
+        }
+        if hasEnded { Self.closeListener(listener, isDrained) }
     }
 
-    /// Closes everything. For the caller who knows that nobody serves the port any more.
+    /// Closes everything. For the caller who knows that nobody serves the port any more; `withdraw` was called, or will be.
     func end() {
-        // The queue of the listener may hold messages that nobody has read.
-        if isDrained.load(ordering: .acquiring) || !mark.isOurs {
-            close(listener)
-        } else {
-            DescriptorCloser.close(listener, from: 0)
-        }
         unwatchName()
+        if !mark.isOurs {
+            close(listener)
+            return
+        }
+        let (isReleased, isDrained) = place.withLock { place in
+            place.hasEnded = true
+            return (place.isReleased, place.isDrained)
+        }
+        if isReleased { Self.closeListener(listener, isDrained) }
     }
+
+    private static func closeListener(_ listener: Int32, _ isDrained: Bool) {
+        // Its queue may hold messages that nobody has read.
+        if isDrained { close(listener) } else { DescriptorCloser.close(listener, from: 0) }
+    }
+
+    /// Whether `withdraw` was called.
+    var testsOnlyIsWithdrawn: Bool { place.withLock { $0.isWithdrawn } }
 }

@@ -185,7 +185,7 @@ final class PortDirectory: Sendable {
     private func tryLock() -> Attempt {
         Self.lockDescriptors.withLock { open in
             let descriptor = cplatform_open_lock_file(self.descriptor, Self.lockName)
-            if descriptor < 0 { return .failed(operation: "opening the lock", errno: errno) }
+            if descriptor < 0 { return errno == EWOULDBLOCK ? .isTaken : .failed(operation: "opening the lock", errno: errno) }
             if cplatform_try_lock_file(descriptor) == 0 {
                 open.append(descriptor)
                 return .locked(descriptor)
@@ -196,9 +196,13 @@ final class PortDirectory: Sendable {
         }
     }
 
-    /// Waits for the lock, in real time. A timeout of zero tries once or twice.
+    /// Waits for the lock, in real time. A timeout of zero tries once or twice. The thread must not be cancelled while it has the lock.
     func lock(_ timeout: Duration = lockTimeout) throws(RunLoop.PortError) -> Lock {
-        let deadline = RunLoop.Instant.now.advanced(by: timeout)
+        try lock(until: .now.advanced(by: timeout))
+    }
+
+    /// Waits for the lock until a deadline, in real time. One that has passed tries once.
+    func lock(until deadline: RunLoop.Instant) throws(RunLoop.PortError) -> Lock {
         while true {  // ends: with the lock, an error, or the deadline
             let file = path(of: Self.lockName)
             switch tryLock() {

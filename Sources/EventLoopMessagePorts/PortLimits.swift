@@ -10,14 +10,18 @@ internal import EventLoop
 /// Noncopyable, because a copy would retain its collections at each access.
 struct PortLimits: ~Copyable {
     /// How many descriptors of incomplete messages all clients together may make the port hold. Above half of it, processes that hold some
-    /// are not read further. Above all of it, the process that holds the most loses a connection.
+    /// are not read further. Once a message with the most descriptors could exceed it, messages with descriptors stay in the kernel. Above all
+    /// of it, the process that holds the most loses a connection.
     private let descriptorLimit: Int
+
+    /// With fewer, a process alone could keep the messages of others in the kernel: it may hold half, and a message more.
+    static let leastDescriptorLimit = 4 * Frame.descriptorLimit
 
     private(set) var memory: MessageMemory
     private var stalls = StallDetector()
-    /// Bytes of replies that clients have not read, in total and for each process.
-    private(set) var unsentBytes = 0
-    private var unsentBytesByProcess: [Int32: Int] = [:]
+    /// Bytes of replies that clients have not read, or not to the end, in total and for each process.
+    private(set) var replyBytes = 0
+    private var replyBytesByProcess: [Int32: Int] = [:]
     /// Descriptors of incomplete messages, in total and for each process.
     private(set) var heldDescriptors = 0
     private var heldDescriptorsByProcess: [Int32: Int] = [:]
@@ -45,8 +49,7 @@ struct PortLimits: ~Copyable {
             && heldDescriptorsByProcess[connection.process] != nil
         {
             // The next frame may bring descriptors. A frame that has begun has brought all of its own, and may continue.
-            connection.isWaiting = true
-            descriptorWaiters.append(connection)
+            waitForDescriptors(connection)
             return nil
         }
         let needed = connection.receiver.announcedBytes
@@ -57,7 +60,9 @@ struct PortLimits: ~Copyable {
             }
             restartStallTime(of: connection)
         }
-        return memory.granted(to: connection.token) + MemoryPool.allowance - connection.receiver.heldBytes
+        let room = memory.granted(to: connection.token) + MemoryPool.allowance - connection.receiver.heldBytes
+        // Not beyond the frame: the next one may bring descriptors.
+        return isFullOfDescriptors && needed > 0 ? min(room, needed - connection.receiver.heldBytes) : room
     }
 
     /// Releases the memory of a frame that has been taken out of the connection's buffer. Returns the tokens of those that have memory now.
@@ -72,11 +77,28 @@ struct PortLimits: ~Copyable {
     mutating func receiveMode(for connection: ServedConnection, _ now: () -> RunLoop.Instant) -> FrameReceiver.Mode {
         // Earlier descriptors have not been closed yet: further ones could use up all that the process may have.
         if isClosingHeldUp(by: connection.process) { return .refusing }
+        // A frame that has begun has brought all of its own.
+        if isFullOfDescriptors && connection.receiver.heldBytes == 0 { return .refusing }
         if connection.isNearDescriptorLimit { return .peeking }
         guard let end = shortageEnd else { return .nonblocking }
         if now() < end { return .peeking }
         shortageEnd = nil
         return .nonblocking
+    }
+
+    /// Whether the descriptors of a further frame could exceed the limit. Frames without any are received all the same.
+    private var isFullOfDescriptors: Bool { heldDescriptors + Frame.descriptorLimit > descriptorLimit }
+
+    /// Descriptors of the connection were refused. If they may come once others hold fewer, marks it as waiting and returns true.
+    mutating func waitsAfterRefusal(_ connection: ServedConnection) -> Bool {
+        if isClosingHeldUp(by: connection.process) || !isFullOfDescriptors { return false }
+        waitForDescriptors(connection)
+        return true
+    }
+
+    private mutating func waitForDescriptors(_ connection: ServedConnection) {
+        connection.isWaiting = true
+        descriptorWaiters.append(connection)
     }
 
     /// Whether the closer is held up, as a whole or for this process.
@@ -120,19 +142,19 @@ struct PortLimits: ~Copyable {
 
     /// Whether a request of this connection has to wait: clients have left too many replies unread, and some are its own process's.
     func mustDefer(_ connection: ServedConnection) -> Bool {
-        unsentBytes > memory.longPoolSize && unsentBytesByProcess[connection.process] != nil
+        replyBytes > memory.longPoolSize && replyBytesByProcess[connection.process] != nil
     }
 
     /// Counts the unsent replies of a connection again. Returns true if it has none any more.
     mutating func countReplies(_ connection: ServedConnection) -> Bool {
-        let unsent = connection.unsentBytes
-        let difference = unsent - connection.countedUnsent
+        let held = connection.replyBytes
+        let difference = held - connection.countedReplies
         if difference == 0 { return false }
-        if connection.countedUnsent == 0 { restartStallTime(of: connection) }
-        connection.countedUnsent = unsent
-        unsentBytes += difference
-        Self.add(difference, to: &unsentBytesByProcess, connection.process)
-        return unsent == 0
+        if connection.countedReplies == 0 { restartStallTime(of: connection) }
+        connection.countedReplies = held
+        replyBytes += difference
+        Self.add(difference, to: &replyBytesByProcess, connection.process)
+        return held == 0
     }
 
     private static func add(_ difference: Int, to sums: inout [Int32: Int], _ process: Int32) {

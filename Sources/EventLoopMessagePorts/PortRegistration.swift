@@ -18,13 +18,22 @@ final class PortRegistration: Sendable {
         identity = directory.identity(of: file)
     }
 
-    /// Takes the name, under the locks of all directories in which it may be.
+    /// Takes the name, under the locks of all directories in which it may be. `timeout` limits the wait for all of them together.
     ///
     /// If the socket of that name accepts connections, a live port has the name. If it refuses them, its process has died, and the name is
     /// taken over. That holds only under the lock: without it, another process could be between `bind` and `listen`.
     static func take(
         _ name: PortName, backlog: Int32, in candidates: [PortDirectory.Candidate] = PortDirectory.candidates,
         timeout: Duration = PortDirectory.lockTimeout
+    ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
+        let deadline = RunLoop.Instant.now.advanced(by: timeout)
+        return try withoutCancellation { () throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) in
+            try takeUnderLocks(name, backlog, candidates, deadline)
+        }
+    }
+
+    private static func takeUnderLocks(
+        _ name: PortName, _ backlog: Int32, _ candidates: [PortDirectory.Candidate], _ deadline: RunLoop.Instant
     ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
         let home = try openHome(candidates)
         var others: [PortDirectory] = []
@@ -35,7 +44,7 @@ final class PortRegistration: Sendable {
         }
         // In the same order in every process, so that two processes cannot deadlock.
         var locks: [PortDirectory.Lock] = []
-        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(timeout)) }
+        for directory in ([home] + others).sorted(by: { $0.goesBefore($1) }) { locks.append(try directory.lock(until: deadline)) }
         defer { withExtendedLifetime(locks) {} }
         let file = name.fileName
         for directory in [home] + others where try isLive(file, in: directory) { throw .nameInUse }
@@ -69,11 +78,13 @@ final class PortRegistration: Sendable {
 
     /// Gives the name back and removes the file, if the name still belongs to this registration. The caller closes the listener.
     func withdraw(timeout: Duration = PortDirectory.lockTimeout) {
-        // Without the lock, another process could be taking the name over right now. Then the file stays, and the next owner finds it
-        // stale.
-        guard let lock = try? directory.lock(timeout) else { return }
-        if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
-        withExtendedLifetime(lock) {}
+        withoutCancellation {
+            // Without the lock, another process could be taking the name over right now. Then the file stays, and the next owner finds it
+            // stale.
+            guard let lock = try? directory.lock(timeout) else { return }
+            if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
+            withExtendedLifetime(lock) {}
+        }
     }
 
     /// Removes the socket of a dead port. Other kinds of files refuse connections as well, but are kept.

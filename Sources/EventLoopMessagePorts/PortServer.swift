@@ -59,9 +59,9 @@ final class PortServer: @unchecked Sendable {
             throw error
         }
         (self.set, self.maximumLength, self.clock) = (set, maximumLength, clock)
-        // The rest is for the program and for new clients. The limit must admit a message with as many descriptors as a message may have.
+        // The rest is for the program and for new clients.
         limits = PortLimits(
-            descriptorLimit: descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4),
+            descriptorLimit: descriptorLimit ?? max(PortLimits.leastDescriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4),
             longestFrame: Frame.headerSize + maximumLength + Frame.sealSize, leastMemory: leastMemory)
         // After everything that can throw: a name in use must not leak memory.
         events = .allocate(capacity: 64)
@@ -84,8 +84,10 @@ final class PortServer: @unchecked Sendable {
     /// Gives the name back and disconnects every client. Thread-safe; called once.
     func withdraw() {
         guard isOurs else { return }
-        acceptor.withdraw()
-        table.shutDownAll { cplatform_shutdown($0) }
+        withoutCancellation {
+            acceptor.withdraw()
+            table.shutDownAll { cplatform_shutdown($0) }
+        }
     }
 
     /// Closes everything. For the caller who knows that nobody serves the port any more. No-op if called again.
@@ -208,6 +210,7 @@ final class PortServer: @unchecked Sendable {
             case .received: if connection.receiver.heldBytes < 1 << 12 { return }
             case .wouldBlock: return
             case .failed(.system(_, EMFILE)):
+                if mode == .refusing && limits.waitsAfterRefusal(connection) { return }
                 limits.beginShortage(clock())
                 return drop(connection)
             case .ended, .failed: return drop(connection)

@@ -125,8 +125,9 @@ extension RemoteConnection {
 
     /// Called on the engine's thread with what the connection is ready for.
     func isReady(_ bits: Readiness) { /* DOES CALLOUT */
-        if !bits.isDisjoint(with: [.write, .broken]) { sendQueued() }
+        // Replies first: a send may notice the end before the last of them is read.
         if !bits.isDisjoint(with: [.read, .closed, .broken]) { readOnEngine(bits) }
+        if !bits.isDisjoint(with: [.write, .broken]) { sendQueued() }
     }
 
     private func readOnEngine(_ bits: Readiness) { /* DOES CALLOUT */
@@ -183,15 +184,19 @@ extension RemoteConnection {
             case .message, .request: return .protocolViolation("received a request from a server")
             }
             var wakeUps = DeferredWakeUps()
-            state.withLock { state in
-                if let waiter = state.waiters[frame.conversation] {
-                    _ = removeWaiter(waiter, &state)
-                    wakeUps.complete(waiter, result)
-                } else if state.abandonedReplies > 0 {
-                    state.abandonedReplies -= 1
+            let isEarly = state.withLock { state -> Bool in
+                guard let waiter = state.waiters[frame.conversation] else {
+                    if state.abandonedReplies > 0 { state.abandonedReplies -= 1 }
+                    return false
                 }
+                // The descriptors of the request are still to be sent, and a caller that has its reply may close them.
+                if let unsent = waiter.unsent, !unsent.isFinished { return true }
+                removeWaiter(waiter, &state)
+                wakeUps.complete(waiter, result)
+                return false
             }
             wakeUps.performAll()
+            if isEarly { return .protocolViolation("received the reply to a request that is not sent yet") }
         }
     }
 

@@ -10,13 +10,10 @@ extension RemoteConnection {
         /// The rest is in the queue.
         case queued(UnsentFrame)
         case failed(RunLoop.PortError)
-        /// The other end has gone.
-        case ended
     }
 
     /// Sends a one-way message. Blocks until there is room for it, at most until the deadline.
-    func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
-    { /* DOES CALLOUT */
+    func send(id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError) {
         try check(data, descriptors)
         let frame = OutgoingFrame(.message, conversation: 0, id: id, body: data, descriptors: descriptors.count)
         let result = state.withLock { transmit(frame, descriptors, latch: Latch(), &$0) }
@@ -27,7 +24,7 @@ extension RemoteConnection {
     /// waiter is not registered.
     func sendRequest(
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32], deadline: @autoclosure () -> RunLoop.Instant
-    ) throws(RunLoop.PortError) { /* DOES CALLOUT */
+    ) throws(RunLoop.PortError) {
         try check(data, descriptors)
         let result = state.withLock { beginRequest(waiter, id, data, descriptors, latch: Latch(), &$0) }
         do { try finish(result, deadline()) } catch {
@@ -40,14 +37,11 @@ extension RemoteConnection {
     /// not registered.
     func startRequest(
         _ waiter: ReplyWaiter, id: Int32, data: [UInt8], descriptors: [Int32]
-    ) throws(RunLoop.PortError) { /* DOES CALLOUT */
+    ) throws(RunLoop.PortError) {
         try check(data, descriptors)
         switch state.withLock({ beginRequest(waiter, id, data, descriptors, latch: nil, &$0) }) {
         case .sent, .queued: return
         case .failed(let error): throw error
-        case .ended:
-            end(.becameInvalid)
-            throw .invalidPort
         }
     }
 
@@ -67,7 +61,7 @@ extension RemoteConnection {
             .request, conversation: waiter.conversation, id: id, body: data, descriptors: descriptors.count)
         let result = transmit(frame, descriptors, latch: latch(), &state)
         switch result {
-        case .failed, .ended: return result
+        case .failed: return result
         case .queued(let unsent):
             waiter.unsent = unsent
             unsent.sender = waiter.kind
@@ -93,10 +87,8 @@ extension RemoteConnection {
             switch frame.send(to: descriptor, passing: descriptors) {
             case 0: return .sent
             case EAGAIN: break
-            case EPIPE, ECONNRESET, ENOTCONN: return .ended
-            case let code where frame.offset == 0: return .failed(failure("sendmsg", code))
-            // A frame that was sent in part cannot be completed, so the connection cannot be used any more.
-            default: return .ended
+            case let code where shutDownIfUseless(after: code, offset: frame.offset): return .failed(.invalidPort)
+            case let code: return .failed(failure("sendmsg", code))
             }
         }
         let unsent = UnsentFrame(frame, descriptors: descriptors, latch: latch(), task: task)
@@ -105,15 +97,20 @@ extension RemoteConnection {
         return .queued(unsent)
     }
 
+    /// Shuts the connection down if nothing can be sent on it any more: the other end has gone, or a frame that was sent in part cannot be
+    /// completed. The reader receives the replies that are in the socket, then finds the end and calls `end`. Called under the lock, so that
+    /// no other frame follows.
+    private func shutDownIfUseless(after code: Int32, offset: Int) -> Bool {
+        let isUseless = offset > 0 || [EPIPE, ECONNRESET, ENOTCONN].contains(code)
+        if isUseless { cplatform_shutdown(descriptor) }
+        return isUseless
+    }
+
     /// Waits until a queued frame is sent, at most until the deadline, and throws if it will not be.
-    private func finish(_ result: SendResult, _ deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError)
-    { /* DOES CALLOUT */
+    private func finish(_ result: SendResult, _ deadline: @autoclosure () -> RunLoop.Instant) throws(RunLoop.PortError) {
         switch result {
         case .sent: return
         case .failed(let error): throw error
-        case .ended:
-            end(.becameInvalid)
-            throw .invalidPort
         case .queued(let unsent):
             _ = unsent.latch?.wait(until: deadline())
             try finish(unsent)
@@ -133,7 +130,7 @@ extension RemoteConnection {
     /// As `send`, but suspends the task instead of blocking the thread.
     func sendOfTask(
         id: Int32, data: [UInt8], descriptors: [Int32], deadline: RunLoop.Instant
-    ) async throws(RunLoop.PortError) { /* DOES CALLOUT */
+    ) async throws(RunLoop.PortError) {
         try check(data, descriptors)
         if Task.isCancelled { throw .sendTimedOut }
         let wait = TaskWait<Void>()
@@ -160,12 +157,14 @@ extension RemoteConnection {
     /// Sends queued frames. Called on the engine's thread when there is room.
     func sendQueued() { /* DOES CALLOUT */
         var wakeUps = DeferredWakeUps()
-        let isBroken = state.withLock { state in
+        state.withLock { state in
+            // The reader may have given the watch up until the reading passes on.
+            if state.unsent.isEmpty { return }
             while !state.isInvalid, let first = state.unsent.first {  // ends: each iteration removes a frame, or returns
                 let code = first.frame.send(to: descriptor, passing: first.descriptors)
                 if code == EAGAIN { break }
                 if code != 0 {
-                    guard first.frame.offset == 0, code != EPIPE, code != ECONNRESET, code != ENOTCONN else { return true }
+                    if shutDownIfUseless(after: code, offset: first.frame.offset) { return }
                     first.failure = failure("sendmsg", code)
                     if let waiter = state.waiters[first.frame.conversation], waiter.unsent === first, removeWaiter(waiter, &state) {
                         wakeUps.complete(waiter, .failure(failure("sendmsg", code)))
@@ -176,9 +175,7 @@ extension RemoteConnection {
                 _ = state.unsent.popFirst()
             }
             updateWatch(&state)
-            return false
         }
         wakeUps.performAll()
-        if isBroken { end(.becameInvalid) }
     }
 }

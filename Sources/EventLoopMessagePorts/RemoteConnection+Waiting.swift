@@ -10,9 +10,18 @@ extension RemoteConnection {
         _ waiter: ReplyWaiter, _ source: RunLoop.CustomSource, _ loop: RunLoop, _ mode: RunLoop.Mode, sendDeadline: RunLoop.Instant,
         replyTimeout: Duration
     ) throws(RunLoop.PortError) -> [UInt8]? { /* DOES CALLOUT */
+        let depth = loop.runDepth + 1
+        let observer = RunLoop.Observer(activities: .exit, label: "reply") { [weak self] _, _ in
+            if loop.runDepth > depth { self?.wakeAgain(waiter) }
+        }
+        loop.add(observer, forMode: mode)
         loop.add(source, forMode: mode)
-        defer { source.invalidate() }
+        defer {
+            source.invalidate()
+            observer.invalidate()
+        }
         if let result = runUntilSent(waiter, loop, mode, sendDeadline) { return try result.get() }
+        state.withLock { _ in waiter.unsent = nil }
         let deadline = loop.now().advanced(by: replyTimeout)
         while true {  // ends: with the reply, the end of the connection, or the deadline
             if let result = state.withLock({ _ in waiter.result }) { return try result.get() }
@@ -24,6 +33,15 @@ extension RemoteConnection {
             }
             if runResult == .timedOut || loop.now() >= deadline { return try abandon(waiter, .replyTimedOut).get() }
         }
+    }
+
+    /// A nested run in the same mode has ended. It may have performed the source, so this signals the source again for the run that waits.
+    private func wakeAgain(_ waiter: ReplyWaiter) {
+        var wakeUps = DeferredWakeUps()
+        state.withLock { _ in
+            if waiter.result != nil || waiter.unsent?.isFinished == true { wakeUps.wake(waiter.kind) }
+        }
+        wakeUps.performAll()
     }
 
     /// Runs the loop until the request is sent. Returns the result if there is one before that.

@@ -15,8 +15,10 @@ extension RunLoop.RemoteMessagePort {
     @available(*, noasync, message: "this send blocks the thread; write `try await send(…)`, which suspends the task")
     public func send(
         id: Int32, data: [UInt8] = [], descriptors: [Int32] = [], timeout: Duration
-    ) throws(RunLoop.PortError) { /* DOES CALLOUT */
-        try connection.send(id: id, data: data, descriptors: descriptors, deadline: Self.deadline(timeout))
+    ) throws(RunLoop.PortError) {
+        try withoutCancellation { () throws(RunLoop.PortError) -> Void in
+            try connection.send(id: id, data: data, descriptors: descriptors, deadline: Self.deadline(timeout))
+        }
     }
 
     /// Sends a request and waits for the reply: the handler's value, nil or not.
@@ -36,9 +38,11 @@ extension RunLoop.RemoteMessagePort {
         replyMode: RunLoop.Mode? = nil
     ) throws(RunLoop.PortError) -> [UInt8]? { /* DOES CALLOUT */
         guard let replyMode else {
-            let waiter = ReplyWaiter(.thread)
-            try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
-            return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
+            return try withoutCancellation { () throws(RunLoop.PortError) -> [UInt8]? in
+                let waiter = ReplyWaiter(.thread)
+                try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
+                return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
+            }
         }
         precondition(
             replyMode != .common,
@@ -47,7 +51,9 @@ extension RunLoop.RemoteMessagePort {
         // Before other sources of the mode, as in CFMessagePort.
         let source = RunLoop.CustomSource(order: -100, label: "reply") {}
         let waiter = ReplyWaiter(.loop(loop, source))
-        try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
+        try withoutCancellation { () throws(RunLoop.PortError) -> Void in
+            try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
+        }
         return try connection.runUntilReply(
             waiter, source, loop, replyMode, sendDeadline: Self.deadline(sendTimeout), replyTimeout: replyTimeout)
     }

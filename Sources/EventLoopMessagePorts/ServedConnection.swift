@@ -37,8 +37,8 @@ final class ServedConnection {
     var isWaiting = false
     /// Its process had few free descriptors when it was accepted.
     var isNearDescriptorLimit = false
-    /// The unsent bytes and the descriptors that the port has counted for it.
-    var countedUnsent = 0
+    /// The bytes of replies and the descriptors that the port has counted for it.
+    var countedReplies = 0
     var countedDescriptors = 0
     /// The round in which its last message was handled, or since which it holds descriptors.
     var heldSince: UInt64 = 0
@@ -50,6 +50,8 @@ final class ServedConnection {
         receiver = FrameReceiver(maximumLength: maximumLength, takesDescriptors: true, peer: process, scratch: scratch)
     }
 
+    /// The bytes of the replies that it holds: each is held whole until its last byte is sent.
+    var replyBytes: Int { outgoing.isEmpty ? 0 : outgoing.reduce(0) { $0 + $1.size } }
     var unsentBytes: Int { outgoing.isEmpty ? 0 : outgoing.reduce(0) { $0 + $1.unsentBytes } }
 
     /// Sends as many of the replies as the socket takes. Returns false if some are left.

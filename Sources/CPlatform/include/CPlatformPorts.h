@@ -47,8 +47,6 @@ void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 
 // Blocks until the descriptor is readable or broken; returns false if `nanoseconds` pass first. Negative blocks forever.
 bool cplatform_await_readable(int descriptor, int64_t nanoseconds);
-// Whether closing the descriptor certainly does not block. Asks nothing that may block.
-bool cplatform_closes_at_once(int descriptor);
 // Whether a connection holds unread bytes, and maybe descriptors with them; true if that is unknown.
 bool cplatform_has_unread(int descriptor);
 // Shuts down both directions, for all descriptors of the socket.
@@ -65,7 +63,8 @@ int cplatform_open_directory(int parent, const char *path);
 int cplatform_try_lock_file(int descriptor);
 // Releases the lock, also for copies of the descriptor.
 void cplatform_unlock_file(int descriptor);
-// Opens a file for locking, and creates it with mode 0600 if it is missing. Does not follow a symbolic link.
+// Opens a file for locking, and creates it with mode 0600 if it is missing. Does not follow a symbolic link. EWOULDBLOCK if another process
+// has a lease on it, EINVAL if it is no regular file.
 int cplatform_open_lock_file(int directory, const char *file);
 
 // Creates a descriptor that becomes readable when `file` is removed, moved or changed in another way, or its directory is moved.

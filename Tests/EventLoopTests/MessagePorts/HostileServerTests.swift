@@ -1,9 +1,11 @@
 // Rules proved here, of a client with a hostile server, for requests that block, run a loop or suspend a task:
 //  - Bytes that no port sends end the connection, with a suitable error and one call of `onInvalidation`.
+//  - So does a reply to a request that is not sent yet: its caller would close the descriptors that are still to be sent.
 //  - Unsolicited and duplicate replies are dropped, and the expected ones arrive.
 
 #if os(Linux)
 
+import CLibevent
 import EventLoopTestSupport
 import Glibc
 import Testing
@@ -100,6 +102,23 @@ import Testing
         #expect(remote.isValid)
         port.invalidate()
         _ = try await elsewhere { try running.end() }
+    }
+
+    @Test func `a reply to a request that is not sent yet ends the connection, and the request is not sent any more`() throws {
+        let (near, far) = connectedSockets()
+        defer { close(far) }
+        let connection = try RemoteConnection(near, engine: try PortEngine.shared(), maximumLength: 4 << 20)
+        // The server reads nothing. A part of the first request fills the connection, so the second waits with its descriptor.
+        let (first, second) = (ReplyWaiter(.task), ReplyWaiter(.task))
+        let pipe = Pipe()
+        try connection.startRequest(first, id: 1, data: [UInt8](repeating: 0, count: 4 << 20), descriptors: [])
+        try connection.startRequest(second, id: 2, data: [], descriptors: [pipe.writeEnd])
+        let reply = rawFrame(4, length: 0, conversation: second.conversation, body: [1])
+        #expect(send(far, reply, reply.count, Int32(MSG_NOSIGNAL)) == reply.count)
+        try waitUntil("the second request has a result") { connection.state.withLock { _ in second.result != nil } }
+        let (result, isUnsent) = connection.state.withLock { (second.result, !$0.unsent.isEmpty) }
+        if case .failure(.protocolViolation)? = result {} else { Issue.record("\(String(describing: result))") }
+        #expect(!isUnsent)
     }
 
     @Test func `late and unsolicited replies do not keep the engine from reading later ones`() async throws {

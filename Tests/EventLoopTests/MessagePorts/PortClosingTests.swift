@@ -1,6 +1,6 @@
 // Rules proved here (semantics 17.22, 17.25): an unwanted descriptor whose close blocks keeps nobody waiting.
 //  - At a port: the descriptor is ignored, not taken, sent with half a message or without one, unread, on a connection that is never
-//    accepted, sent when the process has no free descriptor, or sent with an urgent byte.
+//    accepted, sent when the process has no free descriptor, sent with an urgent byte, or of a pipe whose lock another thread holds.
 //  - At a client: it comes with a reply, is unread, or comes from a server that has closed.
 //  - Closes that block for one process do not delay those for another.
 
@@ -62,6 +62,64 @@ private final class LingeringSocket {
     }
 }
 
+/// A pipe whose lock a thread holds while it waits for bytes to splice. Until then every call for the pipe blocks, close(2) and fcntl(2) too.
+private final class LockedPipe {
+    private var readEnd: Int32
+    private let writeEnd: Int32
+    private let (near, far) = connectedSockets()
+    private let thread: JoinableThread<Void>
+
+    init() throws {
+        var ends: [Int32] = [-1, -1]
+        precondition(closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        (readEnd, writeEnd) = (ends[0], ends[1])
+        let (source, target) = (near, writeEnd)
+        let id = Box(0)
+        thread = plainThread {
+            // Without a reader splice(2) raises it.
+            var pipeSignals = sigset_t()
+            sigemptyset(&pipeSignals)
+            sigaddset(&pipeSignals, SIGPIPE)
+            pthread_sigmask(SIG_BLOCK, &pipeSignals, nil)
+            id.value = Int(systemGettid())
+            _ = systemSplice(source, nil, target, nil, 1, 0)
+        }
+        try waitUntil("the thread sleeps in splice") {
+            let path = "/proc/self/task/\(id.value)/stat"
+            guard id.value != 0, let file = fopen(path, "re") else { return false }
+            defer { fclose(file) }
+            var line = [CChar](repeating: 0, count: 256)
+            guard fgets(&line, Int32(line.count), file) != nil else { return false }
+            return String(decoding: line.map { UInt8(bitPattern: $0) }, as: UTF8.self).contains(") S ")
+        }
+    }
+
+    func send(_ descriptor: Int32, _ bytes: [UInt8]) { sendRaw(descriptor, bytes, readEnd) }
+
+    /// Closes this descriptor, so that only its copies are left.
+    func closeReadEnd() {
+        // Does not block, because the sent message has a copy.
+        if readEnd >= 0 { close(readEnd) }
+        readEnd = -1
+    }
+
+    deinit {
+        var byte: UInt8 = 1
+        _ = Glibc.send(far, &byte, 1, Int32(MSG_NOSIGNAL))
+        do { try thread.join() } catch { Issue.record(error) }
+        closeReadEnd()
+        for descriptor in [writeEnd, near, far] { close(descriptor) }
+    }
+}
+
+// Glibc's overlay does not declare these.
+@_silgen_name("gettid") private func systemGettid() -> Int32
+@_silgen_name("splice")
+private func systemSplice(
+    _ source: Int32, _ sourceOffset: UnsafeMutablePointer<Int64>?, _ target: Int32, _ targetOffset: UnsafeMutablePointer<Int64>?,
+    _ count: Int, _ flags: UInt32
+) -> Int
+
 /// Makes as many closes block as there are closing threads, all for one process, and lets `waiting` further descriptors of that process
 /// wait.
 private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: () throws -> Void) throws {
@@ -86,7 +144,7 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
     }
 
     enum Case: String, CaseIterable, Sendable {
-        case ignored, notTaken, unannounced, half, unread, urgent
+        case ignored, notTaken, unannounced, half, unread, urgent, lockedPipe
     }
 
     @Test(arguments: Case.allCases)
@@ -97,6 +155,7 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
             ? try RunLoop.LocalMessagePort(name: name, descriptorHandler: { _, _, data, _ in data })
             : try RunLoop.LocalMessagePort(name: name) { _, _, data in data }
         let lingering = try LingeringSocket()
+        let pipe = try what == .lockedPipe ? LockedPipe() : nil
         do {
             // Sent before the port is served, so that the port's copy is the last one.
             let client = try RawClient(name)
@@ -112,12 +171,15 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
                 client.send(rawFrame(length: 100))
                 sendRaw(client.descriptor, [1], [lingering.descriptor], flags: Int32(MSG_OOB))
                 client.send([1, 2])
+            case .lockedPipe:
+                pipe?.send(client.descriptor, rawFrame(descriptors: 1, length: 1, body: [5, 1]))
+                pipe?.closeReadEnd()
             }
             lingering.closeOwnDescriptor()
         }
         let running = RunningLoop { $0.add(port) }
         for _ in 0..<3 { #expect(try isServed(name)) }
-        withExtendedLifetime(lingering) {}
+        withExtendedLifetime((lingering, pipe)) {}
         port.invalidate()
         try running.end()
     }

@@ -4,6 +4,7 @@
 //  - The directories are XDG_RUNTIME_DIR, its usual path and one in /tmp, in this order; an environment variable replaces them. Programs
 //    with and without XDG_RUNTIME_DIR find each other and share one set of names.
 //  - File names are short, plain and different. A lock whose file is removed no longer counts.
+//    The wait for a lock has its limit even if another process has a lease on the file.
 
 #if os(Linux)
 
@@ -203,6 +204,40 @@ import Testing
             defer { close(copy) }
             #expect(copy >= 0)
             #expect(throws: Never.self) { try directory.lock() }
+        }
+    }
+
+    @Test func `a lock on which another process has a lease counts as taken, and so the wait for it has its limit`() async {
+        // In a process of its own: the kernel sends SIGIO to the holder of a lease, and the default action ends the process.
+        await #expect(processExitsWith: .success) {
+            signal(SIGIO, SIG_IGN)
+            let path = makeTemporaryDirectory()
+            defer { removeFlatDirectory(path) }
+            let directory = try PortDirectory(PortDirectory.Candidate(path: path, parentIsOurs: false), making: false)
+            withExtendedLifetime(try directory.lock()) {}
+            let file = open(path + "/.lock", O_RDWR | O_CLOEXEC)
+            let setLease = Int32(1_024)  // F_SETLEASE, which Glibc's overlay does not declare
+            // Not every file system has leases.
+            if fcntl(file, setLease, Int32(F_WRLCK)) == 0 {
+                var failure: RunLoop.PortError?
+                let took = ContinuousClock().measure {
+                    do throws(RunLoop.PortError) { _ = try directory.lock(.milliseconds(200)) } catch { failure = error }
+                }
+                if case .system(_, ETIMEDOUT)? = failure {} else { Issue.record("\(String(describing: failure))") }
+                // The kernel breaks a lease after 45 seconds (/proc/sys/fs/lease-break-time).
+                #expect(took < .seconds(30))
+            }
+            close(file)
+            #expect(throws: Never.self) { try directory.lock() }
+        }
+    }
+
+    @Test func `a lock that is no regular file is refused`() throws {
+        try inTemporaryDirectory { path in
+            let directory = try PortDirectory(PortDirectory.Candidate(path: path + "/ports", parentIsOurs: false), making: true)
+            #expect(mkfifo(path + "/ports/.lock", 0o600) == 0)
+            let error = RunLoop.PortError.system(operation: "opening the lock \(path)/ports/.lock", errno: EINVAL)
+            #expect(throws: error) { try directory.lock() }
         }
     }
 

@@ -62,6 +62,7 @@ import Testing
             sendRaw(honest.descriptor, rawFrame(1, descriptors: 1, length: 0, body: [1]), pipe.writeEnd)
             let received = Box(0)
             for _ in 0..<100 where received.value == 0 {
+                try waitForCloser()
                 clock.advance(by: StallDetector.interval)
                 _ = server.serve { _, passed in
                     received.value = passed.count
@@ -176,6 +177,33 @@ import Testing
         #expect(throws: RunLoop.PortError.notFound) { try RawClient(name) }
         server.end()
         server.end()
+    }
+
+    @Test func `a port that ends before or while its name is given back affects no socket that reuses a number of its own`() async {
+        // In a process of its own: numbers are reused at once, and the lock of the directory is held.
+        await #expect(processExitsWith: .success) {
+            for endsFirst in [true, false] {
+                let server = try PortServer(try PortName(freshName("server")), maximumLength: 1_000)
+                let directory = try PortDirectory(PortDirectory.Candidate(path: portDirectory, parentIsOurs: false), making: false)
+                var lock: PortDirectory.Lock?
+                var withdrawing: JoinableThread<Void>?
+                if !endsFirst {
+                    lock = try directory.lock()
+                    withdrawing = plainThread { server.withdraw() }
+                    try waitUntil("the port gives its name back") { server.acceptor.testsOnlyIsWithdrawn }
+                }
+                server.end()
+                try waitUntil("what has ended is closed") { DescriptorCloser.pending == 0 }
+                let pairs = (0..<20).map { _ in SocketPair() }
+                withExtendedLifetime(lock) {}
+                lock = nil
+                if endsFirst { server.withdraw() } else { try withdrawing?.join() }
+                var byte: UInt8 = 0
+                let areOpen = pairs.allSatisfy { recv($0.far, &byte, 1, Int32(MSG_DONTWAIT)) == -1 && errno == EAGAIN }
+                #expect(areOpen)
+                try waitUntil("the listener is closed") { DescriptorCloser.pending == 0 }
+            }
+        }
     }
 
     @Test func `a client whose request nobody was called for loses its connection`() throws {

@@ -81,6 +81,11 @@ func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32], flags: In
     }
 }
 
+/// Waits until the closing threads have kept up: a port does not take descriptors of a process from which too many wait to be closed.
+func waitForCloser() throws {
+    try waitUntil("the closing threads have kept up") { DescriptorCloser.pending(from: getpid()) <= Frame.descriptorLimit }
+}
+
 /// The bytes of a frame, which need not be valid: a header, and `body`, which includes the seal.
 func rawFrame(
     _ kind: UInt8 = 2, version: UInt8 = 1, descriptors: UInt8 = 0, length: UInt32, conversation: UInt64 = 1, id: Int32 = 1,

@@ -1,6 +1,9 @@
 // Rules proved here, of waiting for replies:
 //  - The reader of a connection passes the reading on when it returns. The next reader reads or passes it on, even if it has timed out.
+//  - A reply that is in the socket arrives, also if a sender notices the end of the connection first.
 //  - Every timeout is valid: zero or less, in the past, and infinite.
+//  - A run that waits for a reply returns although a nested run in the same mode has taken its wake-up.
+//  - A thread that is cancelled in a call leaves no lock held, and does not stay the reader.
 //  - A request ends if its loop is told to end, or if its task was cancelled before.
 
 import CLibevent
@@ -103,6 +106,65 @@ import Darwin
         connection.end(.becameInvalid)
     }
 
+    @Test(arguments: [false, true])
+    func `a reply that is in the socket arrives although a sender notices the end first`(isQueued: Bool) throws {
+        let (near, far) = connectedSockets()
+        let engine = try PortEngine.shared()
+        let connection = try RemoteConnection(near, engine: engine, maximumLength: 4 << 20)
+        // Holds the engine, which would read the reply at once.
+        let (begun, ended) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
+        engine.runLoop.perform {
+            begun.open()
+            ended.wait()
+        }
+        begun.wait()
+        let (first, second) = (ReplyWaiter(.task), ReplyWaiter(.task))
+        try connection.startRequest(first, id: 1, data: [], descriptors: [])
+        // There is no room for all of it.
+        if isQueued { try connection.startRequest(second, id: 2, data: [UInt8](repeating: 0, count: 4 << 20), descriptors: []) }
+        var reply = OutgoingFrame(.reply, conversation: first.conversation, id: 1, body: [7])
+        #expect(reply.send(to: far) == 0)
+        close(far)
+        try waitUntilHungUp(near, "the server has closed the connection")
+        if !isQueued {
+            #expect(throws: RunLoop.PortError.invalidPort) {
+                try connection.send(id: 2, data: [], descriptors: [], deadline: .distantPast)
+            }
+        }
+        ended.open()
+        try waitUntil("the connection ends") { connection.state.withLock { $0.isInvalid } }
+        let results = connection.state.withLock { _ in [first.result, second.result] }
+        let expected: [ReplyWaiter.ReplyResult?] = [.success([7]), isQueued ? .failure(.becameInvalid) : nil]
+        #expect(results == expected)
+    }
+
+    @Test func `a thread that is cancelled in a call leaves neither the connection nor a name to nobody`() async {
+        // In a process of its own, which is killed if a lock stays held.
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let served = try ServedPort { _, _, data in data }
+            let remote = try RunLoop.RemoteMessagePort(name: served.name)
+            let name = try PortName(freshName())
+            let cancelled = plainThread {
+                pthread_cancel(pthread_self())
+                let taken = try? PortRegistration.take(name, backlog: 1)
+                taken?.0.withdraw()
+                try? remote.send(id: 1, timeout: patience)
+                let reply = try? remote.request(id: 2, data: [2], sendTimeout: patience, replyTimeout: patience)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                #expect(reply == [2])
+                if let taken { close(taken.listener) }
+            }
+            try cancelled.join()
+            #expect(try remote.ask(3, "others") == "others")
+            let (registration, listener) = try PortRegistration.take(name, backlog: 1)
+            registration.withdraw()
+            close(listener)
+            try served.end()
+        }
+    }
+
     @Test func `the cost of abandoning unsent requests is linear in their number`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
@@ -193,6 +255,32 @@ import Darwin
         #expect(handled.value == 5)
         port.invalidate()
         try running.end()
+    }
+
+    /// A large request waits for room, so its run waits for the last byte too.
+    @Test(arguments: [1, 4 << 20])
+    func `a request returns although a nested run in its mode has taken its wake-up`(size: Int) throws {
+        let name = freshName()
+        let port = try RunLoop.LocalMessagePort(name: name) { _, _, data in [UInt8(truncatingIfNeeded: data.count)] }
+        let remote = try RunLoop.RemoteMessagePort(name: name)
+        let server = Box<RunningLoop?>(nil)
+        let took = try onFreshThread { loop in
+            loop.addTimer(forMode: "replies", at: .now) { _ in
+                // Nobody has served the port before this. The reply arrives while this run is in progress.
+                server.value = RunningLoop { $0.add(port) }
+                _ = loop.run(mode: "replies", for: .milliseconds(300))
+            }
+            // Ends the wait late instead of never, if the wake-up is lost.
+            loop.addTimer(forMode: "replies", at: .now.advanced(by: .seconds(60))) { _ in loop.stop() }
+            return try ContinuousClock().measure {
+                let reply = try remote.request(
+                    id: 1, data: [UInt8](repeating: 1, count: size), sendTimeout: patience, replyTimeout: patience, replyMode: "replies")
+                #expect(reply == [UInt8(truncatingIfNeeded: size)])
+            }
+        }
+        #expect(took < .seconds(50))
+        port.invalidate()
+        try server.value?.end()
     }
 
     @Test func `a request whose loop is told to end still gets its reply`() throws {
