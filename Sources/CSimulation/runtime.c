@@ -145,6 +145,8 @@ EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_opti
     csim_run *run = csim_of_thread;
     if (!run) return created;
     struct csim_task *record = csim_note_task(run, created.task);
+    // The runtime has enqueued it. The run sees that of the pool and of the main actor only.
+    if (!record->is_ready) csim_hand_over(run, record);
     record->created_in = __builtin_return_address(0);
     if (csim_knows_layout())
         for (struct task_option *option = options; option; option = option->parent)
@@ -233,18 +235,13 @@ static void describe(csim_run *run, struct csim_task *record, csim_task_state *s
     read_frames(record->task, state->frames, 16);
 }
 
-static int by_number(const void *one, const void *other) {
-    uint32_t a = (*(struct csim_task *const *)one)->number, b = (*(struct csim_task *const *)other)->number;
-    return a < b ? -1 : a > b;
-}
-
 size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity) {
     struct csim_task **all = malloc((run->task_count + 1) * sizeof *all);
     if (!all) abort();
     size_t count = 0;
     for (size_t i = 0; i < run->task_capacity; i++)
         if (run->tasks[i] && !csim_has_ended(run->tasks[i])) all[count++] = run->tasks[i];
-    qsort(all, count, sizeof *all, by_number);
+    qsort(all, count, sizeof *all, csim_by_number);
     for (size_t i = 0; i < count && i < capacity; i++) describe(run, all[i], states + i);
     free(all);
     return count;

@@ -235,7 +235,18 @@ static void resize(csim_run *run, size_t capacity) {
     free(old);
 }
 
-static void forget(csim_run *run, struct csim_task *record) {
+int csim_by_number(const void *one, const void *other) {
+    uint32_t a = (*(struct csim_task *const *)one)->number, b = (*(struct csim_task *const *)other)->number;
+    return a < b ? -1 : a > b;
+}
+
+void csim_hand_over(csim_run *run, struct csim_task *record) {
+    run->elsewhere_count += !record->ends_elsewhere;
+    record->ends_elsewhere = true;
+}
+
+/// The record is no longer found. `discard` frees it.
+static void take_out(csim_run *run, struct csim_task *record) {
     csim_trace(run, CSIM_FINISHES, 0, record->number, 0, NULL, (csim_executor){0});
     pthread_mutex_lock(&run->lock);
     size_t mask = run->task_capacity - 1, hole = slot(run, record->task);
@@ -250,25 +261,39 @@ static void forget(csim_run *run, struct csim_task *record) {
     }
     run->tasks[hole] = NULL;
     run->task_count--;
-    run->borrowed_count -= record->is_borrowed;
+    run->elsewhere_count -= record->ends_elsewhere;
     pthread_mutex_unlock(&run->lock);
+}
+
+/// Releases what the task has returned, so it may call user code: a `deinit`, which may make tasks.
+static void discard(struct csim_task *record) { /* DOES CALLOUT */
     void *task = record->is_borrowed ? NULL : record->task;
     free(record->name);
     free(record);
     if (task) csim_release(task);
 }
 
-/// Tasks may end in an actor's queue, where nobody looks.
-static void sweep(csim_run *run, bool only_borrowed) {
-    size_t count = 0;
-    struct csim_task **ended = malloc((run->task_count + 1) * sizeof *ended);
-    if (!ended) abort();
-    for (size_t i = 0; i < run->task_capacity; i++)
-        if (run->tasks[i] && (run->tasks[i]->is_borrowed || !only_borrowed) && !run->tasks[i]->is_ready && csim_has_ended(run->tasks[i]))
-            ended[count++] = run->tasks[i];
-    for (size_t i = 0; i < count; i++) forget(run, ended[i]);
+static void forget(csim_run *run, struct csim_task *record) { /* DOES CALLOUT */
+    take_out(run, record);
+    discard(record);
+}
+
+/// Forgets the tasks that have ended, in the order of their numbers: that of the table depends on addresses.
+static void sweep(csim_run *run, bool only_elsewhere) { /* DOES CALLOUT */
+    size_t count = 0, capacity = 0;
+    struct csim_task **ended = NULL;
+    for (size_t i = 0; i < run->task_capacity; i++) {
+        struct csim_task *record = run->tasks[i];
+        if (!record || (only_elsewhere && !record->ends_elsewhere) || record->is_ready || !csim_has_ended(record)) continue;
+        ended = grown(ended, count, &capacity, sizeof *ended);
+        ended[count++] = record;
+    }
+    if (count) qsort(ended, count, sizeof *ended, csim_by_number);
+    // All are taken out before the first is discarded: its `deinit` may sweep again.
+    for (size_t i = 0; i < count; i++) take_out(run, ended[i]);
+    if (!only_elsewhere) run->sweep_at = run->task_count * 2 < 256 ? 256 : run->task_count * 2;
+    for (size_t i = 0; i < count; i++) discard(ended[i]);
     free(ended);
-    if (!only_borrowed) run->sweep_at = run->task_count * 2 < 256 ? 256 : run->task_count * 2;
 }
 
 struct csim_task *csim_note_task(csim_run *run, void *task) {
@@ -287,9 +312,8 @@ struct csim_task *csim_note_task(csim_run *run, void *task) {
     record->process = csim_current_process(run);
     if (run->strategy == CSIM_PRIORITIES) record->priority = draw(&run->schedule_chance) >> 1 | 1ull << 62;
     csim_identify(record);
-    if (!record->is_borrowed) csim_retain(task);
+    if (record->is_borrowed) csim_hand_over(run, record); else csim_retain(task);
     pthread_mutex_lock(&run->lock);
-    run->borrowed_count += record->is_borrowed;
     if (run->task_count * 2 >= run->task_capacity) resize(run, run->task_capacity ? run->task_capacity * 2 : 64);
     insert(run, record);
     run->task_count++;
@@ -370,6 +394,7 @@ void csim_ready(csim_run *run, void *job, int kind, void *function, csim_executo
     struct csim_task *task = csim_job_is_task(job) ? csim_note_task(run, job) : NULL;
     struct csim_entry entry = {.job = job, .kind = kind, .function = function, .to = to, .task = task};
     entry.process = task ? task->process : csim_current_process(run);
+    if (task && to.identity) csim_hand_over(run, task);
     if (run->traces) csim_trace(run, kind == CSIM_HOP ? CSIM_HOPS : CSIM_RESUMES, kind, csim_current_task(run), task ? task->number : 0, function, to);
     enqueue(run, entry);
 }
@@ -427,6 +452,13 @@ static void enqueue_loop(csim_run *run) {
     if (run->loop_queued) return;
     run->loop_queued = true;
     enqueue(run, (struct csim_entry){.kind = CSIM_LOOP});
+}
+
+/// Whether the loop has queued work or a timer that is due. If nothing else is ready, `move_time` asks for the timer.
+static bool loop_is_ready(csim_run *run) {
+    if (run->callbacks.loop_has_work(run->callbacks.context)) return true;
+    // Tasks that are always ready must not starve it.
+    return candidates(run) > 0 && run->callbacks.loop_next(run->callbacks.context) <= run->now;
 }
 
 static void move_due(csim_run *run) {
@@ -551,10 +583,10 @@ static void run_one(csim_run *run, size_t count) {
         poison_crashed(run);
     }
     if (entry.task && !entry.task->is_ready && csim_has_ended(entry.task)) forget(run, entry.task);
-    if (!entry.task && run->borrowed_count) sweep(run, true);
+    if (!entry.task && run->elsewhere_count) sweep(run, true);
     csim_trace(run, CSIM_ENDS, entry.kind, number, 0, NULL, (csim_executor){0});
     if (run->is_checked) run->callbacks.after_step(run->callbacks.context);
-    if (run->has_loop && !run->loop_queued && run->callbacks.loop_has_work(run->callbacks.context)) enqueue_loop(run);
+    if (run->has_loop && !run->loop_queued && loop_is_ready(run)) enqueue_loop(run);
 }
 
 /// False if nothing will ever be ready.

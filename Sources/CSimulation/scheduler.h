@@ -17,6 +17,8 @@ struct csim_task {
     void *metadata;
     uint32_t id;
     bool is_ready, is_borrowed;
+    // It was handed to an actor or a loop, so it may end in a step that is not its own.
+    bool ends_elsewhere;
 };
 
 struct csim_entry {
@@ -55,7 +57,7 @@ struct csim_run {
     size_t timer_count, timer_capacity;
     // Open addressing, by address.
     struct csim_task **tasks;
-    size_t task_capacity, task_count, borrowed_count, sweep_at;
+    size_t task_capacity, task_count, elsewhere_count, sweep_at;
     uint32_t next_number, process;
     bool *crashed;
     size_t crashed_capacity;
@@ -84,6 +86,9 @@ void csim_run_entry(csim_run *run, const struct csim_entry *entry);
 void csim_ready(csim_run *run, void *job, int kind, void *function, csim_executor to);
 struct csim_task *csim_note_task(csim_run *run, void *task);
 struct csim_task *csim_find_task(csim_run *run, void *task);
+void csim_hand_over(csim_run *run, struct csim_task *record);
+/// Compares two pointers to records, for `qsort`.
+int csim_by_number(const void *one, const void *other);
 void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
 bool csim_is_crashed(csim_run *run, uint32_t process);
 /// A job of one of the runs that another thread has made ready: true if it was taken.

@@ -38,7 +38,7 @@ final class SimulatedConnection: @unchecked Sendable {
         var available: Int { bytes.count - head }
     }
 
-    unowned let network: SimulatedNetwork
+    let network: SimulatedNetwork
     private(set) var ends: [End]
     private let capacity = 262_144
 
@@ -69,7 +69,8 @@ final class SimulatedConnection: @unchecked Sendable {
         let packet = ends[end].packets.removeFirst()
         let other = 1 - end
         let names = "\(ends[end].process.name) to \(ends[other].process.name)"
-        if ends[other].isDead { return }
+        // When a process crashes, the peers of its open ends are reset. An end that was closed before answers as a closed one.
+        if ends[other].isDead && !ends[other].isClosed { return }
         switch packet {
         case .bytes(let bytes):
             run.trace?.say("\(bytes.count) bytes from \(names) arrive")
@@ -170,7 +171,11 @@ final class SimulatedConnection: @unchecked Sendable {
         if bytes.isEmpty { return .wouldBlock }
         if run.drawChance(network.currentResetChance) {
             run.trace?.say("the connection between \(ends[0].process.name) and \(ends[1].process.name) is reset")
-            reset()
+            ends[end].isReset = true
+            // The reset arrives in place of the first packet that is lost.
+            ends[end].packets = []
+            send(.reset, from: end)
+            notify()
             return .failed(.system(operation: "write", errno: ECONNRESET))
         }
         ends[end].outstanding += bytes.count

@@ -51,7 +51,8 @@ public final class SimulatedNetwork: Sendable {
         }
     }
 
-    /// The chance that a connection is reset at a packet that is sent from now on, between 0 and 1 (a precondition); 0 at the beginning.
+    /// The chance that a connection is reset at a packet that is sent from now on, between 0 and 1 (a precondition); 0 at the beginning. The
+    /// sender fails at once, and what it has sent is lost if it has not arrived. The reset reaches the other end as a packet does.
     public var resetChance: Double {
         get {
             _ = run("SimulatedNetwork.resetChance")
@@ -180,6 +181,13 @@ public final class SimulatedNetwork: Sendable {
         run.schedule(after: run.draw(state.latency)) { [self] in
             if let server, isPartitioned(process, server) { whenHealed { [self] in answer(process, server, body) } } else { body() }
         }
+    }
+
+    /// The run is over, and nothing arrives any more. What was on its way holds the run, and processes hold the network.
+    func end() {
+        let ended = state
+        state = State()
+        withExtendedLifetime(ended) {}  // not released while `state` is being changed
     }
 
     func forget(_ connection: SimulatedConnection) { state.connections.removeAll { $0 === connection } }

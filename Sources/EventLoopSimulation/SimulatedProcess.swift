@@ -11,7 +11,8 @@ public final class SimulatedProcess: Sendable {
         var hasCrashed = false
         /// What became of `main`; nil while it runs.
         var result: Result<Void, any Error>?
-        var errorWasTaken = false
+        /// What the `main` of this start has thrown.
+        var mainError: MainError?
         var waiters: [EndWaiter] = []
         var listeners: [UInt16: SimulatedListener] = [:]
         var servers: [StreamServer] = []
@@ -53,7 +54,7 @@ public final class SimulatedProcess: Sendable {
         state.incarnation = incarnation
         state.hasCrashed = false
         state.result = nil
-        state.errorWasTaken = false
+        state.mainError = nil
         csim_begin_process(run.raw, incarnation)
         startTask("main") { [self] in
             do {
@@ -69,16 +70,18 @@ public final class SimulatedProcess: Sendable {
     private func ended(_ result: Result<Void, any Error>, _ incarnation: UInt32) {
         guard let ownRun, !state.hasCrashed, state.incarnation == incarnation else { return }
         state.result = result
-        let waiters = state.waiters
+        // A task of a crashed process never learns of it.
+        let waiters = state.waiters.filter { !ownRun.hasCrashed($0.incarnation) }
         state.waiters = []
         if case .failure(let error) = result {
-            state.errorWasTaken = !waiters.isEmpty
-            ownRun.mainThrew(error, in: self)
+            let mainError = MainError(error, in: name)
+            mainError.isTaken = !waiters.isEmpty
+            state.mainError = mainError
+            ownRun.mainThrew(mainError)
         }
         for waiter in waiters { waiter.end(result) }
     }
 
-    var errorWasTaken: Bool { state.errorWasTaken }
     var hasCrashed: Bool { state.hasCrashed }
     var incarnation: UInt32 { state.incarnation }
     var listeners: [UInt16: SimulatedListener] {
@@ -134,13 +137,12 @@ public final class SimulatedProcess: Sendable {
     /// Returns when the `main` that runs now has returned, or throws what it threw. Throws `SimulatedCrash` if the process crashes first, or has
     /// crashed; `CancellationError` if the task is cancelled.
     public func waitForEnd() async throws {
-        _ = run("SimulatedProcess.waitForEnd")
+        let waiter = EndWaiter(incarnation: csim_current_process(run("SimulatedProcess.waitForEnd").raw))
         if state.hasCrashed { throw SimulatedCrash(process: name) }
         if let result = state.result {
-            state.errorWasTaken = true
+            state.mainError?.isTaken = true
             return try result.get()
         }
-        let waiter = EndWaiter()
         state.waiters.append(waiter)
         try await withTaskCancellationHandler {
             try await withUnsafeThrowingContinuation { waiter.begin($0) }
@@ -186,12 +188,26 @@ public final class SimulatedProcess: Sendable {
     }
 }
 
+/// What a `main` has thrown. The run and the process share it. It outlives a restart.
+final class MainError {
+    let processName: String
+    let error: any Error
+    /// A task has learned of it from `waitForEnd`, so the run does not fail with it.
+    var isTaken = false
+
+    init(_ error: any Error, in processName: String) { (self.error, self.processName) = (error, processName) }
+}
+
 /// A task that waits for the end of a process.
 private final class EndWaiter: @unchecked Sendable {
     // SAFETY: the run's thread alone uses it.
 
+    /// Of the task's process; 0 if it has none.
+    let incarnation: UInt32
     private var continuation: UnsafeContinuation<Void, any Error>?
     private var result: Result<Void, any Error>?
+
+    init(incarnation: UInt32) { self.incarnation = incarnation }
 
     func begin(_ continuation: UnsafeContinuation<Void, any Error>) {
         if let result { continuation.resume(with: result) } else { self.continuation = continuation }

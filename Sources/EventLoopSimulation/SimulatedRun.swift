@@ -57,7 +57,7 @@ final class SimulatedRun: @unchecked Sendable {
 
     private(set) var problem: Problem?
     private var bodyResult: Result<Void, any Error>?
-    private var mainErrors: [(process: SimulatedProcess, error: any Error)] = []
+    private var mainErrors: [MainError] = []
     private(set) var escapes: [String: Int] = [:]
     private(set) var escapeCount = 0
     private(set) var wasCancelled = false
@@ -186,8 +186,10 @@ final class SimulatedRun: @unchecked Sendable {
             defer { shared.continuation = nil }
             return shared.continuation
         }
+        world?.network.end()
         processes = []
         incarnations = [:]
+        mainErrors = []
         events = [:]
         claims = []
         waits = []
@@ -222,8 +224,8 @@ final class SimulatedRun: @unchecked Sendable {
                 message: "the schedule does not fit the program: step \(csim_steps(raw)) has other ready jobs than when it was made")
             return true
         }
-        if let first = mainErrors.first(where: { !$0.process.errorWasTaken }) {
-            problem = Problem(kind: .threw, message: "process \"\(first.process.name)\" threw \(first.error)", identity: first.process.name)
+        if let first = mainErrors.first(where: { !$0.isTaken }) {
+            problem = Problem(kind: .threw, message: "process \"\(first.processName)\" threw \(first.error)", identity: first.processName)
             return true
         }
         if let bodyResult {
@@ -275,7 +277,7 @@ final class SimulatedRun: @unchecked Sendable {
         csim_stop(raw)
     }
 
-    func mainThrew(_ error: any Error, in process: SimulatedProcess) { mainErrors.append((process, error)) }
+    func mainThrew(_ error: MainError) { mainErrors.append(error) }
 
     var now: UInt64 { csim_now(raw) }
 
@@ -302,6 +304,12 @@ final class SimulatedRun: @unchecked Sendable {
         nextIncarnation += 1
         incarnations[nextIncarnation] = process
         return nextIncarnation
+    }
+
+    /// Whether the process has crashed since this start. False for 0, which is no process's.
+    func hasCrashed(_ incarnation: UInt32) -> Bool {
+        guard let process = incarnations[incarnation] else { return false }
+        return process.hasCrashed || process.incarnation != incarnation
     }
 
     // MARK: Claims
@@ -355,6 +363,8 @@ final class SimulatedRun: @unchecked Sendable {
         // A run of an empty mode performs nothing that is queued.
         loopsLife = loop.keepAlive()
         csim_enter(raw)
+        // The simulation's: the thread has entered it again.
+        clock.wallTime = .now
         (simulatedLoop, self.clock) = (loop, clock)
         csim_set_has_loop(raw)
         return loop

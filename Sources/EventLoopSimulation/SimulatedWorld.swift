@@ -42,8 +42,8 @@ public final class SimulatedWorld: Sendable {
     /// Starts a process: tasks that can be crashed together. Every task that its tasks make belongs to it.
     ///
     /// It lives on after `main` has returned, while it has listeners or tasks, until the simulation ends. If `main` throws, the run fails with
-    /// `.threw`, unless somebody waits for the end of the process (`waitForEnd`) before the run is over. The name must be new in this world (a
-    /// precondition).
+    /// `.threw`, unless somebody waits for the end of the process (`waitForEnd`) before it restarts and before the run is over. The name must be
+    /// new in this world (a precondition).
     @discardableResult public func process(
         _ name: String, file: StaticString = #fileID, line: UInt = #line,
         _ main: @escaping @Sendable (SimulatedProcess) async throws -> Void

@@ -1,5 +1,5 @@
 // Rules: when `simulate` returns, its thread has released the body and what the body captured. So the trait may pass a closure that must not
-// escape, even if a run failed and left tasks that never run on.
+// escape, even if a run failed and left tasks that never run on. In a run, what a task has returned lives as long as the program holds it.
 
 import EventLoop
 import EventLoopSimulation
@@ -13,6 +13,27 @@ import Glibc
 #endif
 
 private final class Probe: Sendable {}
+
+private actor Maker {
+    private var count = 0
+
+    func makeTask() -> Task<Probe, Never> {
+        Task {
+            count += 1
+            return Probe()
+        }
+    }
+
+    /// All of them run in one step of the actor's queue.
+    func makeTasks(_ number: Int, released: @escaping @Sendable (Int) -> Void) {
+        for index in 0..<number {
+            Task {
+                count += 1
+                return Canary { released(index) }
+            }
+        }
+    }
+}
 
 @Suite(.whereSimulated, .tags(.lifetimes), .timeLimit(.minutes(10)))
 struct LifetimeTests {
@@ -54,6 +75,42 @@ struct LifetimeTests {
             if !isKnownUniquelyReferenced(&probe) { late.add() }
         }
         #expect(late.count == 0)
+    }
+
+    @Test func `a partition that never heals keeps nothing alive`() async throws {
+        var probe = Probe()
+        try await simulate(seeds: 1...1) { [probe] world in
+            let server = world.process("server") { _ in withExtendedLifetime(probe) {} }
+            let client = world.process("client") { client in
+                world.network.partition(client, from: server)
+                await #expect(throws: RunLoop.SourceError.system(operation: "connect server:1", errno: ETIMEDOUT)) {
+                    try await world.network.connect(from: client, to: "server", port: 1, timeout: .seconds(3))
+                }
+            }
+            try await client.waitForEnd()
+        }
+        let isReleased = isKnownUniquelyReferenced(&probe)
+        #expect(isReleased)
+    }
+
+    @Test func `what a task has returned is released with its handle, wherever the task ended`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let ofActor = WeakReference(await Maker().makeTask().value)
+            let ofLoop = WeakReference(await Task(executorPreference: world.loop) { Probe() }.value)
+            for _ in 0..<2 { await Task.yield() }
+            try #require(ofActor.value == nil)
+            try #require(ofLoop.value == nil)
+        }
+    }
+
+    @Test func `what the tasks of one step have returned is released in the order of the tasks`() async throws {
+        try await simulate(seeds: 1...20) { _ in
+            let released = Mutex<[Int]>([])
+            await Maker().makeTasks(20) { index in released.withLock { $0.append(index) } }
+            try await Task.sleep(for: .seconds(1))
+            let order = released.withLock { $0 }
+            try #require(order == Array(0..<20))
+        }
     }
 
     @Test func `a test with the trait may end, fail, and wait for ever`() async throws {

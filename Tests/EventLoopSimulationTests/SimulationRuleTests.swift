@@ -49,6 +49,16 @@ struct SimulationRuleTests {
         #expect(ContinuousClock.now - start < .seconds(60))
     }
 
+    @Test func `the wall time of the world's loop is that of the program`() async throws {
+        try await simulate(seeds: 1...10) { world in
+            try await Task.sleep(for: .milliseconds(world.random(in: 0...3_000)))
+            let loop = world.loop
+            try #require(loop.wallTime == RunLoop.WallTime.now)
+            try await Task.sleep(for: .milliseconds(1_500))
+            try #require(loop.wallTime == RunLoop.WallTime.now)
+        }
+    }
+
     @Test func `the same seed draws the same numbers, and another seed others`() async throws {
         let drawn = Mutex<[[Int]]>([])
         for seed in [3, 3, 4] as [UInt64] {
@@ -105,6 +115,16 @@ struct SimulationRuleTests {
         let start = ContinuousClock.now
         try await Task.sleep(for: .milliseconds(10))
         #expect(ContinuousClock.now - start >= .milliseconds(10))
+    }
+
+    @Test func `ready tasks do not starve a timer that is due`() async throws {
+        try await simulate(seeds: 1...20, stepLimit: 1_000) { world in
+            let fired = Tally()
+            world.loop.perform(after: .zero) { fired.add() }
+            await Task {
+                while fired.count == 0 { await Task.yield() }  // load: in virtual time
+            }.value
+        }
     }
 
     // MARK: Failures
@@ -300,6 +320,52 @@ struct SimulationRuleTests {
         }
     }
 
+    @Test func `an error that somebody has learned of is no failure after a restart`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let starts = Tally()
+            let process = world.process("one") { _ in
+                starts.add()
+                if starts.count == 1 { throw Wrong("of the first start") }
+            }
+            await #expect(throws: Wrong.self) { try await process.waitForEnd() }
+            process.restart()
+            try await Task.sleep(for: .seconds(1))
+            try #require(starts.count == 2)
+        }
+    }
+
+    @Test func `an error that nobody has learned of is a failure after a restart that succeeds`() async throws {
+        let failure = try await failureOf { world in
+            let starts = Tally()
+            let process = world.process("one") { _ in
+                starts.add()
+                if starts.count == 1 { throw Wrong("of the first start") }
+            }
+            try await Task.sleep(for: .seconds(1))
+            process.restart()
+            try await process.waitForEnd()
+            try await Task.sleep(for: .seconds(1))
+            try await process.waitForEnd()
+        }
+        #expect(failure.kind == .threw)
+        #expect(failure.message.contains("of the first start"))
+    }
+
+    @Test func `a task of a crashed process learns of no error`() async throws {
+        let failure = try await failureOf { world in
+            let process = world.process("one") { _ in
+                try await Task.sleep(for: .seconds(2))
+                throw Wrong("of the process")
+            }
+            let waiter = world.process("waiter") { _ in try await process.waitForEnd() }
+            try await Task.sleep(for: .seconds(1))
+            waiter.crash()
+            try await Task.sleep(for: .seconds(2))
+        }
+        #expect(failure.kind == .threw)
+        #expect(failure.message.contains("process \"one\" threw of the process"))
+    }
+
     @Test func `somebody who waits for a process that crashes hears of it`() async throws {
         try await simulate(seeds: 1...20) { world in
             let process = world.process("one") { _ in try await Task.sleep(for: .seconds(60)) }
@@ -360,6 +426,58 @@ struct SimulationRuleTests {
                 let stream = try await world.network.connect(from: client, to: "server", port: 80)
                 server.crash()
                 await #expect(throws: RunLoop.SourceError.system(operation: "read", errno: ECONNRESET)) { _ = try await stream.read() }
+            }
+            try await client.waitForEnd()
+        }
+    }
+
+    @Test func `who writes to an end that was closed before its process crashed is reset`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let resets = Tally()
+            world.process("server") { server in
+                try world.network.listen(server, port: 80) { stream in
+                    do {
+                        while try await stream.read() != nil {}
+                        try await Task.sleep(for: .seconds(1))
+                        // More than fits into the connection.
+                        for _ in 0..<64 { try await stream.write([UInt8](repeating: 1, count: 16_384)) }
+                    } catch RunLoop.SourceError.system("write", ECONNRESET) {
+                        resets.add()
+                    } catch {}
+                }
+            }
+            let client = world.process("client") { client in
+                let stream = try await world.network.connect(from: client, to: "server", port: 80)
+                stream.close()
+            }
+            try await Task.sleep(for: .milliseconds(500))
+            client.crash()
+            try await Task.sleep(for: .seconds(5))
+            try #require(resets.count == 1)
+        }
+    }
+
+    @Test func `a reset by chance reaches the other end when a partition has healed`() async throws {
+        try await simulate(seeds: 1...50) { world in
+            let resets = Tally()
+            let server = world.process("server") { server in
+                try world.network.listen(server, port: 80) { stream in
+                    do { _ = try await stream.read() } catch RunLoop.SourceError.system("read", ECONNRESET) { resets.add() } catch {}
+                }
+            }
+            let client = world.process("client") { client in
+                let stream = try await world.network.connect(from: client, to: "server", port: 80)
+                world.network.partition(client, from: server)
+                world.network.resetChance = 1
+                await #expect(throws: RunLoop.SourceError.system(operation: "write", errno: ECONNRESET)) {
+                    try await stream.write("hello")
+                    try await stream.finishWriting()
+                }
+                try await Task.sleep(for: .seconds(5))
+                try #require(resets.count == 0)
+                world.network.heal()
+                try await Task.sleep(for: .seconds(1))
+                try #require(resets.count == 1)
             }
             try await client.waitForEnd()
         }
