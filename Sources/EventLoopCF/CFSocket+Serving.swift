@@ -111,7 +111,8 @@ extension CFSocket {
                 state.nextPause = Self.shortestPause
                 return state.context
             }
-            guard let context else { return SocketCalls.close(connection) }
+            // Nobody gets it without a callout.
+            guard let context, callout != nil else { return SocketCalls.close(connection) }
             withUnsafePointer(to: connection) { call(.acceptCallBack, address, $0, context) }
             state.withLock { rearm(.acceptCallBack, &$0) }
         }

@@ -19,6 +19,7 @@ final class NativeSocket: Sendable {
 
     let descriptor: CFSocketNativeHandle
     let kind: Kind
+    private let identity: FileIdentity
     private let closes = Atomic<Bool>(false)
     /// Its messages may be longer than those of UDP.
     private let hasLongMessages: Bool
@@ -29,8 +30,8 @@ final class NativeSocket: Sendable {
 
     /// Nil if the descriptor is not open.
     init?(_ descriptor: CFSocketNativeHandle) {
-        guard SocketCalls.isOpen(descriptor) else { return nil }
-        self.descriptor = descriptor
+        guard let identity = FileIdentity(of: descriptor) else { return nil }
+        (self.descriptor, self.identity) = (descriptor, identity)
         kind = SocketCalls.kind(descriptor)
         hasLongMessages = SocketCalls.hasLongMessages(descriptor)
     }
@@ -38,7 +39,8 @@ final class NativeSocket: Sendable {
     deinit {
         if closes.load(ordering: .acquiring) {
             SocketCalls.close(descriptor)
-        } else if wasBlocking.load(ordering: .acquiring) {
+        } else if wasBlocking.load(ordering: .acquiring), FileIdentity(of: descriptor) == identity {
+            // Otherwise its owner has closed it by now, and the number may be another file's.
             SocketCalls.setBlocking(descriptor, true)
         }
     }

@@ -40,8 +40,6 @@ private func nextSize(_ descriptor: Int32) -> Int {
 enum SocketCalls {
     // MARK: The descriptor
 
-    static func isOpen(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFD) >= 0 }
-
     static func close(_ descriptor: Int32) { _ = EventLoopLibC.close(descriptor) }
 
     static func isBlocking(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0 }

@@ -177,6 +177,48 @@ import Darwin
         }
     }
 
+    @Test func `a listener whose descriptor is somebody else's by now leaves it as it is`() throws {
+        try onFreshThread { loop in
+            let (address, info) = (freeAddress(.unix), SocketInfo())
+            defer { forget(address) }
+            let socket = try listeningSocket(address, .acceptCallBack, info)
+            CFSocketSetSocketFlags(socket, kCFSocketAutomaticallyReenableAcceptCallBack)
+            try attach(socket, to: loop)
+            let client = connectedSocket(address)
+            defer { close(client) }
+            let others = Pipe()
+            // The accept has made the listener non-blocking, which ends with the object. Its owner replaces the descriptor before.
+            info.onCall.value = { socket, _ in
+                let native = CFSocketGetNative(socket)
+                CFSocketInvalidate(socket)
+                #expect(dup2(others.readEnd, native) == native)
+                #expect(fcntl(native, F_SETFL, fcntl(native, F_GETFL) | O_NONBLOCK) == 0)
+            }
+            let native = CFSocketGetNative(socket)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1_200, false) == .finished)
+            #expect(info.calls.description == "accept")
+            #expect(fcntl(native, F_GETFL) & O_NONBLOCK != 0)
+            close(native)
+        }
+    }
+
+    @Test func `a connection that nobody gets is closed`() throws {
+        try onFreshThread { loop in
+            let address = freeAddress(.unix)
+            defer { forget(address) }
+            var signature = CFSocketSignature(
+                protocolFamily: AF_UNIX, socketType: streamType, protocol: 0, address: .passUnretained(address))
+            let listener = CFSocketCreateWithSocketSignature(nil, &signature, CFSocketCallBackType.acceptCallBack.rawValue, nil, nil)
+            let socket = try #require(listener)
+            try attach(socket, to: loop)
+            let client = connectedSocket(address)
+            defer { close(client) }
+            #expect(pass())
+            try waitUntilHungUp(client, "the connection is closed")
+            CFSocketInvalidate(socket)
+        }
+    }
+
     // MARK: Modes and loops
 
     @Test func `callbacks come in the modes of the source`() throws {
