@@ -30,6 +30,7 @@ enum { PLACES = 8, NOBODY = -1 };
 // The details of signals that were counted and not yet taken: a bounded queue with many producers, the handlers, and one consumer. `turn` says
 // whose the slot is: at number `n` a handler may fill it, and at `n + 1` the consumer may empty it.
 enum { DETAILS = 64 };
+#define ONE_KEPT (UINT64_C(1) << 32)
 struct slot {
     _Atomic uint64_t turn;
     struct cplatform_signal_details details;
@@ -37,12 +38,14 @@ struct slot {
 
 struct cplatform_signal_watch {
     struct cplatform_signal_watch *_Atomic next;
+    // In the upper half, how many of the signals have details in the slots.
     _Atomic uint64_t count;
     int ends[2];
     int signal;
     pid_t process;
     _Atomic uint64_t filled;
-    uint64_t emptied;
+    // Of the consumer: details that it has taken, and details of counts that it has taken.
+    uint64_t emptied, owed;
     struct slot slots[DETAILS];
 };
 
@@ -90,29 +93,29 @@ static struct cplatform_signal_details details_of(const siginfo_t *info) {
     return details;
 }
 
-// If the queue is full, the signal is only counted.
-static void keep_details(struct cplatform_signal_watch *watch, const siginfo_t *info) {
+// False if the queue is full: then the signal is only counted.
+static bool keep_details(struct cplatform_signal_watch *watch, const siginfo_t *info) {
     uint64_t number = atomic_load(&watch->filled);
     while (true) {  // ends: with a slot, or when the queue is full; each failed attempt is another handler's success
         struct slot *slot = &watch->slots[number % DETAILS];
         uint64_t turn = atomic_load(&slot->turn);
-        if (turn < number) return;
+        if (turn < number) return false;
         if (turn > number) {
             number = atomic_load(&watch->filled);
         } else if (atomic_compare_exchange_weak(&watch->filled, &number, number + 1)) {
             slot->details = details_of(info);
             atomic_store(&slot->turn, number + 1);
-            return;
+            return true;
         }
     }
 }
 
 static void tell_watches(struct station *station, const siginfo_t *info) {
     for (struct cplatform_signal_watch *watch = atomic_load(&station->first); watch; watch = atomic_load(&watch->next)) {
-        // Before the count, so that the taker of a count finds as many details.
-        keep_details(watch, info);
+        // Before the count, so that the taker of a count finds as many details; unless an earlier handler is still about to fill its slot.
+        uint64_t one = keep_details(watch, info) ? 1 | ONE_KEPT : 1;
         // A watch that was notified and not yet read need not be notified again.
-        if (atomic_fetch_add(&watch->count, 1) == 0) cplatform_wake(watch->ends);
+        if (atomic_fetch_add(&watch->count, one) == 0) cplatform_wake(watch->ends);
     }
 }
 
@@ -328,7 +331,7 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     watch->process = getpid();
     atomic_init(&watch->count, 0);
     atomic_init(&watch->filled, 0);
-    watch->emptied = 0;
+    watch->emptied = watch->owed = 0;
     for (uint64_t number = 0; number < DETAILS; number++) atomic_init(&watch->slots[number].turn, number);
     pthread_mutex_lock(&lock);
     struct station *station = &stations[signal];
@@ -350,11 +353,16 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     return watch;
 }
 
-uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch) { return atomic_exchange(&watch->count, 0); }
+uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch) {
+    uint64_t count = atomic_exchange(&watch->count, 0);
+    watch->owed += count / ONE_KEPT;
+    return count % ONE_KEPT;
+}
 
 bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct cplatform_signal_details *details) {
     struct slot *slot = &watch->slots[watch->emptied % DETAILS];
-    if (atomic_load(&slot->turn) != watch->emptied + 1) return false;
+    if (watch->owed == 0 || atomic_load(&slot->turn) != watch->emptied + 1) return false;
+    watch->owed--;
     *details = slot->details;
     atomic_store(&slot->turn, watch->emptied + DETAILS);
     watch->emptied++;

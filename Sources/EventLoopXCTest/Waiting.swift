@@ -78,11 +78,11 @@ extension XCTWaiter {
     #endif
 }
 
-/// Ends the run of a wait that has ended. The wait's own thread wakes the loop once, and a nested run may perform that block: then the passes
-/// of the wait's own run find out here.
+/// Ends the run of a wait that has ended. The wait's own thread wakes the loop once, and a nested run may perform that block: then the wait's own
+/// run finds out here, in its next pass or before it sleeps.
 private func endOfWait(_ wait: WaitOnThread, on loop: EventLoop.RunLoop) -> EventLoop.RunLoop.Observer {
     let depth = loop.runDepth + 1
-    let observer = EventLoop.RunLoop.Observer(activities: .beforeTimers, label: "end of a wait") { [unowned loop] _, _ in
+    let observer = EventLoop.RunLoop.Observer(activities: [.beforeTimers, .beforeWaiting], label: "end of a wait") { [unowned loop] _, _ in
         if wait.hasEnded && loop.runDepth == depth { loop.perform {} }
     }
     loop.add(observer)

@@ -108,6 +108,16 @@ final class WaitingTests: XCTestCase {
         XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
     }
 
+    /// The same from a block, which a pass performs behind its first observers, and after which it may sleep.
+    func testAWaitThatEndsDuringANestedRunOfABlockReturns() {
+        let outer = XCTestExpectation(description: "outer")
+        RunLoop.main.performBlock {
+            outer.fulfill()
+            for _ in 0..<20 { _ = RunLoop.main.run(for: .milliseconds(5)) }
+        }
+        XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
+    }
+
     func testAWaitThatTimesOutDuringANestedWaitReturns() {
         let (never, inner) = (XCTestExpectation(description: "never"), XCTestExpectation(description: "inner"))
         RunLoop.main.perform(after: .milliseconds(1)) {

@@ -226,7 +226,7 @@ bool cplatform_is_watchable_signal(int signal);
 // handler, unless other code has installed one since. Null with errno: ENOMEM; EBUSY if other code has done that too often.
 struct cplatform_signal_watch;
 struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends[2]);
-// The number of signals since the last call. Any thread.
+// The number of signals since the last call. One thread at a time.
 uint64_t cplatform_take_signals(struct cplatform_signal_watch *watch);
 // What siginfo_t says about a signal. `sender_process` and `sender_user` are set if `has_sender`.
 struct cplatform_signal_details {
@@ -236,8 +236,8 @@ struct cplatform_signal_details {
     uint32_t sender_user;
     int32_t value;
 };
-// The details of the oldest signal whose details were not taken; false if there is none. At most 64 are kept, those of later signals are dropped.
-// One thread at a time.
+// The details of the oldest signal that `cplatform_take_signals` has counted and whose details were not taken; false if there is none, or if its handler
+// is still in progress. At most 64 are kept, those of later signals are dropped. One thread at a time.
 bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct cplatform_signal_details *details);
 // Unblocks the signal on this thread if every thread of the process blocks it, so that the kernel could deliver it to none. Returns true if it
 // has done so.

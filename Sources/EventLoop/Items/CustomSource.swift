@@ -16,7 +16,7 @@ extension RunLoop {
         public let order: Int
         let signalWord = SignalWord()
         /// The time of the pending signal, by the processor's clock. A counter that all threads share would be contended.
-        private let signaledAt = Atomic<UInt64>(0)
+        let signaledAt = Atomic<UInt64>(0)
 
         private let handlers: HandlerSlot<Handlers>
 

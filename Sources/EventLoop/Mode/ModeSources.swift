@@ -41,7 +41,8 @@ struct SignaledSources: ~Copyable {
     /// Moves all into `batch`, which is empty, in the order in which they are performed.
     mutating func takeAll(into batch: inout ContiguousArray<SourceMembership>, inMode index: Int) {
         swap(&batch, &others)
-        if let single { batch.append(single.takeRetainedValue()) }
+        // It came before the others. Those whose ticks are equal stay in this order.
+        if let single { batch.insert(single.takeRetainedValue(), at: 0) }
         single = nil
         var isStale = false
         for position in batch.indices {

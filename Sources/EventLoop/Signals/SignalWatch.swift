@@ -45,19 +45,20 @@ final class SignalWatch: Sendable {
         return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
     }
 
-    /// What the kernel says about the next `count` signals, oldest first; about fewer if there were more than the watch keeps.
+    /// What the kernel says about the last `count` signals that were taken, oldest first; about fewer if there were more than the watch keeps.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
         watch.withLock { watch in
             guard let pointer = watch.pointer else { return [] }
             var all: [RunLoop.SignalSource.Details] = []
             var details = cplatform_signal_details()
-            while all.count < count && cplatform_take_signal_details(pointer, &details) {
+            while cplatform_take_signal_details(pointer, &details) {  // ends: they were counted
                 all.append(
                     RunLoop.SignalSource.Details(
                         code: details.code, processID: details.has_sender ? details.sender_process : nil,
                         userID: details.has_sender ? details.sender_user : nil, value: details.has_value ? details.value : nil))
             }
-            return all
+            // Beside them one whose handler was still in progress when its signal was taken.
+            return all.suffix(count)
         }
     }
 

@@ -3,6 +3,7 @@
 // - `takeSingle` takes the source of a list that has one, and nothing of any other list. `takeAll` takes those with a signal, in order.
 
 import EventLoopTestSupport
+import Synchronization
 import Testing
 
 @testable import EventLoop
@@ -46,6 +47,21 @@ import Testing
             list.removeAll()
             let hasSignal = list.hasSignal
             #expect(!hasSignal)
+        }
+    }
+
+    @Test func `sources whose signals have the same time are performed as they were signaled`() throws {
+        try onFreshThread { loop in
+            let sources = (0..<4).map { _ in RunLoop.CustomSource {} }
+            var list = SignaledSources()
+            for source in sources {
+                source.signal()
+                source.signaledAt.store(7, ordering: .relaxed)
+                list.add(SourceMembership(source: source, loop: loop), inMode: 0)
+            }
+            var batch: ContiguousArray<SourceMembership> = []
+            list.takeAll(into: &batch, inMode: 0)
+            #expect(batch.map { ObjectIdentifier($0.custom) } == sources.map { ObjectIdentifier($0) })
         }
     }
 }
