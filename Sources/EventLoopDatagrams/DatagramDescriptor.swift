@@ -47,8 +47,9 @@ final class DatagramDescriptor: DatagramTransport {
     private init(
         kind: Int32, local: RunLoop.SocketAddress?, peer: RunLoop.SocketAddress?, _ options: DatagramSocket.Options
     ) throws(RunLoop.SourceError) {
-        let nativeLocal = try local?.native()
-        nativePeer = try (peer?.native()).map(NativeAddress.init)
+        let nativeLocal = try local?.nativeFromRoot()
+        nativePeer = try (peer?.nativeFromRoot()).map(NativeAddress.init)
+        let path = local.flatMap(BoundFile.absolutePath)
         let number = try Self.open(kind, options)
         if var nativeLocal {
             let code = cdatagrams_bind(number, &nativeLocal)
@@ -57,7 +58,7 @@ final class DatagramDescriptor: DatagramTransport {
                 throw .system(operation: "bind \(local!)", errno: code)  // it has a native form
             }
         }
-        file = BoundFile(local.flatMap(BoundFile.absolutePath))
+        file = BoundFile(path)
         if let nativePeer {
             let code = cdatagrams_connect(number, nativePeer.pointer)
             if code != 0 {

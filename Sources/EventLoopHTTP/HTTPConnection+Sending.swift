@@ -95,7 +95,12 @@ extension HTTPConnection {
         }
         // A sequence that ends because its task was cancelled is not whole.
         try Task.checkCancellation()
-        if exchange.isOld { setResetsAtEnd(false) } else { try await write(Array("0\r\n\r\n".utf8)) }
+        if exchange.isOld {
+            do { try await stream.finishWriting() } catch { throw ClientGone() }
+            setResetsAtEnd(false)
+        } else {
+            try await write(Array("0\r\n\r\n".utf8))
+        }
         return keepsAlive
     }
 

@@ -151,7 +151,7 @@ final class HTTPConnection: @unchecked Sendable {
 
     func refuse(_ refusal: Refusal) { /* DOES CALLOUT */
         phase = .closing
-        stream.send(ResponseHead.refusal(refusal, isHead: parser.line?.isHead ?? false, date: host.date))
+        stream.send(ResponseHead.refusal(refusal, isHead: parser.isHead, date: host.date))
         stream.closeAfterWriting()
     }
 

@@ -49,6 +49,8 @@ struct RequestParser: Sendable {
     private var overhead = 0
     private var trailerCount = 0
     private var emptyLines = 0
+    /// Of a request whose line was refused.
+    private var beginsWithHead = false
 
     /// More fields than a client has, and fewer than HTTPFields holds.
     static var fieldLimit: Int { 1_000 }
@@ -56,6 +58,9 @@ struct RequestParser: Sendable {
     static var chunkLineLimit: Int { 1_024 }
 
     init(_ limits: Limits) { self.limits = limits }
+
+    /// Whether the answer to the request that is being read has no body.
+    var isHead: Bool { line?.isHead ?? beginsWithHead }
 
     /// Whether a part of a request has been seen.
     var hasBegun: Bool { phase != .head || scanned > 0 }
@@ -66,6 +71,7 @@ struct RequestParser: Sendable {
         do throws(Refusal) {
             return try read(bytes, &consumed)
         } catch {
+            beginsWithHead = bytes.part(consumed, bytes.count).starts(with: "HEAD ".utf8)
             return .refused(error)
         }
     }

@@ -87,6 +87,22 @@ import Darwin
         }
     }
 
+    @Test func `a peer with a relative path is found again from wherever the program is`() async {
+        await #expect(processExitsWith: .success) {
+            let directory = makeTemporaryDirectory()
+            defer { removeFlatDirectory(directory) }
+            #expect(chdir(directory) == 0)
+            let peer = try DatagramSocket(boundTo: .unix(path: "peer"), on: .current)
+            let sender = try DatagramSocket(connectedTo: .unix(path: "peer"), on: .current)
+            #expect(chdir("/") == 0)
+            peer.close()
+            let successor = try DatagramSocket(boundTo: .unix(path: directory + "/peer"), on: .current)
+            for number: UInt8 in 1...2 { #expect(sender.send([number])) }
+            #expect([successor.takeFromKernel(), successor.takeFromKernel()] == [[1], [2]])
+            successor.close()
+        }
+    }
+
     @Test(arguments: Family.allCases)
     func `releasing a socket closes it, although it has a handler`(family: Family) async throws {
         try await withSockets { loop, directory in

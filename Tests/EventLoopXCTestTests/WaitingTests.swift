@@ -113,7 +113,7 @@ final class WaitingTests: XCTestCase {
         let outer = XCTestExpectation(description: "outer")
         RunLoop.main.performBlock {
             outer.fulfill()
-            for _ in 0..<20 { _ = RunLoop.main.run(for: .milliseconds(5)) }
+            for _ in 0..<60 { _ = RunLoop.main.run(for: .milliseconds(5)) }
         }
         XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
     }

@@ -12,7 +12,8 @@ struct SignaledSources: ~Copyable {
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
         guard membership.locked.queuedModes.insert(index) else { return }
-        if single == nil { single = .passRetained(membership) } else { addFurther(membership) }
+        // The first of all, so that those whose ticks are equal stay in their order.
+        if single == nil && others.isEmpty { single = .passRetained(membership) } else { addFurther(membership) }
     }
 
     @inline(never)
@@ -41,7 +42,6 @@ struct SignaledSources: ~Copyable {
     /// Moves all into `batch`, which is empty, in the order in which they are performed.
     mutating func takeAll(into batch: inout ContiguousArray<SourceMembership>, inMode index: Int) {
         swap(&batch, &others)
-        // It came before the others. Those whose ticks are equal stay in this order.
         if let single { batch.insert(single.takeRetainedValue(), at: 0) }
         single = nil
         var isStale = false

@@ -45,7 +45,8 @@ final class SignalWatch: Sendable {
         return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
     }
 
-    /// What the kernel says about the last `count` signals that were taken, oldest first; about fewer if there were more than the watch keeps.
+    /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if there were more than the watch keeps, or if
+    /// a handler is still in progress.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
         watch.withLock { watch in
             guard let pointer = watch.pointer else { return [] }
@@ -57,8 +58,8 @@ final class SignalWatch: Sendable {
                         code: details.code, processID: details.has_sender ? details.sender_process : nil,
                         userID: details.has_sender ? details.sender_user : nil, value: details.has_value ? details.value : nil))
             }
-            // Beside them one whose handler was still in progress when its signal was taken.
-            return all.suffix(count)
+            // A handler that was late kept those behind it from the call before. Its own are the first.
+            return Array(all.prefix(count))
         }
     }
 

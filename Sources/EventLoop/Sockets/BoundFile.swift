@@ -1,6 +1,6 @@
 // The file of a Unix socket, which `bind` has created and the end of the socket removes.
 
-internal import CPlatform
+package import CPlatform
 internal import EventLoopLibC
 
 /// By its absolute path: the program may change its directory.
@@ -26,5 +26,14 @@ package struct BoundFile: Sendable {
         guard let directory = getcwd(nil, 0) else { return path }
         defer { free(directory) }
         return String(cString: directory) + "/" + path
+    }
+}
+
+extension RunLoop.SocketAddress {
+    /// The kernel's form, with the path from the root on, so that it means the same file when the program has changed its directory. A path that would
+    /// be too long stays as it is.
+    package func nativeFromRoot() throws(RunLoop.SourceError) -> cplatform_address {
+        if let path = BoundFile.absolutePath(of: self), let native = try? Self.unix(path: path).native() { return native }
+        return try native()
     }
 }

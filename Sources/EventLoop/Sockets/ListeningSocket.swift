@@ -31,9 +31,7 @@ final class ListeningSocket: Sendable {
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         let path = BoundFile.absolutePath(of: address)
-        // A path that is too long when it is absolute is bound as it is.
-        let absolute = path.flatMap { try? RunLoop.SocketAddress.unix(path: $0).native() }
-        var native = if let absolute { absolute } else { try address.native() }
+        var native = try address.nativeFromRoot()
         (isAdopted, isBlocking) = (false, false)
         let descriptor = cplatform_make_socket(&native)
         if descriptor < 0 {
@@ -99,6 +97,9 @@ final class ListeningSocket: Sendable {
         }
         return .nothing
     }
+
+    /// Whether connections wait that nobody could accept after this object. The kernel says that descriptors have run out even if none waits.
+    var losesItsQueue: Bool { !isAdopted && cplatform_is_readable(descriptor) }
 
     /// Closes the socket, and removes its file unless another file has replaced it. No-op if already closed.
     func end() {

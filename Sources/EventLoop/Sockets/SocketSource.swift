@@ -152,14 +152,15 @@ extension RunLoop {
             socket.refuseConnections()
         }
 
-        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread. False if descriptors or memory ran out before.
+        /// Accepts what waits in the queue, at most `limit` connections, on the calling thread. False if descriptors or memory ran out before, and
+        /// nobody else can accept the rest.
         package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) -> Bool { /* DOES CALLOUT */
             guard case .listening(let socket) = role, rundown.enter() else { return true }
             defer { if rundown.exit() { finish() } }
             for _ in 0..<limit {
                 switch socket.accept() {
                 case .connection(let descriptor, _): accept(descriptor)
-                case .exhausted: return false
+                case .exhausted: return !socket.losesItsQueue
                 case .nothing, .broken: return true
                 }
             }

@@ -23,15 +23,20 @@ extension ServerCore {
 
     /// Serves what waits in the queue, and closes the listener: later, if descriptors run out before, when a connection has given back its own.
     private func serveQueue(of listener: StoppedListener) { /* DOES CALLOUT */
-        let isEmpty = listener.source.acceptQueue(limit: Self.longestQueue) { connection in accepted(connection, listener.number) }
-        let waits =
-            !isEmpty
-            && state.withLock { state in
-                guard state.phase == .draining, state.open > 0 else { return false }
+        enum Next { case end, tryAgain, wait }
+        var next = Next.tryAgain
+        while next == .tryAgain {  // ends: when no connection has closed meanwhile
+            let closes = state.withLock { $0.closes }
+            let isEmpty = listener.source.acceptQueue(limit: Self.longestQueue) { connection in accepted(connection, listener.number) }
+            next = state.withLock { state in
+                if isEmpty || state.phase != .draining { return .end }
+                if state.closes != closes { return .tryAgain }
+                if state.open == 0 { return .end }
                 state.stopped.append(listener)
-                return true
+                return .wait
             }
-        if !waits { listener.source.endListening() }
+        }
+        if next == .end { listener.source.endListening() }
     }
 
     func serveQueuesThatWait() { /* DOES CALLOUT */

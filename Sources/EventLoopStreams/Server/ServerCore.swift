@@ -89,6 +89,8 @@ final class ServerCore: Sendable {
         var lastID: UInt64 = 0
         /// Accepted beyond the limit, by listeners that were not paused in time.
         var parked: [(connection: IncomingConnection, member: Int)] = []
+        /// Connections that have given back their descriptors.
+        var closes: UInt64 = 0
         /// Their queues are not empty, and no descriptors were left.
         var stopped: [StoppedListener] = []
         var acceptsMore = true
@@ -237,6 +239,7 @@ final class ServerCore: Sendable {
     private func connectionClosed(_ connection: Connection?) { /* DOES CALLOUT */
         enum Step { case serve(IncomingConnection, RunLoop), resume, finish, none }
         let step = state.withLock { state -> Step in
+            state.closes += 1
             if let connection {
                 connection.isClosed = true
                 if connection.hasReturned { state.remove(connection) }

@@ -7,7 +7,8 @@ extension ByteStream {
     /// body that leaves `receiveLimit` bytes or more pauses reading: after the call `isReading` is false, and the body is called again when
     /// somebody sets it to true. If that happened before the call returned, on any thread, the body is called again at once. If this is set
     /// late, the body hears of everything before. Setting it again replaces the body; set during a call, the new body is called with what that
-    /// call leaves, also if it was the last. Bytes are not copied for the body, except those that it has left.
+    /// call leaves, also if it was the last. After a hundred bodies in a row that set another one and take nothing, the next waits for more bytes; at
+    /// the end it is not called. Bytes are not copied for the body, except those that it has left.
     ///
     /// A precondition failure on a stream that a task has read. Thread-safe.
     public func onReceive(_ body: @escaping @Sendable (_ stream: ByteStream, _ bytes: inout ReceivedBytes) -> Void) {

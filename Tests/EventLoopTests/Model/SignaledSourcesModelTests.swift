@@ -54,10 +54,14 @@ import Testing
         try onFreshThread { loop in
             let sources = (0..<4).map { _ in RunLoop.CustomSource {} }
             var list = SignaledSources()
+            // One that leaves makes room for none that comes later.
+            let first = SourceMembership(source: RunLoop.CustomSource {}, loop: loop)
+            list.add(first, inMode: 0)
             for source in sources {
                 source.signal()
                 source.signaledAt.store(7, ordering: .relaxed)
                 list.add(SourceMembership(source: source, loop: loop), inMode: 0)
+                list.remove(first, inMode: 0)
             }
             var batch: ContiguousArray<SourceMembership> = []
             list.takeAll(into: &batch, inMode: 0)
