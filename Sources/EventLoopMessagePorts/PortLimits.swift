@@ -10,16 +10,12 @@ internal import EventLoop
 /// Noncopyable, because a copy would retain its collections at each access.
 struct PortLimits: ~Copyable {
     /// How many descriptors of incomplete messages all clients together may make the port hold. Above half of it, processes that hold some
-    /// are not read further. Once a message with the most descriptors could exceed it, messages with descriptors stay in the kernel. Above all
-    /// of it, the process that holds the most loses a connection.
+    /// are not read further. Above all of it, the process that holds the most loses a connection.
     private let descriptorLimit: Int
-
-    /// With fewer, a process alone could keep the messages of others in the kernel: it may hold half, and a message more.
-    static let leastDescriptorLimit = 4 * Frame.descriptorLimit
 
     private(set) var memory: MessageMemory
     private var stalls = StallDetector()
-    /// Bytes of replies that clients have not read, or not to the end, in total and for each process.
+    /// Bytes of replies that have not been sent, or not to the end, in total and for each process.
     private(set) var replyBytes = 0
     private var replyBytesByProcess: [Int32: Int] = [:]
     /// Descriptors of incomplete messages, in total and for each process.
@@ -60,9 +56,7 @@ struct PortLimits: ~Copyable {
             }
             restartStallTime(of: connection)
         }
-        let room = memory.granted(to: connection.token) + MemoryPool.allowance - connection.receiver.heldBytes
-        // Not beyond the frame: the next one may bring descriptors.
-        return isFullOfDescriptors && needed > 0 ? min(room, needed - connection.receiver.heldBytes) : room
+        return memory.granted(to: connection.token) + MemoryPool.allowance - connection.receiver.heldBytes
     }
 
     /// Releases the memory of a frame that has been taken out of the connection's buffer. Returns the tokens of those that have memory now.
@@ -77,8 +71,6 @@ struct PortLimits: ~Copyable {
     mutating func receiveMode(for connection: ServedConnection, _ now: () -> RunLoop.Instant) -> FrameReceiver.Mode {
         // Earlier descriptors have not been closed yet: further ones could use up all that the process may have.
         if isClosingHeldUp(by: connection.process) { return .refusing }
-        // A frame that has begun has brought all of its own.
-        if isFullOfDescriptors && connection.receiver.heldBytes == 0 { return .refusing }
         if connection.isNearDescriptorLimit { return .peeking }
         guard let end = shortageEnd else { return .nonblocking }
         if now() < end { return .peeking }
@@ -86,17 +78,8 @@ struct PortLimits: ~Copyable {
         return .nonblocking
     }
 
-    /// Whether the descriptors of a further frame could exceed the limit. Frames without any are received all the same.
-    private var isFullOfDescriptors: Bool { heldDescriptors + Frame.descriptorLimit > descriptorLimit }
-
-    /// Descriptors of the connection were refused. If they may come once others hold fewer, marks it as waiting and returns true.
-    mutating func waitsAfterRefusal(_ connection: ServedConnection) -> Bool {
-        if isClosingHeldUp(by: connection.process) || !isFullOfDescriptors { return false }
-        waitForDescriptors(connection)
-        return true
-    }
-
-    private mutating func waitForDescriptors(_ connection: ServedConnection) {
+    /// Marks the connection as waiting, until others hold fewer or at the latest until the next check for stalls.
+    mutating func waitForDescriptors(_ connection: ServedConnection) {
         connection.isWaiting = true
         descriptorWaiters.append(connection)
     }

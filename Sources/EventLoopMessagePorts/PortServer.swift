@@ -59,9 +59,9 @@ final class PortServer: @unchecked Sendable {
             throw error
         }
         (self.set, self.maximumLength, self.clock) = (set, maximumLength, clock)
-        // The rest is for the program and for new clients.
+        // The rest is for the program and for new clients. The limit must admit a message with as many descriptors as a message may have.
         limits = PortLimits(
-            descriptorLimit: descriptorLimit ?? max(PortLimits.leastDescriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4),
+            descriptorLimit: descriptorLimit ?? max(Frame.descriptorLimit, sysconf(Int32(_SC_OPEN_MAX)) / 4),
             longestFrame: Frame.headerSize + maximumLength + Frame.sealSize, leastMemory: leastMemory)
         // After everything that can throw: a name in use must not leak memory.
         events = .allocate(capacity: 64)
@@ -210,7 +210,8 @@ final class PortServer: @unchecked Sendable {
             case .received: if connection.receiver.heldBytes < 1 << 12 { return }
             case .wouldBlock: return
             case .failed(.system(_, EMFILE)):
-                if mode == .refusing && limits.waitsAfterRefusal(connection) { return }
+                // They stay in the kernel until those that were received before are closed.
+                if mode == .refusing { return limits.waitForDescriptors(connection) }
                 limits.beginShortage(clock())
                 return drop(connection)
             case .ended, .failed: return drop(connection)
@@ -360,6 +361,8 @@ final class PortServer: @unchecked Sendable {
     private func dropStalled() {
         if !hasWaiters { return limits.pauseStallTime() }
         if !limits.advanceStallTime(to: clock()) { return }
+        // Meanwhile descriptors may have been closed.
+        resumeDescriptorWaiters()
         for connection in table.everyConnection.sorted(by: { $0.token < $1.token }) where limits.isStalled(connection) {
             // Progress since the last read counts.
             if connection.outgoing.isEmpty { read(connection) } else { _ = connection.flush() }

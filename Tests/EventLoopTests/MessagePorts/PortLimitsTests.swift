@@ -264,40 +264,6 @@ private final class Sender {
         #expect(handled.value == count && clients.allSatisfy { !$0.isClosedNow })
     }
 
-    @Test func `processes that send descriptors at the same time wait for each other, and none loses its connection`() async {
-        // In a process of its own, because it forks.
-        await #expect(processExitsWith: .success) {
-            let name = freshName("limits")
-            let server = try PortServer(try PortName(name), maximumLength: 100, descriptorLimit: PortLimits.leastDescriptorLimit)
-            let pipe = Pipe()
-            let count = 5
-            for _ in 0..<count {
-                // What it has sent stays in the kernel when it ends.
-                let end = inForkedChild {
-                    guard let client = try? RawClient(name) else { return 1 }
-                    let many = [Int32](repeating: pipe.writeEnd, count: 64)
-                    sendRaw(client.descriptor, rawFrame(1, descriptors: 64, length: 0, body: [1]), many)
-                    return 0
-                }
-                #expect(end.status == 0, "\(end)")
-            }
-            // They hold as many as the port may keep. A message without descriptors is served all the same.
-            let other = try RawClient(name)
-            other.send(rawFrame(1, length: 0, id: 2, body: [1]))
-            var handled: [Int32] = []
-            for _ in 0..<1_000 where handled.count <= count {
-                _ = server.serve { frame, passed in
-                    #expect(passed.count == (frame.id == 2 ? 0 : 64))
-                    handled.append(frame.id)
-                    return nil
-                }
-            }
-            #expect(handled.sorted() == [1, 1, 1, 1, 1, 2] && !other.isClosedNow)
-            server.withdraw()
-            server.end()
-        }
-    }
-
     // MARK: The memory pool alone
 
     @Test func `memory is granted in order, first to the process with the least, and never beyond the limit`() {

@@ -232,9 +232,9 @@ import Testing
             #expect(
                 try remote.request(id: 6, descriptors: many, sendTimeout: patience, replyTimeout: patience).map(text) == "64")
             try remote.send(id: 6, descriptors: many, timeout: patience)
-            // Threads of the port's process close them.
-            try waitUntil("the port has closed the descriptors") { try remote.ask(10) == before }
         }
+        // Threads of the port's process close them.
+        try waitUntil("the port has closed the descriptors") { try remote.ask(10) == before }
         #expect(throws: RunLoop.PortError.messageTooLarge(65)) {
             try remote.send(id: 6, descriptors: many + [pipe.writeEnd], timeout: .zero)
         }
