@@ -105,6 +105,8 @@ extension StreamCore {
         var actions = StreamActions()
         lock()
         locked.phase = .closed
+        // The loop may have ended with the call in its queue.
+        locked.isDeliveryScheduled = false
         releaseWaitersLocked(&actions)
         let (timer, handler) = (locked.timeouts?.timer, locked.closedHandler)
         locked.closedHandler = nil
@@ -184,7 +186,7 @@ extension StreamCore {
         releaseWaitersLocked(&actions)
         madeTimeoutsLocked().closeBy = now.advanced(by: Self.lingerTime).nanoseconds
         armLocked(&actions)
-        setInterestLocked(read: true)
+        setInterestLocked(read: true, write: false)
         // After the call of a handler for received bytes, the end is delivered anyway.
         let isInReceiveCall = locked.receiving.isBusy && locked.handlers.receive != nil
         actions.delivers = actions.delivers || locked.handlers.stream != nil && !isInReceiveCall

@@ -101,9 +101,13 @@ extension StreamCore {
 
     /// On the loop's thread.
     func peerDidFinish() { /* DOES CALLOUT */
+        // Released outside the lock: it has the program's closure.
+        var dropped = PeerFinish()
+        defer { withExtendedLifetime(dropped) {} }
         let called = withLock { () -> PeerFinish in
             if locked.peerFinish.isOver { return PeerFinish() }
             locked.peerFinish.hasHappened = true
+            dropped = locked.peerFinish
             defer { locked.peerFinish.forgetAll() }
             if locked.phase == .closing || locked.phase == .closed, locked.end != .endOfStream, !endIsPeersLocked {
                 // This side has ended the stream. Who waits need wait no longer.

@@ -232,7 +232,8 @@ extension StreamCore {
             if !locked.sending.isBlocked { transferLocked() }
             if locked.sending.failure != nil { return writingFailedLocked(&actions) }
         } while admitWritersLocked(&actions)
-        if locked.sending.isEmpty && !locked.sending.isGathering { setInterestLocked(write: false) }
+        // Also if the layer takes no more: then room is of no use.
+        if !locked.sending.isGathering && (locked.sending.isEmpty || !locked.sending.isBlocked) { setInterestLocked(write: false) }
         if locked.sending.wasFull && locked.sending.waiting <= options.lowWater {
             (locked.sending.wasFull, locked.sending.owesRoom) = (false, true)
             if locked.handlers.room != nil { actions.delivers = true }

@@ -99,7 +99,8 @@ extension StreamCore {
         locked.phase == .open ? date(timeouts.idleSince, options.idleTimeout) : .max
     }
     private func receiveDateLocked(_ timeouts: Timeouts) -> Int64 {
-        canReceiveLocked ? date(timeouts.receivedSince, options.receiveTimeout) : .max
+        // While the stream lingers, only `closeBy` counts.
+        locked.phase == .open && canReceiveLocked ? date(timeouts.receivedSince, options.receiveTimeout) : .max
     }
     private func writeDateLocked(_ timeouts: Timeouts) -> Int64 {
         locked.phase == .open && (!locked.sending.isEmpty || locked.sending.isLayerBlocked)

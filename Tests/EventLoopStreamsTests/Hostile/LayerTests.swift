@@ -59,6 +59,26 @@ import Darwin
         }
     }
 
+    @Test func `a layer that waits for input keeps no loop busy, although the socket has room`() async throws {
+        try await withTestLoop { loop in
+            let (pair, stream) = try await withLayer(loop)
+            stream.send([UInt8](repeating: 1, count: 4 << 20))
+            // From now on the layer takes nothing, and the socket is full.
+            pair.send("W-")
+            #expect(try await stream.read() == Array("-".utf8))
+            var isQuiet = 0
+            try await suspendUntil("all that the layer has taken has come") {
+                isQuiet = pair.receivedBytes() == [] ? isQuiet + 1 : 0
+                return isQuiet > 20
+            }
+            let passes = loop.statistics.passes
+            for _ in 0..<10 { try await loop.performAsync {} }
+            try waitUntilAsleep(loop)
+            #expect(loop.statistics.passes - passes < 100)
+            stream.close()
+        }
+    }
+
     @Test func `finishWriting does not succeed when the layer drops bytes`() async throws {
         try await withTestLoop { loop in
             let (pair, stream) = try await withLayer(loop)

@@ -40,6 +40,26 @@ private func limited(idle: Duration? = nil, write: Duration? = nil) -> ByteStrea
         }
     }
 
+    @Test(arguments: ConnectionKind.allCases)
+    func `a stream that waits for its peer's end has one limit for that, and does not keep the loop busy`(kind: ConnectionKind) throws {
+        try inManualTime { loop, clock, trace in
+            var options = limited()
+            options.receiveTimeout = .seconds(1)
+            let (first, second) = try kind.connect(on: loop, options: options, others: limited())
+            first.onEnd { _, end in trace.add("\(end)") }
+            first.send("bye")
+            first.closeAfterWriting()
+            let passes = Counter()
+            let observer = RunLoop.Observer(activities: .beforeTimers) { _, _ in passes.increment() }
+            loop.add(observer)
+            // The peer keeps its socket open, and is silent.
+            _ = loop.run(for: .seconds(60))
+            #expect(clock.ms == 60_000 && passes.value < 100)
+            #expect(trace.list == ["closed"])
+            second.close()
+        }
+    }
+
     @Test(arguments: ConnectionKind.allCases) func `a half-open connection ends after the idle timeout`(kind: ConnectionKind) throws {
         try inManualTime { loop, clock, trace in
             let (first, second) = try kind.connect(on: loop, options: limited(idle: .seconds(30)), others: limited())

@@ -215,6 +215,42 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    private func setPeerFinish(of stream: ByteStream, _ trace: Trace) {
+        let last = LastRelease { trace.add("released, \(stream.end == .closed)") }
+        stream.onPeerFinish { _ in withExtendedLifetime(last) {} }
+    }
+
+    @Test func `a closure that waits for the peer's end in vain is released outside the lock`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            setPeerFinish(of: stream, trace)
+            stream.onReceive { [loop] stream, bytes in
+                bytes.consume(bytes.count)
+                pair.closePeer()
+                stream.close()
+                _ = loop.run(for: .zero)
+            }
+            pair.send("x")
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["released, true"])
+        }
+    }
+
+    @Test func `a handler of the end that is set after the loop's end is called, although a call was queued`() throws {
+        let stream = try onFreshThread { loop -> ByteStream in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            // The write fails, and the loop, which never runs, is to call the handlers.
+            pair.closePeer()
+            stream.send("x")
+            return stream
+        }
+        let ended = Box(0)
+        stream.onEnd { _, _ in ended.increment() }
+        #expect(ended.value == 1)
+    }
+
     @Test func `bytes that are sent in place are sent once, whatever the transport takes, and behind what waits`() throws {
         for room in [0, 1, 3, 5, 100] {
             try inManualTime { loop, _, _ in

@@ -383,4 +383,40 @@ private let everyActivity: [RunLoop.Activity] = [.entry, .beforeTimers, .beforeS
             withExtendedLifetime(observer) {}
         }
     }
+
+    @Test func `that has moved to a loop which calls it is released when it is invalidated`() throws {
+        let (old, new) = (try RunLoopThread(name: "old"), try RunLoopThread(name: "new"))
+        let (blocked, goOn, entered, mayReturn) = (Gate(), Gate(), Gate(), Gate())
+        let trace = Trace()
+        let canary = Box<Canary?>(Canary { trace.add("released") })
+        let observer = RunLoop.Observer(activities: .beforeTimers) { [canary = canary.value!] _, _ in
+            canary.touch()
+            entered.open()
+            mayReturn.wait()
+        }
+        canary.value = nil
+        // In a mode that does not run.
+        old.runLoop.add(observer, forMode: "other")
+        try old.runLoop.performAndWait {}
+        old.runLoop.perform {
+            blocked.open()
+            goOn.wait()
+        }
+        blocked.wait()
+        old.runLoop.remove(observer, forMode: "other")
+        new.runLoop.add(observer)
+        new.runLoop.wakeUp()
+        entered.wait()
+        // The old loop learns that the observer has left while the new one is in its call.
+        goOn.open()
+        try old.runLoop.performAndWait {}
+        mayReturn.open()
+        observer.invalidate()
+        for thread in [old, new] { try thread.runLoop.performAndWait {} }
+        #expect(trace.take() == "released")
+        for thread in [old, new] {
+            thread.stop()
+            #expect(thread.join(timeout: patience))
+        }
+    }
 }

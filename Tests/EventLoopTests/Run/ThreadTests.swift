@@ -21,6 +21,17 @@ import Testing
         }
     }
 
+    /// AddressSanitizer sees it if the loop looks at a timer that it has released.
+    @Test func `a last callout at a loop's end finds no timer`() throws {
+        let found = Box("")
+        try onFreshThread { loop in
+            loop.add(RunLoop.Timer(fireAt: .now + .seconds(1_000)) { _ in })
+            loop.add(RunLoop.CustomSource(cancel: { loop, _ in found.value = "\(loop.nextTimerFire().map { _ in 1 } ?? 0)" }, perform: {}))
+            _ = loop.run(for: .zero)
+        }
+        #expect(found.value == "0")
+    }
+
     @Test func `threads have different loops`() throws {
         try onFreshThread { first in
             try onFreshThread { second in

@@ -229,7 +229,8 @@ extension RunLoop {
             endUse(of: timer)
         case .observerDied(let observer):
             forgetSeenObservers()
-            if observer.isFiring { owned.ended.hold(observer) } else { endUse(of: observer) }
+            // Another loop's call is that loop's to wait for.
+            if observer.callingLoop.load(ordering: .relaxed) == id { owned.ended.hold(observer) } else { endUse(of: observer) }
         }
     }
 
