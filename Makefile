@@ -28,7 +28,7 @@
 #   make soak-smoke    the same for half a minute (SOAK_SMOKE_SECONDS=30)
 #   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about fifteen minutes)
 #   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
-#   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs: half an hour
+#   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs
 #                      (PARTS="3 4" for the third and fourth tenth of the seeds)
 #   make http-requests a server and its parser read 200,000 random requests as a plain definition reads them (HTTP_REQUESTS=200000); with
 #                      SANITIZE=address all tests of the server, with leak detection
@@ -41,7 +41,7 @@
 #   make lint          fail if `make format` or `make page` would change something, or if a format rule is broken
 #   make spelling      check the spelling of the pages and of the comments in Sources
 #   make ci            every check of CI, in its order
-#   make ci-full       the same, with the long forms: the whole suite under both sanitizers, and every harness (a fifth of simulations): two hours
+#   make ci-full       the same, with the long forms: the whole suite under both sanitizers, and every harness (a fifth of the simulations)
 #   make clean         delete everything that these targets have built
 #   make dependencies  install libevent and pkg-config if they are missing (every target that builds does this first)
 #   make help          this list

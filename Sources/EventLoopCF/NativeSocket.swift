@@ -40,7 +40,7 @@ final class NativeSocket: Sendable {
         if closes.load(ordering: .acquiring) {
             SocketCalls.close(descriptor)
         } else if wasBlocking.load(ordering: .acquiring), FileIdentity(of: descriptor) == identity {
-            // Otherwise its owner has closed it by now, and the number may be another file's.
+            // Its owner has not closed it yet: then the number could be another file's.
             SocketCalls.setBlocking(descriptor, true)
         }
     }

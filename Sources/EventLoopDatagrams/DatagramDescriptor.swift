@@ -20,8 +20,8 @@ final class DatagramDescriptor: DatagramTransport {
     private let nativePeer: NativeAddress?
     private let file: BoundFile?
     private let mark = ProcessMark()
-    /// The descriptor has been closed, by the last use or by other code, and the number may be another file's. Beside the lock, which a child
-    /// of fork cannot take.
+    /// The descriptor has been closed, by the last use or by other code, and the number may be another file's. Beside the lock, which only the
+    /// process that made it takes.
     private let isGone = Atomic<Bool>(false)
 
     private struct Uses: Sendable {

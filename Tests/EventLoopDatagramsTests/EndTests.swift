@@ -14,6 +14,16 @@ import Musl
 import Darwin
 #endif
 
+/// Changes the directory of the process to a new one, in an exit test.
+private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws -> Void) throws {
+    try onFreshThread { loop in
+        let directory = makeTemporaryDirectory()
+        defer { removeFlatDirectory(directory) }
+        #expect(chdir(directory) == 0)
+        try body(loop, directory)
+    }
+}
+
 @Suite(.bounded, .tags(.memory)) struct EndTests {
     @Test func `close sends what is queued, and calls fail afterwards`() async throws {
         try await withSockets { loop, directory in
@@ -76,10 +86,7 @@ import Darwin
 
     @Test func `the file of a Unix socket with a relative path is removed from wherever the program is`() async {
         await #expect(processExitsWith: .success) {
-            try onFreshThread { loop in
-                let directory = makeTemporaryDirectory()
-                defer { removeFlatDirectory(directory) }
-                #expect(chdir(directory) == 0)
+            try inOwnDirectory { loop, directory in
                 let socket = try DatagramSocket(boundTo: .unix(path: "socket"), on: loop)
                 #expect(filesIn(directory) == ["socket"])
                 #expect(chdir("/") == 0)
@@ -91,10 +98,7 @@ import Darwin
 
     @Test func `a peer with a relative path is found again from wherever the program is`() async {
         await #expect(processExitsWith: .success) {
-            try onFreshThread { loop in
-                let directory = makeTemporaryDirectory()
-                defer { removeFlatDirectory(directory) }
-                #expect(chdir(directory) == 0)
+            try inOwnDirectory { loop, directory in
                 let peer = try DatagramSocket(boundTo: .unix(path: "peer"), on: loop)
                 let sender = try DatagramSocket(connectedTo: .unix(path: "peer"), on: loop)
                 #expect(chdir("/") == 0)

@@ -17,6 +17,19 @@ import Glibc
 import Darwin
 #endif
 
+/// Calls `body` off the pool, with a server that answers with the path.
+private func inManualTime(_ body: @escaping @Sendable (HTTPServer, RunLoop, RunLoop.ManualClock) throws -> Void) async throws {
+    let clock = RunLoop.ManualClock()
+    let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
+    try await withFolder { folder in
+        let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
+        try await elsewhere { try body(server, thread.runLoop, clock) }
+        await server.shutdown(grace: .zero)
+    }
+    thread.stop()
+    await thread.join()
+}
+
 @Suite(.bounded, .tags(.lifetimes)) struct EndTests {
     // MARK: Time
 
@@ -40,55 +53,39 @@ import Darwin
     }
 
     @Test func `the timeouts pass in the loop's time`() async throws {
-        let clock = RunLoop.ManualClock()
-        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
-        try await withFolder { folder in
-            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
-            try await elsewhere {
-                let (idle, slow) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
-                for client in [idle, slow] { #expect(try client.ask(get("/first")).text == "/first") }
-                try slow.send("GET /second")
-                // The loop has read it when it has answered another client that came later.
-                _ = try Client(to: server.localAddress).ask(get())
-                clock.advance(by: .seconds(29))
-                try slow.send(" HTTP/1.1\r\nHost: t\r\n\r\n")
-                #expect(try slow.answer().text == "/second")
-                try slow.send("GET /third")
-                _ = try Client(to: server.localAddress).ask(get())
-                clock.advance(by: .seconds(32))
-                #expect(try slow.answer().status == 408)
-                #expect(try idle.isClosed())
-            }
-            await server.shutdown(grace: .zero)
+        try await inManualTime { server, _, clock in
+            let (idle, slow) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+            for client in [idle, slow] { #expect(try client.ask(get("/first")).text == "/first") }
+            try slow.send("GET /second")
+            // The loop has read it when it has answered another client that came later.
+            _ = try Client(to: server.localAddress).ask(get())
+            clock.advance(by: .seconds(29))
+            try slow.send(" HTTP/1.1\r\nHost: t\r\n\r\n")
+            #expect(try slow.answer().text == "/second")
+            try slow.send("GET /third")
+            _ = try Client(to: server.localAddress).ask(get())
+            clock.advance(by: .seconds(32))
+            #expect(try slow.answer().status == 408)
+            #expect(try idle.isClosed())
         }
-        thread.stop()
-        await thread.join()
     }
 
     @Test func `a request that has come while the loop was busy is answered, although its connection's time is over`() async throws {
-        let clock = RunLoop.ManualClock()
-        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
-        try await withFolder { folder in
-            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
-            try await elsewhere {
-                let (idle, late) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
-                for client in [idle, late] { #expect(try client.ask(get("/first")).text == "/first") }
-                let (isBusy, mayGoOn) = (Gate(), Gate())
-                thread.runLoop.perform {
-                    isBusy.open()
-                    mayGoOn.wait()
-                }
-                isBusy.wait()
-                try late.send(get("/second"))
-                clock.advance(by: .seconds(65))
-                mayGoOn.open()
-                #expect(try late.answer().text == "/second")
-                #expect(try idle.isClosed())
+        try await inManualTime { server, loop, clock in
+            let (idle, late) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+            for client in [idle, late] { #expect(try client.ask(get("/first")).text == "/first") }
+            let (isBusy, mayGoOn) = (Gate(), Gate())
+            loop.perform {
+                isBusy.open()
+                mayGoOn.wait()
             }
-            await server.shutdown(grace: .zero)
+            isBusy.wait()
+            try late.send(get("/second"))
+            clock.advance(by: .seconds(65))
+            mayGoOn.open()
+            #expect(try late.answer().text == "/second")
+            #expect(try idle.isClosed())
         }
-        thread.stop()
-        await thread.join()
     }
 
     @Test func `half of an empty line begins no request`() async throws {
@@ -475,28 +472,20 @@ import Darwin
     }
 
     @Test func `the first request of a connection may come within a second after the shutdown has begun`() async throws {
-        let clock = RunLoop.ManualClock()
-        let thread = try RunLoopThread(name: "manual", setup: { $0.use(clock) })
-        try await withFolder { folder in
-            let server = try HTTPServer(listeningOn: .unix(path: folder + "/s"), on: [thread.runLoop]) { .text($0.path) }
-            try await elsewhere {
-                let (late, silent) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
-                try waitUntil("both connections are served") { server.core.hosts[0].connections.count == 2 }
-                let hasBegun = Gate()
-                server.core.drain()
-                thread.runLoop.perform { hasBegun.open() }
-                hasBegun.wait()
-                clock.advance(by: .milliseconds(900))
-                let answer = try late.ask(get("/late"))
-                #expect(answer.text == "/late" && answer["connection"] == "close")
-                #expect(try late.isClosed())
-                clock.advance(by: .seconds(2))
-                #expect(try silent.isClosed())
-            }
-            await server.shutdown(grace: .zero)
+        try await inManualTime { server, loop, clock in
+            let (late, silent) = (try Client(to: server.localAddress), try Client(to: server.localAddress))
+            try waitUntil("both connections are served") { server.core.hosts[0].connections.count == 2 }
+            let hasBegun = Gate()
+            server.core.drain()
+            loop.perform { hasBegun.open() }
+            hasBegun.wait()
+            clock.advance(by: .milliseconds(900))
+            let answer = try late.ask(get("/late"))
+            #expect(answer.text == "/late" && answer["connection"] == "close")
+            #expect(try late.isClosed())
+            clock.advance(by: .seconds(2))
+            #expect(try silent.isClosed())
         }
-        thread.stop()
-        await thread.join()
     }
 
     @Test func `shutdown answers the connections that wait in the kernel's queue`() async throws {

@@ -22,7 +22,7 @@ extension ServerCore {
     }
 
     /// Serves what waits in the queue, and closes the listener: later, if descriptors run out before, when a connection has given back its own.
-    private func serveQueue(of listener: StoppedListener) { /* DOES CALLOUT */
+    func serveQueue(of listener: StoppedListener) { /* DOES CALLOUT */
         enum Next { case end, tryAgain, wait }
         var next = Next.tryAgain
         while next == .tryAgain {  // ends: when no connection has closed meanwhile
@@ -37,14 +37,6 @@ extension ServerCore {
             }
         }
         if next == .end { listener.source.endListening() }
-    }
-
-    func serveQueuesThatWait() { /* DOES CALLOUT */
-        let listeners = state.withLock { state in
-            defer { state.stopped = [] }
-            return state.stopped
-        }
-        for listener in listeners { serveQueue(of: listener) }
     }
 
     /// More than any queue has; where new connections cannot be refused, serving those that wait must end.

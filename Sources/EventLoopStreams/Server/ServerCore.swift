@@ -238,7 +238,8 @@ final class ServerCore: Sendable {
     /// The stream of a connection has closed its descriptor, or none could be made. There is room for another connection.
     private func connectionClosed(_ connection: Connection?) { /* DOES CALLOUT */
         enum Step { case serve(IncomingConnection, RunLoop), resume, finish, none }
-        let step = state.withLock { state -> Step in
+        let (step, stopped) = state.withLock { state -> (Step, [StoppedListener]) in
+            defer { state.stopped = [] }
             state.closes += 1
             if let connection {
                 connection.isClosed = true
@@ -247,12 +248,13 @@ final class ServerCore: Sendable {
             // The room goes to a connection that was accepted beyond the limit, if there is one.
             if !state.parked.isEmpty {
                 let next = state.parked.removeFirst()
-                return .serve(next.connection, state.members[next.member].loop)
+                return (.serve(next.connection, state.members[next.member].loop), state.stopped)
             }
             state.open -= 1
-            return state.setAcceptsMore(true) ? .resume : state.phase == .serving ? .none : .finish
+            return (state.setAcceptsMore(true) ? .resume : state.phase == .serving ? .none : .finish, state.stopped)
         }
-        serveQueuesThatWait()
+        // The descriptor goes to a connection in their queues.
+        for listener in stopped { serveQueue(of: listener) }
         switch step {
         case .serve(let connection, let loop): serve(connection, on: loop)
         case .resume:

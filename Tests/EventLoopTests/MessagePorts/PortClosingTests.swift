@@ -318,6 +318,37 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
         }
     }
 
+    @Test func `a message with descriptors waits while those that its process has sent before are being closed`() throws {
+        let (name, limit, clock) = (freshName(), 64, RunLoop.ManualClock())
+        let server = try PortServer(try PortName(name), maximumLength: 100, descriptorLimit: limit) { clock.now }
+        defer {
+            server.withdraw()
+            server.end()
+        }
+        let (client, pair) = (try RawClient(name), SocketPair())
+        let count = Box(0)
+        // Longer than any stall, and a check each time.
+        func serve(_ turns: Int) {
+            for _ in 0..<turns {
+                clock.advance(by: StallDetector.interval)
+                _ = server.serve { _, passed in
+                    count.value = passed.count
+                    return nil
+                }
+            }
+        }
+        try withBlockedCloses(from: getpid(), waiting: limit) {
+            sendRaw(client.descriptor, rawFrame(1, descriptors: 1, length: 1, body: [5, 1]), pair.near)
+            serve(100)
+            #expect(count.value == 0 && !client.isClosedNow)
+        }
+        try waitUntil("the message is served, or its connection closed") {
+            serve(1)
+            return count.value == 1 || client.isClosedNow
+        }
+        #expect(count.value == 1 && !client.isClosedNow)
+    }
+
     @Test func `the closer closes all descriptors, also in a forked child`() async {
         await #expect(processExitsWith: .success) {
             func closesAll() -> Bool {

@@ -19,6 +19,17 @@ import Glibc
 import Darwin
 #endif
 
+/// Returns the gate that lets the engine's thread go on.
+private func hold(_ engine: PortEngine) -> EventLoopTestSupport.Gate {
+    let (begun, gate) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
+    engine.runLoop.perform {
+        begun.open()
+        gate.wait()
+    }
+    begun.wait()
+    return gate
+}
+
 @Suite(.bounded, .tags(.threads)) struct ReplyWaitTests {
     @Test func `a thread that becomes the reader just as it times out passes the reading on`() throws {
         let name = freshName()
@@ -84,12 +95,7 @@ import Darwin
         let engine = try PortEngine.shared()
         let connection = try RemoteConnection(near, engine: engine, maximumLength: 1 << 16)
         // Holds the engine, which would read the rest before the test has counted it.
-        let (begun, counted) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
-        engine.runLoop.perform {
-            begun.open()
-            counted.wait()
-        }
-        begun.wait()
+        let counted = hold(engine)
         let waiter = ReplyWaiter(.thread)
         try connection.sendRequest(waiter, id: 1, data: [], descriptors: [], deadline: .distantFuture)
         connection.state.withLock { $0.reader = .thread }
@@ -112,12 +118,7 @@ import Darwin
         let engine = try PortEngine.shared()
         let connection = try RemoteConnection(near, engine: engine, maximumLength: 4 << 20)
         // Holds the engine, which would read the reply at once.
-        let (begun, ended) = (EventLoopTestSupport.Gate(), EventLoopTestSupport.Gate())
-        engine.runLoop.perform {
-            begun.open()
-            ended.wait()
-        }
-        begun.wait()
+        let ended = hold(engine)
         let (first, second) = (ReplyWaiter(.task), ReplyWaiter(.task))
         try connection.startRequest(first, id: 1, data: [], descriptors: [])
         // There is no room for all of it.
