@@ -17,10 +17,9 @@ import Darwin
 /// Changes the directory of the process to a new one, in an exit test.
 private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws -> Void) throws {
     try onFreshThread { loop in
-        let directory = makeTemporaryDirectory()
-        defer { removeFlatDirectory(directory) }
-        #expect(chdir(directory) == 0)
-        try body(loop, directory)
+        let directory = OwnDirectory()
+        defer { directory.leave() }
+        try body(loop, directory.path)
     }
 }
 

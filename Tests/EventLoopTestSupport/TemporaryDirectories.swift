@@ -33,3 +33,20 @@ public func filesIn(_ path: String) -> [String] {
     }
     return names.sorted()
 }
+
+/// The working directory of an exit test, a new one until `leave`.
+///
+/// The paths in a sanitizer's settings are relative to the directory in which the tests were started, and are used when the process ends.
+public struct OwnDirectory: Sendable {
+    public let path = makeTemporaryDirectory()
+    private let origin = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+
+    public init() { precondition(origin >= 0 && chdir(path) == 0, "errno \(errno)") }
+
+    /// Goes back, wherever the process is by then, and removes the directory with its files.
+    public func leave() {
+        precondition(fchdir(origin) == 0, "errno \(errno)")
+        close(origin)
+        removeFlatDirectory(path)
+    }
+}

@@ -192,19 +192,15 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
     @Test func `a relative path is made absolute`() async throws {
         // A process of its own, because it changes its directory.
         await #expect(processExitsWith: .success) {
-            let directory = makeTemporaryDirectory()
-            let origin = open(".", O_RDONLY | O_DIRECTORY)
-            precondition(chdir(directory) == 0)
+            let directory = OwnDirectory()
             try await withLoops(1) { loops in
                 let server = try StreamServer(listeningOn: .unix(path: "socket"), on: loops) { _ in }
                 precondition(chdir("/") == 0)
-                let isThere = filesIn(directory) == ["socket"]
+                let isThere = filesIn(directory.path) == ["socket"]
                 await server.shutdown()
-                if !isThere || !filesIn(directory).isEmpty { _exit(1) }
+                if !isThere || !filesIn(directory.path).isEmpty { _exit(1) }
             }
-            removeFlatDirectory(directory)
-            // The paths in a sanitizer's settings are relative to this directory, and are used at the end.
-            precondition(fchdir(origin) == 0)
+            directory.leave()
         }
     }
 
