@@ -87,7 +87,6 @@ extension StreamCore {
             // A handler has the input. What it leaves is seen when it returns.
             if locked.receiving.isBusy { locked.receiving.callsAgain = true }
             if !locked.receiving.input.isEmpty || locked.receiving.isEnded { locked.receiving.isNew = true }
-            restartReceiveTimeoutLocked(&actions)
             resumeReceivingLocked(&actions)
             if isDeliveryDueLocked && locked.handlers.stream != nil { actions.delivers = true }
         }

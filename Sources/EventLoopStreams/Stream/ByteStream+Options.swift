@@ -35,7 +35,8 @@ extension ByteStream {
             set { change { $0.writeTimeout = newValue } }
         }
         /// Nothing received for so long ends the stream with `.timedOut`, whatever is sent. (`idleTimeout` counts both directions.) It counts only
-        /// while the stream reads: it stops while the stream is paused, and starts again from zero with `isReading`. In the loop's time.
+        /// while the stream reads: it stops while the stream is paused, while `receiveLimit` bytes wait, and while a handler or a framing has
+        /// them, and starts again from zero when reading goes on. In the loop's time.
         public var receiveTimeout: Duration? {
             get { storage.values.receiveTimeout }
             set { change { $0.receiveTimeout = newValue } }

@@ -189,13 +189,13 @@ extension StreamCore {
         return result
     }
 
-    /// Asks for reading again if it had stopped and may go on.
-    func resumeReceivingLocked(_ actions: inout StreamActions) {
+    /// Asks for reading again if it may go on. `hadStopped`: until now it could not, so the time that has passed does not count against the peer.
+    func resumeReceivingLocked(hadStopped: Bool = true, _ actions: inout StreamActions) {
         // What the peer sent before it stopped to take bytes: see `drainBeforeFailureLocked`.
         if locked.sending.failure != nil && locked.end == nil { actions.delivers = true }
-        if feedsLayerLocked { return setInterestLocked(read: true) }
-        guard !locked.interest.read || locked.receiving.layerMayHaveMore, canReceiveLocked else { return }
-        if !locked.interest.read { restartReceiveTimeoutLocked(&actions) }
+        if feedsLayerLocked { setInterestLocked(read: true) }
+        guard canReceiveLocked else { return }
+        if hadStopped { restartReceiveTimeoutLocked(&actions) }
         setInterestLocked(read: true)
         if locked.receiving.layerMayHaveMore { actions.delivers = true }
     }
@@ -221,8 +221,9 @@ extension StreamCore {
         try change { actions -> Result<Received, any Error> in
             preconditionReadableLocked()
             if locked.receiving.input.count >= least {
+                let hadStopped = !canReceiveLocked
                 let bytes = locked.receiving.take(min(limit, locked.receiving.input.count))
-                resumeReceivingLocked(&actions)
+                resumeReceivingLocked(hadStopped: hadStopped, &actions)
                 return .success(.bytes(bytes))
             }
             return Result { try endOfReceivingLocked(&actions) ? .end : .nothing }
@@ -269,9 +270,10 @@ extension StreamCore {
                         // Under the lock: a later cancellation finds the reader.
                         let reader = Reader(need, ticket: ticket, continuation)
                         if Task.isCancelled { return actions.resume(reader, .failure(CancellationError())) }
+                        let hadStopped = !canReceiveLocked
                         locked.receiving.reader = reader
                         wakeReaderLocked(&actions)
-                        resumeReceivingLocked(&actions)
+                        resumeReceivingLocked(hadStopped: hadStopped, &actions)
                     }
                 }
             }, onCancel: { cancel(ticket) }, isolation: isolation)

@@ -72,8 +72,14 @@ extension StreamCore {
         if options.receiveTimeout != nil { locked.timeouts?.receivedSince = now.nanoseconds }
     }
 
-    /// Reading has begun again.
+    /// Reading has begun again. The timer may have fired while it had stopped.
+    @inline(__always)
     func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
+        if locked.timeouts != nil { restartReceiveTimeoutWithTimeoutsLocked(&actions) }
+    }
+
+    @inline(never)
+    private func restartReceiveTimeoutWithTimeoutsLocked(_ actions: inout StreamActions) {
         if options.receiveTimeout == nil { return }
         locked.timeouts?.receivedSince = now.nanoseconds
         armLocked(&actions)

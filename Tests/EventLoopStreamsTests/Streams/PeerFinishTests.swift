@@ -141,4 +141,74 @@ import Testing
             #expect(trace.list == ["timedOut 60000"])
         }
     }
+
+    // MARK: Reading stops for less than receiveTimeout, or for so long that its timer fires
+
+    /// A stream that has four bytes, and a silent peer. It can hold `limit` bytes.
+    private func withSilentPeer(
+        limit: Int, _ body: @escaping @Sendable (ByteStream, SocketPair, RunLoop, RunLoop.ManualClock) throws -> Void
+    ) throws -> [String] {
+        try inManualTime { loop, clock, trace in
+            var options = ByteStream.Options()
+            (options.receiveTimeout, options.receiveLimit) = (.seconds(10), limit)
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop, options: options)
+            stream.onEnd { _, end in trace.add("\(end) \(clock.ms)") }
+            pair.send("abcd")
+            try body(stream, pair, loop, clock)
+            _ = loop.run(for: .seconds(200))
+            return trace.list
+        }
+    }
+
+    @Test(arguments: [6, 30]) func `receiveTimeout starts again when a handler returns that ran its loop`(seconds: Int) throws {
+        let ends = try withSilentPeer(limit: 65_536) { stream, _, loop, _ in
+            stream.onReceive { _, bytes in
+                bytes.consume(bytes.count)
+                _ = loop.run(for: .seconds(seconds))
+            }
+        }
+        #expect(ends == ["timedOut \(1_000 * (seconds + 10))"])
+    }
+
+    @Test(arguments: [6, 30], [true, false])
+    func `receiveTimeout starts again when somebody reads a stream that was full`(seconds: Int, isTask: Bool) throws {
+        let ends = try withSilentPeer(limit: 4) { stream, _, loop, _ in
+            _ = loop.run(for: .seconds(seconds))
+            if isTask {
+                Task(executorPreference: loop) { try await stream.read() }
+            } else {
+                stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+            }
+        }
+        #expect(ends == ["timedOut \(1_000 * (seconds + 10))"])
+    }
+
+    /// Returns everything that has come as one message, some time later.
+    private struct SlowFraming: StreamFraming {
+        let clock: RunLoop.ManualClock
+        let time: Duration
+        func next(in bytes: inout ReceivedBytes, isLast: Bool) throws -> [UInt8]? {
+            if bytes.count == 0 { return nil }
+            clock.advance(by: time)
+            return bytes.take(bytes.count)
+        }
+    }
+
+    @Test(arguments: [6, 30]) func `receiveTimeout starts again when a framing returns that took long`(seconds: Int) throws {
+        let ends = try withSilentPeer(limit: 65_536) { stream, _, loop, clock in
+            Task(executorPreference: loop) {
+                for try await _ in stream.frames(SlowFraming(clock: clock, time: .seconds(seconds))) {}
+            }
+        }
+        #expect(ends == ["timedOut \(1_000 * (seconds + 10))"])
+    }
+
+    @Test func `a task that takes what has come gives a silent peer no more time`() throws {
+        let ends = try withSilentPeer(limit: 65_536) { stream, _, loop, _ in
+            _ = loop.run(for: .seconds(6))
+            Task(executorPreference: loop) { try await stream.read(upTo: 1) }
+        }
+        #expect(ends == ["timedOut 10000"])
+    }
 }
