@@ -44,6 +44,8 @@ extension StreamCore {
     /// Reads once, and gives the bytes to whom they are for.
     func receive() { /* DOES CALLOUT */
         var actions = StreamActions()
+        // The handler that is called. It may replace itself, and then this is the last reference to it.
+        var called = Handlers()
         lock()
         if !canReceiveLocked {
             if feedsLayerLocked { feedLayerLocked(&actions) } else { setInterestLocked(read: false) }
@@ -52,6 +54,7 @@ extension StreamCore {
         } else if let body = locked.handlers.receive, let stream = locked.handlers.stream, locked.receiving.input.isEmpty, handshake == nil,
             !locked.sending.isInRoomCall
         {
+            called = Handlers(receive: body, stream: stream)
             receiveInPlaceLocked(body, stream, &actions)
         } else {
             receiveIntoInputLocked(&actions)
@@ -60,6 +63,10 @@ extension StreamCore {
         let layerMayHaveMore = locked.receiving.layerMayHaveMore
         if layerMayHaveMore && canReceiveLocked { actions.delivers = true }
         unlock()
+        // Released outside the lock, and before the next handler is called. Not the closure alone: passed to generic code, it would be wrapped in
+        // another one, which is an allocation.
+        withExtendedLifetime(called) {}
+        called = Handlers()
         perform(actions, callsHandlers: !layerMayHaveMore)
     }
 

@@ -215,6 +215,27 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    private func setHandlerThatReplacesItself(of stream: ByteStream) {
+        let last = LastRelease { stream.close() }
+        stream.onReceive { stream, bytes in
+            bytes.consume(bytes.count)
+            stream.onReceive { _, bytes in bytes.consume(bytes.count) }
+            withExtendedLifetime(last) {}
+        }
+    }
+
+    @Test func `a handler that replaces itself is released outside the lock`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            setHandlerThatReplacesItself(of: stream)
+            stream.onEnd { _, end in trace.add("\(end)") }
+            pair.send("x")
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["closed"])
+        }
+    }
+
     private func setPeerFinish(of stream: ByteStream, _ trace: Trace) {
         let last = LastRelease { trace.add("released, \(stream.end == .closed)") }
         stream.onPeerFinish { _ in withExtendedLifetime(last) {} }
