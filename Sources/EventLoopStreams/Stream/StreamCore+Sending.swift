@@ -37,7 +37,8 @@ extension StreamCore {
         }
     }
 
-    /// How many bytes the transport has taken: none if others wait, or if a layer has to see them.
+    /// How many bytes the transport has taken: none if others wait, or if a layer has to see them. It is asked until it says that it takes no more,
+    /// because a file that took a part never reports room: its next answer is why.
     private func sendInPlaceLocked(_ bytes: UnsafeRawBufferPointer, _ actions: inout StreamActions) -> Int {
         guard layer == nil, locked.sending.isEmpty, locked.sending.writers.isEmpty, !locked.sending.isBlocked, !bytes.isEmpty else {
             return 0
@@ -46,22 +47,24 @@ extension StreamCore {
             if waitsForReturnLocked && (locked.sending.sendsInCall > 0 || bytes.count <= OutputQueue.gatheredCapacity) { return 0 }
             locked.sending.sendsInCall = min(locked.sending.sendsInCall + 1, 2)
         }
-        var part = bytes
-        switch withUnsafePointer(to: &part, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
-        case .bytes(let count):
-            locked.sending.total &+= UInt64(count)
-            noteActivityLocked()
-            // What is left waits for room.
-            if count < bytes.count { blockLocked() }
-            return count
-        case .wouldBlock, .end:
-            blockLocked()
-            return 0
-        case .failed(let error):
-            locked.sending.failure = error
-            writingFailedLocked(&actions)
-            return 0
+        var sent = 0
+        while sent < bytes.count {  // ends: the rest becomes shorter with each iteration, or the transport takes no more
+            var rest = UnsafeRawBufferPointer(rebasing: bytes[sent...])
+            switch withUnsafePointer(to: &rest, { transport.write(UnsafeBufferPointer(start: $0, count: 1)) }) {
+            case .bytes(let count):
+                sent += count
+                locked.sending.total &+= UInt64(count)
+                noteActivityLocked()
+            case .wouldBlock, .end:
+                blockLocked()
+                return sent
+            case .failed(let error):
+                locked.sending.failure = error
+                writingFailedLocked(&actions)
+                return sent
+            }
         }
+        return sent
     }
 
     /// The first bytes that a handler sends go out at once. Further ones wait for each other until it returns, and go out in one call; in the next

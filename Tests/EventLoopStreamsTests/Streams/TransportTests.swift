@@ -303,6 +303,34 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
         }
     }
 
+    #if os(Linux)
+    @Test func `bytes in place of which a file takes only a part end the stream with the file's error`() async {
+        await #expect(processExitsWith: .success) {
+            let directory = makeTemporaryDirectory()
+            defer { removeFlatDirectory(directory) }
+            // At its limit, the kernel would end the process.
+            signal(SIGXFSZ, SIG_IGN)
+            try inManualTime { loop, _, trace in
+                let (file, pipe) = (open(directory + "/file", O_CREAT | O_WRONLY | O_CLOEXEC, 0o600), Pipe())
+                let stream = try ByteStream(reading: fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 0), writing: file, on: loop)
+                stream.onEnd { _, end in trace.add("\(end == .failed(.system(operation: "write", errno: EFBIG)))") }
+                var limit = rlimit()
+                getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+                let old = limit.rlim_cur
+                limit.rlim_cur = 3
+                setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+                let isQueued = Array("abcde".utf8).withUnsafeBytes { stream.send($0) }
+                limit.rlim_cur = old
+                setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+                #expect(!isQueued && stream.bytesSent == 3)
+                _ = loop.run(for: .seconds(60))
+                #expect(trace.list == ["true"])
+                withExtendedLifetime(pipe) {}
+            }
+        }
+    }
+    #endif
+
     /// A handshake that fails with the peer's first byte.
     private final class FailingLayer: StreamLayer, @unchecked Sendable {
         // SAFETY: the stream calls it under its lock.
