@@ -164,12 +164,41 @@ import Darwin
         var stop = LayerRead.nothing
         for _ in 0..<10_000 where stop == .nothing {
             pair.client.updateKeys(requestsPeer: true)
+            pair.client.write("x")
             pair.server.receive(pair.client.takeOutput())
             stop = pair.server.readAll().stop
             answers += pair.server.takeOutput().count
         }
         #expect(pair.server.failure?.kind == .protocolError)
         #expect(answers < 10_000)
+    }
+
+    enum MessageWithoutData: CaseIterable { case keyUpdate, ticket }
+
+    @Test(arguments: MessageWithoutData.allCases)
+    func `a peer may send 32 messages without data in a row, and no more`(_ kind: MessageWithoutData) throws {
+        let pair = try connected(.tls13)
+        /// Returns how the client's reading stops.
+        func send(_ count: Int, then text: String) -> LayerRead {
+            for _ in 0..<count {
+                switch kind {
+                case .keyUpdate: pair.server.updateKeys(requestsPeer: false)
+                case .ticket:
+                    precondition(SSL_new_session_ticket(pair.server.connection) == 1)
+                    SSL_do_handshake(pair.server.connection)
+                }
+            }
+            pair.server.write(text)
+            pair.client.receive(pair.server.takeOutput())
+            return pair.client.readAll().stop
+        }
+        // Behind the server's first tickets.
+        #expect(send(0, then: "x") == .nothing)
+        for _ in 0..<3 { #expect(send(32, then: "x") == .nothing) }
+        #expect(send(32, then: "") == .nothing && pair.client.failure == nil)
+        let stop = send(1, then: "x")
+        #expect(stop != .nothing && pair.client.failure?.kind == .protocolError)
+        #expect(send(0, then: "x") == stop)
     }
 
     @Test func `renegotiation is refused`() throws {

@@ -1,6 +1,7 @@
 // Rules proved here, with OpenSSL at both ends, one of which does what no honest program does:
 // - Nothing is lost if a program writes between the two records of a session ticket.
 // - The answers to key updates that a peer does not read are limited, and count for the write timeout.
+// - Key updates that ask for no answer are limited, too.
 // - After startTLS was refused, nothing is read in the clear. Bytes that come during startTLS never trap.
 
 import EventLoop
@@ -125,6 +126,7 @@ private func passes(_ loop: RunLoop) { for _ in 0..<10 { _ = loop.run(for: .zero
             var largest = 0
             for _ in 0..<3_000 where client.end == nil {
                 server.engine.updateKeys(requestsPeer: true)
+                server.engine.write("x")
                 server.send(server.engine.takeOutput())
                 _ = loop.run(for: .zero)
                 largest = max(largest, client.bytesWaiting)
@@ -145,6 +147,7 @@ private func passes(_ loop: RunLoop) { for _ in 0..<10 { _ = loop.run(for: .zero
             client.onReceive { _, bytes in bytes.consume(bytes.count) }
             for _ in 0..<60 {
                 server.engine.updateKeys(requestsPeer: true)
+                server.engine.write("x")
                 server.send(server.engine.takeOutput())
                 passes(loop)
             }
@@ -152,6 +155,16 @@ private func passes(_ loop: RunLoop) { for _ in 0..<10 { _ = loop.run(for: .zero
             clock.advance(by: .seconds(11))
             passes(loop)
             #expect(client.end == .timedOut)
+        }
+    }
+
+    @Test func `a stream ends when its peer sends key updates without data, although it asks for no answer`() throws {
+        try withHandDrivenServer(setup, capacity: 65_536) { client, server, loop, _ in
+            client.onReceive { _, bytes in bytes.consume(bytes.count) }
+            for _ in 0..<1_000 { server.engine.updateKeys(requestsPeer: false) }
+            server.send(server.engine.takeOutput())
+            passes(loop)
+            #expect(!client.isOpen && client.tlsError?.kind == .protocolError)
         }
     }
 

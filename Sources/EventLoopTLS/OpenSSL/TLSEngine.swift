@@ -31,6 +31,9 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     private(set) var mayHaveMore = false
     /// Without this many answers, nothing is suspicious.
     private static let answerAllowance = 4_096
+    /// Messages of the handshake protocol since the last plain byte: key updates and tickets, which cost their sender less than this side.
+    private var messagesWithoutBytes = 0
+    private static let messageLimit = 32
 
     /// RFC 8446, section 5.5: AES-GCM allows 2^24.5 records under one key. OpenSSL does not count them.
     var recordsPerKey = 1 << 24
@@ -61,9 +64,13 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         // Reading and writing use the same BIO, and own one reference to it.
         SSL_set_bio(connection, bio, bio)
         try configure(connection)
-        guard let store else { return }
         // The engine outlives its connection.
         SSL_set_ex_data(connection, 0, Unmanaged.passUnretained(self).toOpaque())
+        SSL_set_msg_callback(connection) { isSent, _, kind, _, _, connection, _ in
+            guard isSent == 0, kind == SSL3_RT_HANDSHAKE, let connection else { return }
+            TLSEngine.of(connection)?.messagesWithoutBytes += 1
+        }
+        guard let store else { return }
         // If OpenSSL refuses it, the handshake is a full one.
         if let session = store.0.take(for: store.1) { SSL_set_session(connection, session.raw) }
         ERR_clear_error()
@@ -75,12 +82,12 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         SSL_free(connection)
     }
 
-    // MARK: Sessions
-
     static func of(_ connection: OpaquePointer) -> TLSEngine? {
         // SAFETY: `init` stored it, and it outlives its connection.
         SSL_get_ex_data(connection, 0).map { Unmanaged<TLSEngine>.fromOpaque($0).takeUnretainedValue() }
     }
+
+    // MARK: Sessions
 
     /// True if it takes over the reference.
     func remember(_ session: OpaquePointer) -> Bool {
@@ -116,6 +123,7 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
             let session = TLSSession(of: connection)
             shared.withLock { $0.session = session }
             handshake = .done
+            messagesWithoutBytes = 0
             // A failure is kept for the next call.
             if hasFinishedWriting { _ = sendCloseNotify() }
         } else if SSL_get_error(connection, result) != SSL_ERROR_WANT_READ {
@@ -150,15 +158,17 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         ERR_clear_error()
         let result = SSL_read_ex(connection, space.baseAddress, space.count, &count)
         answeredBytes += encrypted.output.count - before
-        if result == 1 {
-            plainBytesReceived += count
-            return .bytes(count)
-        }
+        let isFlood = messagesWithoutBytes > Self.messageLimit
         switch SSL_get_error(connection, result) {
-        case SSL_ERROR_WANT_READ:
-            if answeredBytes <= Self.answerAllowance + plainBytesReceived / 16 { return .nothing }
-            let error = TLSError(.protocolError, "the peer asks for too many answers", serverName: serverName)
-            return .failed(fail(with: error).sourceError)
+        case SSL_ERROR_NONE where !isFlood:
+            plainBytesReceived += count
+            messagesWithoutBytes = 0
+            return .bytes(count)
+        case SSL_ERROR_WANT_READ where !isFlood && answeredBytes <= Self.answerAllowance + plainBytesReceived / 16:
+            return .nothing
+        case SSL_ERROR_NONE, SSL_ERROR_WANT_READ:
+            let what = isFlood ? "sends too many messages without data" : "asks for too many answers"
+            return .failed(fail(with: TLSError(.protocolError, "the peer \(what)", serverName: serverName)).sourceError)
         case SSL_ERROR_ZERO_RETURN:
             return .end
         default:
