@@ -248,7 +248,9 @@ final class ServerCore: Sendable {
             // The room goes to a connection that was accepted beyond the limit, if there is one.
             if !state.parked.isEmpty {
                 let next = state.parked.removeFirst()
-                return (.serve(next.connection, state.members[next.member].loop), state.stopped)
+                // Its loop may have ended while it waited.
+                let member = state.takeMember(next.member) ?? next.member
+                return (.serve(next.connection, state.members[member].loop), state.stopped)
             }
             state.open -= 1
             return (state.setAcceptsMore(true) ? .resume : state.phase == .serving ? .none : .finish, state.stopped)

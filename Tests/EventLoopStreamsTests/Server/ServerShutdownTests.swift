@@ -140,6 +140,34 @@ import Darwin
         }
     }
 
+    @Test func `a connection that waits beyond the limit is served by another loop if its own ends`() async throws {
+        let folder = makeTemporaryDirectory(in: "/tmp")
+        defer { removeFlatDirectory(folder) }
+        let (staying, ending) = (try LoopThreads(1), try LoopThreads(1))
+        let goesOn = Gate()
+        // The connections to a Unix socket go to the loops in turn, so the second one is for the loop that ends.
+        let server = try StreamServer(
+            listeningOn: .unix(path: folder + "/socket"), on: staying.loops + ending.loops, connectionLimit: 1
+        ) { stream in
+            try? await goesOn.waitInTask()
+            stream.send("served")
+        }
+        var clients: [ByteStream] = []
+        for _ in 0..<3 { clients.append(try await ByteStream.connect(to: server.localAddress, on: staying.loops[0])) }
+        try await suspendUntil("one is served") { server.connections == 1 }
+        // It accepts the others, too, which wait for room.
+        let shutdown = Task { await server.shutdown(grace: .seconds(10_000)) }
+        try await suspendUntil("the others wait in the server") { server.core.state.withLock { $0.parked.count } == 2 }
+        await ending.stop()
+        goesOn.open()
+        for client in clients {
+            #expect(try await client.readAll() == "served")
+            client.close()
+        }
+        await shutdown.value
+        await staying.stop()
+    }
+
     @Test func `a released server goes on, and ends with its loops`() async throws {
         let isReleased = Gate()
         let threads = try LoopThreads(2)
