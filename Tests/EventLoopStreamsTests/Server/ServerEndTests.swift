@@ -48,11 +48,17 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
             let shutdown = Task { await server.shutdown(grace: .seconds(600)) }
             try await suspendUntil("the shutdown has begun") { !server.isAccepting }
             gate.open()
-            var served = 0
-            for client in clients {
-                let end = await onThread { countAll(client) }
-                if end == 2 { served += 1 }
-                close(client)
+            // All at once: a client that does not close holds its place in the limit for seconds.
+            let served = await withTaskGroup(of: Int.self) { group in
+                for client in clients {
+                    group.addTask {
+                        await onThread {
+                            defer { close(client) }
+                            return countAll(client) == 2 ? 1 : 0
+                        }
+                    }
+                }
+                return await group.reduce(0, +)
             }
             #expect(served == 30)
             await shutdown.value
