@@ -15,7 +15,7 @@ import Darwin
 
 /// Sends back what each client sends, until SIGTERM.
 func serveEcho(on loop: RunLoop, listeningOn address: RunLoop.SocketAddress) async throws {
-    // Counting begins with the iterator, so it is made before the server accepts.
+    // Signals are counted from here on, so this comes before the server.
     var terminations = loop.signals(SIGTERM).makeAsyncIterator()
     let server = try StreamServer(listeningOn: address, on: [loop], connectionLimit: 1_000) { stream in
         do {

@@ -195,7 +195,7 @@ func shutDown(_ server: StreamServer, _ clients: [ByteStream]) async {
 }
 
 func serveUntilStopped(on loops: [RunLoop]) async throws {
-    // Counting begins with the iterator, so it is made before the server accepts.
+    // Signals are counted from here on, so this comes before the server.
     var terminations = loops[0].signals(SIGTERM).makeAsyncIterator()
     let server = try StreamServer(listeningOn: .ipv6(host: "::", port: 0), on: loops, connectionLimit: 10_000) { stream in
         do {

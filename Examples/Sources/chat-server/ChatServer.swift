@@ -49,7 +49,7 @@ enum ChatServer {
         let place = CommandLine.arguments.dropFirst().first ?? "7000"
         let address = UInt16(place).map { RunLoop.SocketAddress.ipv4(host: "127.0.0.1", port: $0) } ?? .unix(path: place)
         let room = Room(on: .main)
-        // Counting begins with the iterator, so it is made before the server accepts.
+        // Signals are counted from here on, so this comes before the server.
         var terminations = RunLoop.main.signals(15).makeAsyncIterator()
         let server = try StreamServer(listeningOn: address, on: [.main], connectionLimit: 1_000) { await room.serve($0) }
         print("listening on \(server.localAddress)")

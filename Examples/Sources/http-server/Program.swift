@@ -11,7 +11,7 @@ enum Program {
         let folder = CommandLine.arguments.dropFirst().first ?? "."
         let place = CommandLine.arguments.dropFirst(2).first ?? "8080"
         let address = UInt16(place).map { RunLoop.SocketAddress.ipv4(host: "127.0.0.1", port: $0) } ?? .unix(path: place)
-        // Counting begins with the iterator, so it is made before the server listens.
+        // Signals are counted from here on, so this comes before the server.
         var terminations = RunLoop.main.signals(15).makeAsyncIterator()
 
         let server = try HTTPServer(listeningOn: address, on: [.main]) { request in

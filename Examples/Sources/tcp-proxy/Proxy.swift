@@ -15,7 +15,7 @@ enum Proxy {
         RunLoop.adoptAsyncMain()
         let words = Array(CommandLine.arguments.dropFirst())
         guard words.count == 2 || words.count == 3 else { return print("usage: tcp-proxy PORT HOST PORT | tcp-proxy PATH PATH") }
-        // Counting begins with the iterator, so it is made before the server accepts.
+        // Signals are counted from here on, so this comes before the server.
         var terminations = RunLoop.main.signals(15).makeAsyncIterator()
         let server = try StreamServer(listeningOn: address(words[0]), on: [.main], connectionLimit: 1_000) { client in
             // A server that cannot be reached, or a connection that breaks, ends the client's.

@@ -7,7 +7,7 @@ import EventLoopStreams
 enum EchoServer {
     static func main() async throws {
         RunLoop.adoptAsyncMain()
-        // Counting begins with the iterator, so it is made before the server listens.
+        // Signals are counted from here on, so this comes before the server.
         var terminations = RunLoop.main.signals(15).makeAsyncIterator()
         let port = CommandLine.arguments.dropFirst().first.flatMap { UInt16($0) } ?? 8080
 
