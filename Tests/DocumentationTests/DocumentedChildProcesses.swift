@@ -156,7 +156,7 @@ func runChild(
 func everything(from stream: ByteStream, atMost limit: Int = 1 << 20) async throws -> [UInt8] {
     var all: [UInt8] = []
     while let bytes = try await stream.read() {
-        // Goes on to read, so that the child does not stand still.
+        // Keeps reading, so that the child does not block.
         all += bytes.prefix(limit - all.count)
     }
     return all
