@@ -172,7 +172,7 @@ func readMessage(from stream: ByteStream) async throws -> (head: [String], body:
 
 // MARK: Servers, and tests
 
-/// A server for strangers, with limits for each connection.
+/// A public server, with limits for each connection.
 func startLimitedServer(on loop: RunLoop) throws -> StreamServer {
     var options = ByteStream.Options()
     options.idleTimeout = .seconds(60)

@@ -13,7 +13,7 @@ enum Topic {
     static let checkIn: UInt32 = 100, sum: UInt32 = 101, answer: UInt32 = 102, goHome: UInt32 = 103
 }
 
-/// Listings 3-12 and 3-13: the thread that wants work done makes a port, and hears of the worker there.
+/// Listings 3-12 and 3-13: the thread that wants work done makes a port, and receives the worker's messages there.
 final class Office: Sendable {
     let port: RunLoop.Port
 
