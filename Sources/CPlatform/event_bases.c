@@ -7,6 +7,7 @@
 #include "CPlatform.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -22,7 +23,9 @@ void cplatform_hold_room_checks(void) { cplatform_lock(&check); }
 void cplatform_release_room_checks(void) { cplatform_unlock(&check); }
 
 int cplatform_check_room(int count) {
-    int placeholders[MOST_ROOM], made = 0, code = 0;
+    int placeholders[MOST_ROOM], made = 0, code = 0, cancellation;
+    // close(2) is a cancellation point. A thread that ended in it would hold the lock for ever.
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
     cplatform_hold_room_checks();
     while (made < count && made < MOST_ROOM) {
         placeholders[made] = cplatform_make_placeholder();
@@ -34,6 +37,7 @@ int cplatform_check_room(int count) {
     }
     while (made > 0) close(placeholders[--made]);
     cplatform_release_room_checks();
+    pthread_setcancelstate(cancellation, NULL);
     return code;
 }
 

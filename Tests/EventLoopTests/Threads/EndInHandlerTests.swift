@@ -5,7 +5,9 @@
 //  - Timers and observers may join other loops.
 //  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
 //  - `join` returns, and the initializer of a thread that ends in `setup` throws.
+//  - A thread that is cancelled inside the library leaves no lock held (rule 9.31).
 
+import CPlatform
 import EventLoopTestSupport
 import Synchronization
 import Testing
@@ -517,6 +519,22 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         waiter.detach()
         thread.stop()
         #expect(thread.join(timeout: patience))
+    }
+
+    @Test func `a cancelled thread that counts the free descriptors leaves no lock held`() async {
+        // In a process of its own, which is killed if the lock stays held.
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let cancelled = plainThread { () -> Int32 in
+                pthread_cancel(pthread_self())
+                let code = cplatform_check_room(1)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return code
+            }
+            #expect(try cancelled.join() == 0)
+            #expect(cplatform_check_room(1) == 0)
+        }
     }
 }
 
