@@ -16,9 +16,7 @@ extension RunLoop.RemoteMessagePort {
     public func send(
         id: Int32, data: [UInt8] = [], descriptors: [Int32] = [], timeout: Duration
     ) throws(RunLoop.PortError) {
-        try withoutCancellation { () throws(RunLoop.PortError) -> Void in
-            try connection.send(id: id, data: data, descriptors: descriptors, deadline: Self.deadline(timeout))
-        }
+        try connection.send(id: id, data: data, descriptors: descriptors, deadline: Self.deadline(timeout))
     }
 
     /// Sends a request and waits for the reply: the handler's value, nil or not.
@@ -51,9 +49,7 @@ extension RunLoop.RemoteMessagePort {
         // Before other sources of the mode, as in CFMessagePort.
         let source = RunLoop.CustomSource(order: -100, label: "reply") {}
         let waiter = ReplyWaiter(.loop(loop, source))
-        try withoutCancellation { () throws(RunLoop.PortError) -> Void in
-            try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
-        }
+        try connection.startRequest(waiter, id: id, data: data, descriptors: descriptors)
         return try connection.runUntilReply(
             waiter, source, loop, replyMode, sendDeadline: Self.deadline(sendTimeout), replyTimeout: replyTimeout)
     }

@@ -23,7 +23,7 @@ int cplatform_accept_client(int listener);
 int cplatform_peer(int descriptor, uint32_t *user, int32_t *process);
 
 // Sends the rest, from `offset` on, of a header, a body and a trailer. Descriptors are sent with the first byte, so only with offset 0.
-// Returns the number of bytes sent, or -1: EAGAIN if there is no room.
+// Returns the number of bytes sent, or -1: EAGAIN if there is no room. No cancellation point: the caller may hold a lock.
 int64_t cplatform_send(
     int descriptor, const void *header, size_t header_size, const void *body, size_t body_size, const void *trailer,
     size_t trailer_size, size_t offset, const int *passed, int passed_count);

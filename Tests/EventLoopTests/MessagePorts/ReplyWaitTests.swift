@@ -152,13 +152,15 @@ private func hold(_ engine: PortEngine) -> EventLoopTestSupport.Gate {
                 taken?.0.withdraw()
                 try? remote.send(id: 1, timeout: patience)
                 let reply = try? remote.request(id: 2, data: [2], sendTimeout: patience, replyTimeout: patience)
+                // What a task's request does on the thread on which the task runs.
+                try? remote.connection.startRequest(ReplyWaiter(.task), id: 3, data: [], descriptors: [])
                 // So that the thread ends in the usual way.
                 pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
                 #expect(reply == [2])
                 if let taken { close(taken.listener) }
             }
             try cancelled.join()
-            #expect(try remote.ask(3, "others") == "others")
+            #expect(try remote.ask(4, "others") == "others")
             let (registration, listener) = try PortRegistration.take(name, backlog: 1)
             registration.withdraw()
             close(listener)
