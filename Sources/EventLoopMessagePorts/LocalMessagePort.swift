@@ -123,6 +123,8 @@ private final class LocalPortBehavior: SourceBehavior {
         port.invalidate()
     }
 
+    func endAbandonedCalls() { server.endAbandonedCalls() }
+
     func didInvalidate() { server.withdraw() }
 
     func releaseHandlers() { /* DOES CALLOUT */

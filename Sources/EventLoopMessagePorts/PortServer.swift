@@ -37,6 +37,8 @@ final class PortServer: @unchecked Sendable {
     // SAFETY: touched only by the thread that serves the port.
     private var scheduler = PortScheduler()
     private(set) var limits: PortLimits
+    /// The connections whose requests are being handled, the outermost handler's first.
+    private var unanswered: [ServedConnection] = []
     /// When the set's alarm goes off, in nanoseconds; 0 if never.
     private var alarm: Int64 = 0
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
@@ -93,11 +95,20 @@ final class PortServer: @unchecked Sendable {
     /// Closes everything. For the caller who knows that nobody serves the port any more. No-op if called again.
     func end() {
         if hasEnded.exchange(true, ordering: .acquiringAndReleasing) { return }
-        for connection in table.everyConnection { drop(connection) }
-        scheduler.dropTurns()
-        acceptor.end()
-        var set = set
-        cplatform_close_port_set(&set)
+        withoutCancellation {
+            for connection in table.everyConnection { drop(connection) }
+            scheduler.dropTurns()
+            acceptor.end()
+            var set = set
+            cplatform_close_port_set(&set)
+        }
+    }
+
+    /// A thread has ended in the handler. The clients whose requests it was handling lose their connections, because nobody answers them.
+    func endAbandonedCalls() {
+        for connection in unanswered { drop(connection) }
+        unanswered = []
+        updateAlarm()
     }
 
     // MARK: Serving
@@ -110,8 +121,23 @@ final class PortServer: @unchecked Sendable {
     /// `handle` may run the loop, end the port, or cause a nested call of this function: after it, nothing that was read before is trusted.
     ///
     /// If `handle` throws, nobody was called. The client then loses its connection: an answer would say that its message was handled.
+    ///
+    /// A thread that is cancelled meanwhile ends in `handle` or after the call, so that no turn and no account is left half changed.
     func serve(_ handle: (Frame, RunLoop.PassedDescriptors) throws(NotHandled) -> [UInt8]?) -> Bool { /* DOES CALLOUT */
-        guard isOurs else { return false }
+        guard isOurs, let (connection, frame, passed) = withoutCancellation({ takeMessage() }) else { return false }
+        if frame.kind == .request { unanswered.append(connection) }
+        var (answer, isHandled): ([UInt8]?, Bool) = (nil, true)
+        do throws(NotHandled) { answer = try handle(frame, passed) } catch { isHandled = false }
+        withoutCancellation {
+            if frame.kind == .request { unanswered.removeLast() }
+            if !isHandled { drop(connection) } else if frame.kind == .request { reply(answer, to: frame, on: connection) }
+            updateAlarm()
+        }
+        return isHandled
+    }
+
+    /// Reads what has arrived, and takes the message whose turn it is.
+    private func takeMessage() -> (ServedConnection, Frame, RunLoop.PassedDescriptors)? {
         takeEvents()
         defer { updateAlarm() }
         while let connection = nextTurn() {  // ends: with a message, or with the last turn
@@ -133,16 +159,9 @@ final class PortServer: @unchecked Sendable {
             connection.hasSpoken = true
             // Before the callout: a nested run may serve this connection too.
             update(connection)
-            updateAlarm()
-            let answer: [UInt8]?
-            do { answer = try handle(frame, passed) } catch {
-                drop(connection)
-                return false
-            }
-            if frame.kind == .request { reply(answer, to: frame, on: connection) }
-            return true
+            return (connection, frame, passed)
         }
-        return false
+        return nil
     }
 
     /// The next connection whose message may be handled.

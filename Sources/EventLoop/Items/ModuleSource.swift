@@ -22,6 +22,10 @@ extension RunLoop {
             behavior.serve(self, ready)
         }
 
+        override final func endAbandonedCalls() { /* DOES CALLOUT */
+            behavior.endAbandonedCalls()
+        }
+
         override final func didInvalidate() { /* DOES CALLOUT */
             behavior.didInvalidate()
         }
@@ -40,6 +44,7 @@ extension RunLoop {
 package protocol SourceBehavior: AnyObject, Sendable {
     var watch: Watch { get }
     func serve(_ source: RunLoop.Source, _ ready: Readiness) -> Bool
+    func endAbandonedCalls()
     func didInvalidate()
     func releaseHandlers()
     var recordedKind: RunLoop.Recording.Kind { get }

@@ -97,6 +97,11 @@ extension RunLoop {
         /// Called at the end of the outermost step that serves messages, before the claim ends. Returns undelivered messages to the queue.
         func returnMessages() { /* DOES CALLOUT */  }
 
+        /// The loop's thread has ended in calls of the handler. Called once for all of them, on that thread, before the claim ends.
+        func endAbandonedCalls() { /* DOES CALLOUT */
+            returnMessages()
+        }
+
         /// Called after the source was added to a mode of a loop.
         func didJoin(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 

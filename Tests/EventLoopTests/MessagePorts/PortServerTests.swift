@@ -4,6 +4,7 @@
 //    connection.
 //  - Descriptors belong to the frame that announces them. A connection with others is closed.
 //  - A handler may serve the port again, end it, or cause its own client to be dropped.
+//  - A thread that is cancelled serves a message to the end.
 
 #if os(Linux)
 
@@ -203,6 +204,29 @@ import Testing
                 #expect(areOpen)
                 try waitUntil("the listener is closed") { DescriptorCloser.pending == 0 }
             }
+        }
+    }
+
+    @Test func `a thread that is cancelled serves a message and ends the port to the end`() async {
+        // In a process of its own, because the thread would end in the middle of a system call.
+        await #expect(processExitsWith: .success) {
+            let name = freshName("server")
+            let server = try PortServer(try PortName(name), maximumLength: 1_000)
+            let client = try RawClient(name)
+            client.send(rawFrame(length: 0, body: [1]))
+            let cancelled = plainThread {
+                pthread_cancel(pthread_self())
+                let isServed = server.serve { _, _ in [7] }
+                server.withdraw()
+                server.end()
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return isServed
+            }
+            #expect(try cancelled.join())
+            var reply = [UInt8](repeating: 0, count: 22)
+            #expect(recv(client.descriptor, &reply, 22, Int32(MSG_WAITALL)) == 22 && reply[20] == 7)
+            #expect(client.isClosedByPort())
         }
     }
 

@@ -1,6 +1,7 @@
 // A thread that ends inside a handler (rule 9.30). `pthread_exit` and `pthread_cancel` unwind the thread's frames, and Swift releases nothing
 // there. The loop ends as at any other end of its thread:
 //  - Other loops call the sources that the thread was calling, and get the messages that it had taken.
+//  - A client whose request the thread was handling loses its connection.
 //  - Those that wait for a closure get `RunLoopEnded`, also for the one that the thread was in.
 //  - Timers and observers may join other loops.
 //  - `onInvalidation` closures and `cancel` are called, also if one of them ends the thread again.
@@ -13,6 +14,7 @@ import Synchronization
 import Testing
 
 @testable import EventLoop
+@testable import EventLoopMessagePorts
 
 #if canImport(Glibc)
 import Glibc
@@ -140,6 +142,25 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(texts.description == "1 2 3")
         try port.send(RunLoop.PortMessage(id: 4))
         try waitUntil("the other loop gets a new one") { texts.list.count == 4 }
+        port.invalidate()
+        try other.end()
+    }
+
+    @Test(arguments: WayToEnd.allCases)
+    func `a client whose request ends the thread loses its connection, and another loop serves the port`(_ way: WayToEnd) throws {
+        let thread = try makeThread()
+        let port = try RunLoop.LocalMessagePort(name: freshName()) { _, id, data in
+            if id == 1 { way.endThread() }
+            return data
+        }
+        thread.runLoop.add(port)
+        let remote = try RunLoop.RemoteMessagePort(name: port.name)
+        #expect(throws: RunLoop.PortError.becameInvalid) {
+            try remote.request(id: 1, sendTimeout: .seconds(60), replyTimeout: .seconds(60))
+        }
+        expectEnd(thread)
+        let other = RunningLoop { $0.add(port) }
+        #expect(try RunLoop.RemoteMessagePort(name: port.name).ask(2, "others") == "others")
         port.invalidate()
         try other.end()
     }

@@ -66,7 +66,7 @@ extension RunLoop {
         for source in sources where isServing(source) {
             source.core.pointee.servingDepth = 1
             _ = call(source.core) {
-                if source.kind == .messages { source.returnMessages() }
+                source.endAbandonedCalls()
                 return false
             }
         }
