@@ -96,13 +96,15 @@ public final class RunLoopMetrics: Sendable {
     /// The loops must run in a common mode. A second call replaces the interval.
     public func reportWhileWorking(every interval: Duration = .seconds(10)) {
         precondition(interval > .zero, "loops report at an interval, and it is \(interval); pass a positive one")
-        stopReporting()
-        let reporters = state.withLockIfOwn { state -> [WorkReporter] in
-            if state.isInvalid { return [] }
+        // In one step: of two calls at the same time, the later one stops the reporters of the other.
+        let reporters = state.withLockIfOwn { state -> (former: [WorkReporter], next: [WorkReporter]) in
+            if state.isInvalid { return ([], []) }
+            let former = state.reporters
             state.reporters = state.meters.map { WorkReporter($0.loop, every: interval, for: self) }
-            return state.reporters
+            return (former, state.reporters)
         }
-        for reporter in reporters ?? [] { reporter.start() }
+        for reporter in reporters?.former ?? [] { reporter.stop() }
+        for reporter in reporters?.next ?? [] { reporter.start() }
     }
 
     /// Ends what `reportWhileWorking` began.

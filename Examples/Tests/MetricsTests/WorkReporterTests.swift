@@ -1,6 +1,7 @@
 // Rules proved here (WorkReporter.swift), in manual time:
 // - A loop that works is reported at the interval. A loop that does nothing is reported once more, and then is not woken.
 // - What wakes the loop restarts the reports.
+// - The last interval that was set counts, whichever threads set it. The end of the reports leaves nothing in the loop.
 
 import EventLoop
 import EventLoopMetrics
@@ -77,6 +78,18 @@ import Testing
             #expect(released == nil)
             #expect(loop.run(for: .seconds(100)) == .finished)
             #expect(system.utilizations().isEmpty)
+        }
+    }
+
+    @Test func `threads that set intervals at the same time leave nothing in the loop when the reports end`() throws {
+        try onFreshThread { loop in
+            let metrics = RunLoopMetrics(loop, name: "a", factory: TestMetrics())
+            let setters = (0..<2).map { _ in
+                plainThread { for _ in 0..<2_000 { metrics.reportWhileWorking(every: .seconds(10)) } }
+            }
+            for setter in setters { try setter.join() }
+            metrics.stopReporting()
+            #expect(loop.run(for: .zero) == .finished)
         }
     }
 }
