@@ -9,10 +9,13 @@ struct ReadyBatch {
     fileprivate var isOver = false
     /// All ready sources are served, in the order of the list.
     fileprivate let isWhole: Bool
+    /// The count of servings before the first of the batch.
+    fileprivate let start: UInt32
 
-    fileprivate init(level: Int32?, isSingle: Bool) {
+    fileprivate init(level: Int32?, isSingle: Bool, start: UInt32) {
         self.level = level
         self.isSingle = isSingle
+        self.start = start
         isWhole = level == nil && !isSingle
     }
 }
@@ -29,28 +32,40 @@ extension Poller {
     @inline(__always)
     func beginBatch(onlyOne: Bool) -> ReadyBatch {
         state.batchesInProgress += 1
-        return state.unusualPriorities == 0 ? ReadyBatch(level: nil, isSingle: onlyOne) : beginBatchOfLevel(onlyOne: onlyOne)
+        if state.unusualPriorities != 0 { return beginBatchOfLevel(onlyOne: onlyOne) }
+        return ReadyBatch(level: nil, isSingle: onlyOne, start: state.lastServing)
     }
 
     @inline(never)
     private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
         let level = mostUrgentLevel
         bringForward(level)
-        return ReadyBatch(level: level, isSingle: onlyOne)
+        return ReadyBatch(level: level, isSingle: onlyOne, start: state.lastServing)
     }
 
-    /// The next source of the batch; it is not ready any more when this returns. Nil at the end of the batch.
+    /// The next source of the batch; it is not ready any more when this returns. Nil at the end of the batch: what a handler of the batch
+    /// makes ready (see `connect`) waits for the next one.
     ///
     /// A source whose descriptor's number turns out to be another file's is passed over: it is watched no longer, and stands in `stale`.
     @inline(__always)
     func takeNext(in batch: inout ReadyBatch) -> ReadyEntry? {
         while let registration = batch.isWhole ? ready.takeFirst() : takeChosen(in: &batch) {  // ends: each iteration takes one out
+            // By difference, so that the count may wrap around.
+            let age = state.lastServing &- registration.pointee.servedAt
+            if age < state.lastServing &- batch.start { return leaveForNextBatch(registration) }
             let entry = ReadyEntry(registration: registration, readiness: registration.pointee.pending)
             registration.pointee.pending = []
             state.lastServing &+= 1
             registration.pointee.servedAt = state.lastServing
             if !registration.pointee.comparison.countDown() || checkFile(registration) { return entry }
         }
+        return nil
+    }
+
+    /// All that are behind it in the list became ready in the batch, too.
+    @inline(never)
+    private func leaveForNextBatch(_ registration: RegistrationPointer) -> ReadyEntry? {
+        ready.append(registration)
         return nil
     }
 

@@ -122,7 +122,11 @@ extension Poller {
         let isDirect = registration.pointee.nestedPoller < 0
         if isDirect { state.registrations.countEvent(of: watch) }
         registration.pointee.isPlain = isDirect && watch.trigger != .oneShot
-        if vanishing.contains(.priority) { addReady(registration, for: vanishing) }
+        if vanishing.contains(.priority) {
+            // The batch in progress leaves it for the next one: its handler may connect it again without end.
+            registration.pointee.servedAt = state.lastServing
+            addReady(registration, for: vanishing)
+        }
         return nil
     }
 

@@ -34,7 +34,7 @@ struct Registration: ~Copyable {
     /// The index in the ready list.
     var readyIndex: UInt32 = 0
     fileprivate(set) var collector: UnsafeMutablePointer<Collector>
-    /// When the registration was served last, in the poller's count of servings, which wraps around.
+    /// When the registration was served last, or was ready when it was connected, in the poller's count of servings, which wraps around.
     var servedAt: UInt32 = 0
     /// When its descriptor is looked at next. See Poller+Batches.swift.
     var comparison = ComparisonCountdown()

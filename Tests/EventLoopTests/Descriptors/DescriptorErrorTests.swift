@@ -2,6 +2,7 @@
 //  - A message in the error queue of a socket does not keep the loop busy, whatever the trigger, and loses no data and no later error.
 //  - `.error` is called with the error alone, until the handler has taken it.
 //  - `.priority` is called for urgent data, and for the files of the kernel that report to the first who asks.
+//  - Urgent data that is there already when a handler arms a source, or adds one, is for the next pass.
 
 #if os(Linux)
 import CLibevent
@@ -342,6 +343,66 @@ private func withSocketAddress<R>(_ address: sockaddr_in, _ body: (UnsafePointer
             return calls.description
         }
         #expect(trace == "urgent priority priority !")
+    }
+
+    @Test func `a one-shot source for urgent data that its handler arms again is called once in each pass`() throws {
+        let calls = try inManualTime { loop, _, _ in
+            let (near, far) = connectedTCP()
+            let calls = Box(0)
+            let source = try RunLoop.DescriptorSource(descriptor: near, events: .priority, trigger: .oneShot) { source, _ in
+                // Without this bound, a pass that serves the source without end would never fail.
+                if calls.increment() < 100 { source.rearm() }
+            }
+            loop.add(source)
+            precondition(send(far, "!", 1, Int32(MSG_OOB)) == 1)
+            var entry = pollfd(fd: near, events: Int16(POLLPRI), revents: 0)
+            precondition(Glibc.poll(&entry, 1, 60_000) == 1)
+            var seen: [Int] = []
+            for _ in 0..<3 {
+                Self.poll(loop, 1)
+                seen.append(calls.value)
+            }
+            source.invalidate()
+            close(near)
+            close(far)
+            return seen
+        }
+        #expect(calls == [1, 2, 3])
+    }
+
+    @Test func `a source that a handler makes for urgent data that is there already is called in the next pass`() throws {
+        let calls = try inManualTime { loop, _, _ in
+            let (near, far) = connectedTCP()
+            let (calls, sources) = (Box(0), Box<[RunLoop.DescriptorSource]>([]))
+            let handler = Box<(@Sendable (RunLoop.DescriptorSource) -> Void)?>(nil)
+            let addSource: @Sendable () -> Void = {
+                // A socket can be watched.
+                let source = try! RunLoop.DescriptorSource(descriptor: near, events: .priority, trigger: .edge) { source, _ in
+                    handler.value?(source)
+                }
+                sources.change { $0.append(source) }
+                loop.add(source)
+            }
+            handler.value = { source in
+                source.invalidate()
+                if calls.increment() < 100 { addSource() }
+            }
+            precondition(send(far, "!", 1, Int32(MSG_OOB)) == 1)
+            var entry = pollfd(fd: near, events: Int16(POLLPRI), revents: 0)
+            precondition(Glibc.poll(&entry, 1, 60_000) == 1)
+            addSource()
+            var seen: [Int] = []
+            for _ in 0..<3 {
+                Self.poll(loop, 1)
+                seen.append(calls.value)
+            }
+            handler.value = nil
+            for source in sources.value { source.invalidate() }
+            close(near)
+            close(far)
+            return seen
+        }
+        #expect(calls == [1, 2, 3])
     }
 
     @Test(

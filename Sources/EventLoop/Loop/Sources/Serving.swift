@@ -23,7 +23,7 @@ extension RunLoop {
         var batch = poller.beginBatch(onlyOne: frame.owned.returnsAfterSource)
         frame.owned.lostItsBatch = false
         var isHandled = false
-        // Ends: each iteration takes one off the ready list, and only a nested run adds any.
+        // Ends: each iteration takes one off the ready list, and what a handler adds is left for the next batch.
         while !frame.owned.lostItsBatch, let entry = poller.takeNext(in: &batch) {
             // The owner and its source are alive while the registration is: the poller releases both after the batch.
             let registration = entry.registration
