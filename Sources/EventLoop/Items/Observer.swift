@@ -56,7 +56,7 @@ extension RunLoop {
         public var isValid: Bool { rundown.isValid }
 
         @inline(__always)
-        var isFiring: Bool { callingLoop.load(ordering: .relaxed) != 0 }
+        var isFiring: Bool { callingLoop.load(ordering: .acquiring) != 0 }
 
         /// The caller must hold a use of `rundown`.
         @inline(__always)

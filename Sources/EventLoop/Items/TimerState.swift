@@ -83,9 +83,6 @@ struct TimerState: ~Copyable, Sendable {
         return (Value(word: old), Value(word: new).isOver)
     }
 
-    /// The same, but the use goes on until `exit`.
-    borrowing func stopFiring() { word.bitwiseAnd(~Self.firing, ordering: .sequentiallyConsistent) }
-
     /// Makes the timer invalid. `was`: the state until now. `isLast`: nothing uses the timer, so the caller must finish it.
     borrowing func invalidate() -> (was: Value, isLast: Bool) {
         let (old, new) = word.bitwiseOr(Self.invalid, ordering: .sequentiallyConsistent)

@@ -1,7 +1,7 @@
 // Rules proved here:
 // - If two sources of one descriptor invalidate each other when its number is reused, each is notified once.
 // - Moving a base to a new one closes no descriptor twice, and so never closes other code's descriptor.
-// - A timer that moves itself to another loop continues to fire there, on the dates that are set there.
+// - A timer that moves itself to another loop continues to fire there, on the dates that are set there. If it fires once, it fires once.
 // - If another thread advances manual time, a loop that is about to sleep notices: polling the kernel does not consume the wake-up.
 
 import EventLoop
@@ -87,6 +87,45 @@ import Darwin
             #expect(here.value == 1)
             #expect(running.contains(timer))
             timer.invalidate()
+        }
+    }
+
+    // Tests/Models/moving.pml has every interleaving of these two; no test can stop a thread between two steps.
+    @Test func `a timer that fires once is called once, although its handler moves it to another loop`() throws {
+        try Self.withRunningLoop { loop, running, _ in
+            for _ in 0..<300 {
+                let calls = Box(0)
+                let timer = RunLoop.Timer(fireAt: .distantPast) { timer in
+                    calls.increment()
+                    loop.remove(timer)
+                    running.add(timer)
+                    // The other loop files it again while this call ends.
+                    timer.tolerance = .microseconds(1)
+                }
+                loop.add(timer)
+                _ = loop.run(for: .zero)
+                try running.performAndWait {}
+                #expect(calls.value == 1 && !timer.isValid && !running.contains(timer))
+            }
+        }
+    }
+
+    @Test func `an observer that does not repeat is called once, although its handler moves it to another loop`() throws {
+        try Self.withRunningLoop { loop, running, _ in
+            loop.addIdleSource()
+            for _ in 0..<300 {
+                let calls = Box(0)
+                let observer = RunLoop.Observer(activities: .beforeTimers, repeats: false) { observer, _ in
+                    calls.increment()
+                    loop.remove(observer)
+                    running.add(observer)
+                    running.wakeUp()
+                }
+                loop.add(observer)
+                _ = loop.run(for: .zero)
+                try running.performAndWait {}
+                #expect(calls.value == 1 && !observer.isValid && !running.contains(observer))
+            }
         }
     }
 

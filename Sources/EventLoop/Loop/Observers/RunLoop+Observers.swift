@@ -107,9 +107,10 @@ extension RunLoop {
 
     @inline(__always)
     private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
-        if observer.activities.isDisjoint(with: activity) || observer.isFiring { return }
+        if observer.activities.isDisjoint(with: activity) { return }
         if removals.generation != generation && !isMember(observer, of: mode) { return }
-        if !observer.isValid { return }
+        // In this order: another loop may have called it meanwhile, and its handler may have moved it back (Tests/Models/moving.pml).
+        if observer.isFiring || !observer.isValid { return }
         observer.callingLoop.store(id, ordering: .relaxed)
         let span = openSpan(mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))
         callOutToObserver(observer, activity)
@@ -119,8 +120,10 @@ extension RunLoop {
 
     @inline(__always)
     private func endCall(of observer: Observer) { /* DOES CALLOUT */
-        observer.callingLoop.store(0, ordering: .relaxed)
-        if !observer.repeats { observer.invalidate() }
+        // An observer that does not repeat is invalid before its call ends: a loop that the handler has moved it to would call it again.
+        let end = observer.repeats ? nil : observer.rundown.invalidate()
+        observer.callingLoop.store(0, ordering: .releasing)
+        if let end { observer.leaveLoop(after: end) }
         if owned.ended.hasObserversInCall { endObserver(observer) }
     }
 
@@ -157,10 +160,11 @@ extension RunLoop {
 extension RunLoop.Observer {
     /// Takes the observer out of every mode, for good, and releases its handler. In its own handler: there are no more calls. A second
     /// call does nothing. Thread-safe. See `CFRunLoopObserverInvalidate`.
-    public func invalidate() {
-        let (isFirst, isLast) = rundown.invalidate()
-        if !isFirst { return }
-        if isLast { return finish() }
+    public func invalidate() { leaveLoop(after: rundown.invalidate()) }
+
+    fileprivate func leaveLoop(after end: (first: Bool, last: Bool)) {
+        if !end.first { return }
+        if end.last { return finish() }
         let loopID = loopID.load(ordering: .sequentiallyConsistent)
         if loopID != 0 { LoopRegistry.loop(loopID)?.expel(self) }
     }

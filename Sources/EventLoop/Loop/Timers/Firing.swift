@@ -1,4 +1,4 @@
-// Step 9: firing the timers that are due.
+// Step 9: firing the timers that are due. Tests/Models/moving.pml checks every interleaving with a loop that a handler moves its timer to.
 
 import Synchronization
 
@@ -25,10 +25,11 @@ extension RunLoop {
     @inline(__always)
     private func fireIfStillDue(_ timer: Timer, in mode: ModeState, _ dueBy: Int64, isAlone: Bool) { /* DOES CALLOUT */
         if timer.isFiring { return }  // its own callout files it again
+        guard timer.state.beginFiring(in: id) else { return fileIfPopped(timer) }
+        // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
+        // loop, which the timer was in meanwhile.
         let date = timer.date.load(ordering: .acquiring)
-        guard date <= dueBy, timer.state.beginFiring(in: id) else { return fileIfPopped(timer) }
-        // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml).
-        guard takeForFiring(timer, mode) else { return giveUpFiring(timer) }
+        guard date <= dueBy, takeForFiring(timer, mode) else { return giveUpFiring(timer) }
         // A date in the distant past means "now".
         counters.fireTimer(late: date == .min ? 0 : (isAlone ? dueBy : now().nanoseconds).subtractingSaturated(date))
         let span = openSpan(mode, timer.callout)
@@ -54,7 +55,7 @@ extension RunLoop {
         }
     }
 
-    /// A timer that has left the mode meanwhile is not called.
+    /// A timer that has left the mode meanwhile, or got a later date, is not called.
     @inline(never)
     private func giveUpFiring(_ timer: Timer) { /* DOES CALLOUT */
         // As in `fileNext`: a loop that it was moved to meanwhile has not filed it.
@@ -86,13 +87,14 @@ extension RunLoop {
 
     /// Gives a timer its next date.
     private func fileNext(_ timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
-        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
-        let (was, isLast) = timer.state.endFiring()
-        if !was.isDateSet {
+        // Before the firing ends: from then on a loop that the timer was moved to fires it, and the date that was fired has passed.
+        if !timer.state.latest.isDateSet {
             let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
             // A date that was set since then wins.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }
+        // Sequentially consistent with `file`: a loop that the timer was moved to has seen the end of the callout, or gets a change below.
+        let isLast = timer.state.endFiring().isLast
         let loopID = timer.state.latest.loopID
         if loopID == id {
             reschedule(timer)
@@ -107,9 +109,9 @@ extension RunLoop {
     private func endFired(_ timer: Timer) { /* DOES CALLOUT */
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
         if location.loopID == id && location.isDirect && expelAtOnce(timer, location, ending: .firingAndValidity) { return }
-        // Its use goes on until it has left the loop, so that the handler is released here.
-        timer.state.stopFiring()
+        // Before the firing ends: from then on a loop that the timer was moved to would call it again. This use goes on until the timer has left
+        // the loop, so that the handler is released here.
         timer.invalidate()
-        if timer.state.exit() { timer.finish() }
+        if timer.state.endFiring().isLast { timer.finish() }
     }
 }

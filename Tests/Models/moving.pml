@@ -1,0 +1,187 @@
+/*
+ * A timer and an observer that their handlers move to another loop, which is on another thread: from when on may that loop call them?
+ *
+ * Each atomic step names the function that makes it, as "File.swift: function". A step is one operation on a shared word, or a section under a
+ * loop's lock. The second loop had the item before, and may have it in a batch that it has not finished. A change of the timer's tolerance has the
+ * second loop file it again at any time.
+ *
+ * Properties:
+ * - An item that is called once is called once.
+ * - Each date of a timer is fired once.
+ * - No handler runs on two threads at once.
+ * - In the end, the second loop has filed the timer under its date.
+ *
+ * Faults that the search must find (Scripts/check-models):
+ *   FAULT_VALID_LATE     the firing of a timer that fires once ends before the timer is invalid
+ *   FAULT_NEXT_LATE      the firing of a timer ends before the timer has its next date
+ *   FAULT_DATE_FIRST     the loop reads the date before it begins the firing
+ *   FAULT_NOT_NOTIFIED   the loop whose handler has moved the timer sends no change to the other loop
+ *   FAULT_ONCE_LATE      the call of an observer that is called once ends before the observer is invalid
+ *   FAULT_CALL_FIRST     the loop looks whether the observer is being called before it looks whether it has the observer
+ */
+
+#define NEVER 9
+#define LAST_DUE 2                              /* dates 1 and 2 have come */
+
+bool repeats;
+
+/* A timer. */
+byte loop = 1;                                  /* TimerState */
+bool isInvalid = false, isFiring = false;       /* the same word */
+byte date = 1;                                  /* Timer.date */
+bool isQueued = false;                          /* ChangeQueue of the second loop: the timer has joined it, or has another date */
+byte filed = 1;                                 /* TimerQueue of the second loop: it has popped the timer, before that left */
+bool isFired[4];
+byte inHandler = 0;
+
+/* An observer. */
+byte observedIn = 1;                            /* Observer.loopID */
+byte callingLoop = 0;
+bool isOver = false;                            /* Rundown */
+byte calls = 0;
+
+byte running = 4;
+
+inline beginFiring(id) {
+#ifdef FAULT_DATE_FIRST
+    fired = date;
+#endif
+    atomic {                                    /* TimerState.swift: beginFiring */
+        isBegun = !isInvalid && !isFiring && loop == id;
+        if :: isBegun -> isFiring = true :: else fi
+    };
+#ifndef FAULT_DATE_FIRST
+    fired = date                                /* Firing.swift: fireIfStillDue */
+#endif
+}
+
+inline callHandler() {
+    assert(!isFired[fired]);
+    isFired[fired] = true;
+    inHandler++;
+    assert(inHandler == 1)
+}
+
+inline setNextDate() {
+    atomic { if :: date == fired -> date = fired + 1 :: else fi }    /* Firing.swift: fileNext */
+}
+
+/* The handler has returned. */
+inline endCall() {
+    inHandler--;
+    if
+    :: repeats ->
+#ifdef FAULT_NEXT_LATE
+        isFiring = false;
+        setNextDate()
+#else
+        setNextDate();
+        isFiring = false                        /* TimerState.swift: endFiring */
+#endif
+    :: else ->
+#ifdef FAULT_VALID_LATE
+        isFiring = false;
+        isInvalid = true
+#else
+        isInvalid = true;                       /* Firing.swift: endFired */
+        isFiring = false                        /* TimerState.swift: endFiring */
+#endif
+    fi
+}
+
+proctype FirstFires() {
+    byte fired; bool isBegun;
+    beginFiring(1);
+    assert(isBegun);
+    callHandler();
+    atomic { loop = 2; isQueued = true };       /* RunLoop+Timers.swift: add */
+    endCall();
+#ifndef FAULT_NOT_NOTIFIED
+    isQueued = true;                            /* ChangeBatch.swift: submitRedate */
+#endif
+    running--
+}
+
+proctype SecondFires() {
+    byte fired, rounds = 0; bool isBegun, wasFiring, wasLast;
+    do
+    ::  wasLast = (running == 1);
+        if
+        :: filed <= LAST_DUE ->
+            beginFiring(2);
+            if
+            :: isBegun && fired <= LAST_DUE -> callHandler(); endCall(); filed = date
+            :: isBegun && fired > LAST_DUE -> isFiring = false; filed = date    /* Firing.swift: giveUpFiring */
+            :: else -> filed = NEVER            /* it is in this loop no more, or gets a change */
+            fi
+        :: else
+        fi;
+        if
+        :: isQueued || rounds < 2 ->            /* ChangeBatch.swift: applyChanges */
+            if :: isQueued -> isQueued = false :: else -> rounds++ fi;
+            if
+            :: loop == 2 ->
+                wasFiring = isFiring;           /* RunLoop+Timers.swift: file */
+                if :: wasFiring -> filed = NEVER :: else -> filed = date fi
+            :: else
+            fi
+        :: else -> if :: wasLast && filed > LAST_DUE -> break :: else fi
+        fi
+    od;
+    assert(isInvalid || filed == date);
+    running--
+}
+
+proctype FirstNotifies() {
+    callingLoop = 1;                            /* RunLoop+Observers.swift: call */
+    calls++;
+    assert(repeats || calls == 1);
+    inHandler++;
+    assert(inHandler == 1);
+    observedIn = 2;                             /* RunLoop+Observers.swift: add */
+    inHandler--;
+#ifdef FAULT_ONCE_LATE
+    callingLoop = 0;
+    isOver = !repeats;
+#else
+    isOver = !repeats;                          /* RunLoop+Observers.swift: endCall */
+    callingLoop = 0;
+#endif
+    running--
+}
+
+proctype SecondNotifies() {
+    bool isCalled, isMember;
+#ifdef FAULT_CALL_FIRST
+    isCalled = (callingLoop != 0);
+#endif
+    isMember = (observedIn == 2);               /* RunLoop+Observers.swift: isMember */
+    if
+    :: isMember ->
+#ifndef FAULT_CALL_FIRST
+        isCalled = (callingLoop != 0);          /* Observer.swift: isFiring */
+#endif
+        if
+        :: !isCalled && !isOver ->              /* RunLoop+Observers.swift: call */
+            calls++;
+            assert(repeats || calls == 1);
+            inHandler++;
+            assert(inHandler == 1);
+            inHandler--
+        :: else
+        fi
+    :: else
+    fi;
+    running--
+}
+
+/* One kind at a time. */
+init {
+    atomic {
+        if :: repeats = true :: repeats = false fi;
+        if
+        :: running = 2; run FirstFires(); run SecondFires()
+        :: running = 2; run FirstNotifies(); run SecondNotifies()
+        fi
+    }
+}
