@@ -4,13 +4,17 @@
  * Each atomic step names the function that makes it, as "File.swift: function". A step is one atomic operation, a section under one lock,
  * or one system call.
  *
- * Properties: the loop does not sleep over a perform, a wake-up or a stop; a sleep costs at most one write.
+ * In the wait, a callback of a C library may run the loop in another mode, once.
+ *
+ * Properties: the loop does not sleep over a perform, a wake-up or a stop; a sleep costs at most one write of other threads.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_LOOK_FIRST   the owner takes the bits before it marks itself as asleep
  *   FAULT_WAKE_FIRST   another thread wakes the loop before it sets the bit
  *   FAULT_LOOK_LATE    the owner checks whether it was woken after it has marked itself as working, and drops the reason for the wake-up
  *   FAULT_WRITE_ALWAYS a thread that finds the loop asleep or already woken writes
+ *   FAULT_STAYS_WORKING the wait goes on after a run in a callback as if the loop worked
+ *   FAULT_NOT_ENDED    the wait goes on after a run in a callback, and is not ended
  */
 
 #define WAKE 1
@@ -74,7 +78,7 @@ inline takeAttention() {
 
 proctype Owner() {
     byte pending = 0;
-    bool wasWoken;
+    bool wasWoken, hasGuest = true;
     do
     :: isStopRequested -> isOver = true; break  /* RunFrame.swift: takeStop */
     :: else ->
@@ -101,7 +105,24 @@ again:  writes = 0;
             :: (pending & PERFORMS) && queue > 0 -> sleepState = working  /* PendingWork.swift: lookIntoQueues */
             :: else ->
                 pending = 0;
-end:            edge -> edge = false;           /* Sleep.swift: wait */
+end:            if
+                :: edge -> edge = false         /* Sleep.swift: wait */
+                :: hasGuest ->
+                    hasGuest = false;
+                    assert(writes <= 1);
+                    if :: attention & WAKE -> pending = WAKE :: else fi;    /* RunLoop+Running.swift: suspendOuterRun */
+                    sleepState = working;       /* Sleep.swift: suspendWait */
+                    atomic { pending = pending | (attention & PERFORMS); attention = 0 };    /* the nested run's pass */
+                    seen = noted;
+                    writes = 0;
+#ifndef FAULT_STAYS_WORKING
+                    sleepState = asleep;        /* Sleep.swift: resumeWait */
+#ifndef FAULT_NOT_ENDED
+                    edge = true;
+#endif
+#endif
+                    goto end
+                fi;
                 assert(writes <= 1);
 #ifdef FAULT_LOOK_LATE
                 sleepState = working;

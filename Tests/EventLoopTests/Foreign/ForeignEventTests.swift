@@ -1,7 +1,8 @@
 // C code on a mode's libevent base (API: withEventBase; decision 8; semantics 12):
 //  - The loop serves its events while the mode runs. They keep the mode from being empty, and count as handled sources.
 //  - libevent calls it inside the wait, before afterWaiting, but isWaiting is false during the call.
-//  - A nested run of another mode works in its callback. A nested run of the same mode traps with a message instead of hanging.
+//  - A nested run of another mode works in its callback, and the outer wait, which ends then, misses nothing. A nested run of the same mode traps
+//    with a message instead of hanging.
 //  - Each mode has one base, which is the same at every call. Callers must be on the owning thread and name one mode other than `.common`.
 
 import CLibevent
@@ -290,6 +291,69 @@ import Testing
             return trace.description
         }
         #expect(trace == "[ read:x timer@5 timedOut ] -> timedOut @50")
+    }
+
+    @Test func `a wake-up ends a wait that goes on after a nested run in a foreign callback`() throws {
+        let calls = try onFreshThread { loop in
+            let (pipe, calls, callsBeforePerform) = (Pipe(), Box(0), Box(0))
+            let alive = loop.keepAlive(forMode: "other")
+            defer { alive.cancel() }
+            // Nobody reads the pipe, and libevent goes on with two events of different priorities in one wait. Only an event of the loop ends it.
+            let urgent = loop.withEventBase { base in
+                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
+                    switch calls.increment() {
+                    case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
+                    case 3:
+                        #expect(throws: Never.self) {
+                            try plainThread {
+                                loop.perform {
+                                    callsBeforePerform.value = calls.value
+                                    loop.stop()
+                                }
+                            }.join()
+                        }
+                    case 1_000: pipe.readAll()  // the wake-up was lost
+                    default: break
+                    }
+                }
+            }
+            let other = loop.withEventBase { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
+            // Both become ready in the wait, not in the poll before it.
+            let timeout = loop.withEventBase { base in
+                ForeignEvent(base) { _ in
+                    pipe.write()
+                    urgent.activate()
+                }
+            }
+            for event in [urgent, other] { event.add() }
+            timeout.add(milliseconds: 20)
+            #expect(loop.run(for: patience) == .stopped)
+            for event in [urgent, other, timeout] { event.free() }
+            return callsBeforePerform.value
+        }
+        #expect((3...16).contains(calls), "\(calls)")
+    }
+
+    @Test func `in a nested run in a foreign callback the loop works, and the sleep before it counts as sleep`() throws {
+        let (isWaiting, statistics) = try onFreshThread { loop in
+            let isWaiting = Box<Bool?>(nil)
+            let alive = loop.keepAlive(forMode: "other")
+            defer { alive.cancel() }
+            let timeout = loop.withEventBase { base in
+                ForeignEvent(base) { _ in
+                    loop.perform(inModes: ["other"]) {
+                        #expect(throws: Never.self) { isWaiting.value = try plainThread { loop.isWaiting }.join() }
+                    }
+                    _ = loop.run(mode: "other", for: .milliseconds(1))
+                }
+            }
+            timeout.add(milliseconds: 100)
+            #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)
+            timeout.free()
+            return (isWaiting.value, loop.statistics)
+        }
+        #expect(isWaiting == false)
+        #expect(statistics.timeWaiting >= .milliseconds(20))
     }
 
     @Test func `a nested run of the same mode in a foreign callback traps with a message`() async throws {

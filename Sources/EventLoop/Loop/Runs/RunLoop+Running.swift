@@ -37,7 +37,7 @@ extension RunLoop {
         let limit = limit(after: timeout)
         return begun.pushed.use {
             $0.owned.sleepsAfterBlocks = false
-            return run($0, mode, limit, returnAfterSourceHandled, begun.outerWasWoken)
+            return run($0, mode, limit, returnAfterSourceHandled, begun.outer)
         }
     }
 
@@ -46,7 +46,7 @@ extension RunLoop {
         guard let begun = beginRun(name, "run") else { return .finished }
         return begun.pushed.use {
             $0.owned.sleepsAfterBlocks = sleepsAfterBlocks
-            return run($0, name, limit, returnsAfterSource, begun.outerWasWoken)
+            return run($0, name, limit, returnsAfterSource, begun.outer)
         }
     }
 
@@ -66,25 +66,26 @@ extension RunLoop {
     ///
     /// The frame is borrowed, like everything that a run needs and the loop holds: each count of a reference is a locked instruction.
     @inline(__always)
-    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outerWasWoken: Bool)? {
+    private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
         preconditionOnLoop(call)
         if runsAreUnusual.load(ordering: .relaxed), !prepareUnusualRun(name) { return nil }
         let depth = runs.depth
-        if depth == 0 { return (runs.pushOutermost(), false) }
+        if depth == 0 { return (runs.pushOutermost(), SuspendedRun()) }
         precondition(
             depth < Self.deepestRun,
             "\(call) was called inside \(Self.deepestRun) runs of the same loop: a handler that runs its loop must return before so many are nested"
         )
-        let outerWasWoken = suspendOuterRun()
-        return (runs.pushNested(in: depth), outerWasWoken)
+        let outer = suspendOuterRun()
+        return (runs.pushNested(in: depth), outer)
     }
 
-    private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outerWasWoken: Bool) -> RunResult
+    private func run(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool, _ outer: SuspendedRun) -> RunResult
     { /* DOES CALLOUT */
         let result = runIfNotEmpty(frame, name, limit, returnsAfterSource)
         if runs.pop(frame) { passOnStickyStop() }
-        if outerWasWoken { owned.pending.insert(.wake) }
+        if outer.contains(.wasWoken) { owned.pending.insert(.wake) }
         if runsAreUnusual.load(ordering: .relaxed) { finishUnusualRun() }
+        if outer.contains(.isInWait) { resumeWait() }
         return result
     }
 
@@ -155,13 +156,26 @@ extension RunLoop {
         common.population > 0 || !pendingJobs.isEmpty || !common.performing.isEmpty || servesMainQueue
     }
 
+    /// What the run around a nested one gets back at the end of the nested one.
+    private struct SuspendedRun: OptionSet {
+        let rawValue: UInt8
+        /// It has been woken and has not noticed yet: that wake-up is not the nested run's to drop.
+        static let wasWoken = SuspendedRun(rawValue: 1 << 0)
+        /// It is asleep: the nested run begins in a callback of a C library, inside the wait.
+        static let isInWait = SuspendedRun(rawValue: 1 << 1)
+    }
+
     /// A nested run begins. Items that the run around it has taken and not reached go back to the queues, so that the new run finds them. The
-    /// runs further out have given theirs back when that one began. True if the outer run has been woken and has not noticed yet: that
-    /// wake-up is not the nested run's to drop.
-    private func suspendOuterRun() -> Bool {
+    /// runs further out have given theirs back when that one began.
+    private func suspendOuterRun() -> SuspendedRun {
         runs.innermostFrame.use { returnUnserved(of: $0) }
         if waker.hasUntakenWakeUp { owned.pending.insert(.wake) }
-        return owned.pending.contains(.wake)
+        var outer: SuspendedRun = owned.pending.contains(.wake) ? .wasWoken : SuspendedRun()
+        if !waker.isWorking {
+            suspendWait()
+            outer.insert(.isInWait)
+        }
+        return outer
     }
 
     @inline(__always)

@@ -148,4 +148,22 @@ extension RunLoop {
     private func mayHaveWatches(_ mode: ModeState) -> Bool {
         servesMainQueue(in: mode) || mode.watchedSources.load(ordering: .acquiring) > 0
     }
+
+    // MARK: A run inside the wait, in a callback of a C library
+
+    /// The nested run begins: the loop works.
+    @inline(never)
+    func suspendWait() {
+        counters.endWaiting()
+        if waker.endSleep() { counters.wakeUps.increment() }
+    }
+
+    /// The nested run has ended. The wait may go on after the callback, although nobody has written to the loop while it worked, and the nested
+    /// run may have taken attention bits and set dates. So the wait is ended.
+    @inline(never)
+    func resumeWait() {
+        counters.beginWaiting()
+        waker.beginSleep()
+        waker.channel.wake()
+    }
 }
