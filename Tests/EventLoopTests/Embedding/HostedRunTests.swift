@@ -217,6 +217,50 @@ import Darwin
         }
     }
 
+    @Test func `a step that empties its mode leaves the descriptor quiet`() throws {
+        try inHost { loop, host, trace in
+            let source = loop.addIdleSource()
+            try host.stepUntilQuiet()
+            try plainThread {
+                loop.performBlock {
+                    trace.add("block")
+                    source.invalidate()
+                }
+            }.join()
+            #expect(host.isReady)
+            host.step()
+            #expect(trace.take() == "block")
+            #expect(!host.isReady)
+            try plainThread { loop.perform { trace.add("post") } }.join()
+            #expect(host.isReady)
+            host.step()
+            #expect(trace.take() == "post")
+            #expect(!host.isReady)
+        }
+    }
+
+    @Test func `a step of an empty mode inside a handler leaves the outer run its wake-up`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let host = try PlainHost(loop, mode: "hosted")
+            loop.addIdleSource()
+            loop.performBlock {
+                loop.wakeUp()
+                #expect(host.step() == .finished)
+            }
+            // The wake-up ends the first sleep at once.
+            loop.add(
+                RunLoop.Observer(activities: .beforeTimers) { _, _ in
+                    trace.add("pass")
+                    if trace.list.count == 2 { loop.stop() }
+                })
+            loop.add(RunLoop.Timer(after: patience) { _ in Issue.record("the wake-up was lost") })
+            #expect(loop.run(for: .seconds(5)) == .stopped)
+            #expect(trace.description == "pass pass")
+            host.hosted.invalidate()
+        }
+    }
+
     @Test func `the last callout of an item that the owner ends between two steps is made at once`() throws {
         try inHost { loop, host, trace in
             let pipe = Pipe()

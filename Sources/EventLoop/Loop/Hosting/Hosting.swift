@@ -120,13 +120,12 @@ extension RunLoop {
     // MARK: Runs
 
     func step(_ hosted: HostedMode) -> RunResult { /* DOES CALLOUT */
-        let passes = counters.passes.current
         owned.hosting.isStepping = true
         hosted.mode.owned.hasSleptInHost = owned.hosting.isBetweenSteps
         let result = run(hosted.mode.name, limit: .min, returnsAfterSource: false)
         if runs.depth > 0 && !hosted.isOver { sleepInHost() }
-        // Without a pass, nobody has polled the kernel or taken the wake-up.
-        if result == .finished && counters.passes.current == passes && !hosted.isOver { dropWakeUps(hosted) }
+        // An empty mode makes no pass, or one that does not poll the kernel.
+        if !hosted.isOver && isEmpty(hosted.mode) { dropWakeUps(hosted) }
         return result
     }
 
@@ -134,7 +133,8 @@ extension RunLoop {
     private func dropWakeUps(_ hosted: HostedMode) { /* DOES CALLOUT */
         wakeInHost()
         takeAttention(hosted.mode)
-        owned.pending.remove(.wake)
+        // In a handler, the wake-up is for the outer run.
+        if runs.depth == 0 { owned.pending.remove(.wake) }
         _ = hosted.mode.owned.poller?.poll()
         sleepInHost()
     }
