@@ -123,6 +123,29 @@ import Testing
         #expect(statistics.longestPass >= .milliseconds(10))
     }
 
+    @Test func `the work of a loop that does not sleep counts while it works`() throws {
+        let statistics = try onFreshThread { loop in
+            let (rounds, seen) = (Box(0), Box<RunLoop.Statistics?>(nil))
+            loop.addSource(signaled: true) { source in
+                if rounds.increment() == 3 {
+                    seen.value = try? plainThread { loop.statistics }.join()
+                    return loop.stop()
+                }
+                source.signal()
+                let start = ContinuousClock.now
+                while start.duration(to: .now) < .milliseconds(5) {}  // ends because real time passes
+            }
+            #expect(loop.run(for: patience) == .stopped)
+            return seen.value
+        }
+        // The kernel was polled after each of the first two rounds.
+        let seen = try #require(statistics)
+        #expect(seen.timeWaiting == .zero)
+        #expect(seen.timeWorking >= .milliseconds(9))
+        #expect(seen.longestPass >= .milliseconds(9))
+        #expect(seen.responseDelays.count == 2 && seen.responseDelays.mean >= .milliseconds(4))
+    }
+
     @Test func `statistics can be read from another thread while the loop runs`() throws {
         let thread = try RunLoopThread(name: "counted")
         defer {

@@ -21,7 +21,8 @@ extension RunLoop {
         public var sourcesHandled: UInt64, timersFired: UInt64, blocksPerformed: UInt64
         /// Jobs of actors and tasks that the loop has run: a job is a task's stretch between two suspensions.
         public var jobsPerformed: UInt64
-        /// Real time asleep, real time at work inside runs, and the longest stretch of work between two sleeps.
+        /// Real time asleep, real time at work inside runs, and the longest stretch of work between two sleeps. Work in progress counts up to the
+        /// last poll of the kernel.
         public var timeWaiting: Duration, timeWorking: Duration, longestPass: Duration
         /// How long the thread was away from the kernel between two polls, inside runs (and inside `HostedLoop.step()`): a descriptor that
         /// became ready waited at most that long. Real time. Always on.
@@ -41,7 +42,7 @@ struct Counters: ~Copyable, Sendable {
     private let responseDelays = LiveHistogram()
     /// In nanoseconds of the loop's time.
     private let timerLateness = LiveHistogram(), latenessSum = Counter()
-    /// When the present stretch of work or sleep began, and when the kernel was last polled; zero outside any run.
+    /// When the present stretch of work or sleep began, and when the kernel was last polled.
     private let changedAt = Counter(), polledAt = Counter()
 
     /// When the owner last went to sleep, or came back, in ticks.
@@ -92,26 +93,32 @@ struct Counters: ~Copyable, Sendable {
     private borrowing func endWork() {
         let now = TickClock.ticks
         let worked = TickClock.passed(changedAt.current, now)
-        changedAt.set(now)
-        ticksWorking.add(worked)
         if worked > longestWork.current { longestWork.set(worked) }
+        changedAt.set(now)
         endStretch(now)
     }
 
+    /// The stretches between two polls are the work between two sleeps, so that the time of a loop that never sleeps is counted, too.
     @inline(__always)
     private borrowing func endStretch(_ now: UInt64) {
-        responseDelays.record(TickClock.passed(polledAt.current, now))
+        let stretch = TickClock.passed(polledAt.current, now)
+        ticksWorking.add(stretch)
+        responseDelays.record(stretch)
         polledAt.set(now)
     }
 
     var statistics: RunLoop.Statistics {
         let unit = TickClock.nanosecondsPerTick
-        func time(_ ticks: borrowing Counter) -> Duration { .nanoseconds(Int64(clamping: Double(ticks.current) * unit)) }
+        func time(_ ticks: UInt64) -> Duration { .nanoseconds(Int64(clamping: Double(ticks) * unit)) }
+        // The work in progress up to the last poll: zero during a sleep and outside runs. In this order, which is the reverse of the owner's, so that
+        // no sleep is taken for work.
+        let polledAt = polledAt.current
+        let present = TickClock.passed(changedAt.current, polledAt)
         return RunLoop.Statistics(
             passes: passes.current, waits: waits.current, wakeUps: wakeUps.current, sourcesHandled: sourcesHandled.current,
             timersFired: timersFired.current, blocksPerformed: blocksPerformed.current, jobsPerformed: jobsPerformed.current,
-            timeWaiting: time(ticksWaiting), timeWorking: time(ticksWorking), longestPass: time(longestWork),
-            // The stretches between two polls are the work between two sleeps.
+            timeWaiting: time(ticksWaiting.current), timeWorking: time(ticksWorking.current),
+            longestPass: time(max(longestWork.current, present)),
             responseDelays: responseDelays.histogram(nanosecondsPerUnit: unit, sum: ticksWorking.current),
             timerLateness: timerLateness.histogram(nanosecondsPerUnit: 1, sum: latenessSum.current))
     }
