@@ -5,6 +5,7 @@
 // - A callout that is in progress at `watch` is judged from then on.
 // - After `stopWatching`, `invalidate` and the release of the watchdog, nothing is reported. `onStall` may call all of them.
 // - The processor time of a blocked thread is far less than the duration; that of a thread that computes is not.
+// - A loop that sleeps counts as asleep, whoever begins or ends to observe it.
 // - A watchdog keeps no loop alive, and survives its loops.
 //
 // The stalled code waits until it has been reported, so no test depends on the speed of the machine. A slow machine makes other callouts
@@ -258,6 +259,32 @@ private enum Place: String, CaseIterable, Sendable, CustomTestStringConvertible 
         #expect(first.label == (kind == "block" ? nil : "planted"))
         #expect((first.createdAt == nil) == (kind == "block"))
         watchdog.invalidate()
+    }
+
+    @Test func `a loop from which one of two observers withdraws while it sleeps counts as asleep`() throws {
+        let running = RunningLoop()
+        let loop = running.loop
+        for _ in 0..<2 { loop.beginObservingCallouts(for: .watchdog) }
+        try waitUntil("the loop publishes its callouts") { loop.hasAdoptedObservation }
+        try loop.performAndWait {}
+        try waitUntilAsleep(loop)
+        loop.endObservingCallouts(for: .watchdog)
+        // An edge without a wake-up has the loop look once more, and sleep on.
+        try waitUntil("the loop notices the withdrawal") {
+            loop.waker.channel.wake()
+            return loop.waker.untaken.isDisjoint(with: .observers)
+        }
+        let waits = loop.statistics.waits
+        try waitUntil("the loop sleeps on") {
+            loop.waker.channel.wake()
+            return loop.statistics.waits >= waits + 2
+        }
+        guard case .asleep = loop.calloutState() else {
+            Issue.record("a loop that sleeps counts as working")
+            return
+        }
+        loop.endObservingCallouts(for: .watchdog)
+        try running.end()
     }
 
     // MARK: The end

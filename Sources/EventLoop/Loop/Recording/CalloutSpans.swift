@@ -51,7 +51,8 @@ extension RunLoop {
             modeTable.forEach { if let poller = $0.owned.poller { observeGuests(of: poller) } }
             updateRunsAreUnusual()
         }
-        if runs.depth == 0 || owned.hosting.isBetweenSteps { return }
+        // A thread that is about to sleep does not begin to work here. If it stays awake, its next callout or pass opens the runs.
+        if runs.depth == 0 || owned.hosting.isBetweenSteps || !waker.isWorking { return }
         // The runs in progress and the innermost pass get spans.
         if isWanted { openRuns() }
         observation.beginWorking()
