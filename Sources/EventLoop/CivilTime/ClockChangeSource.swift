@@ -62,7 +62,7 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            guard alarm.isOurs else { return false }
+            if !alarm.isOurs { return endInChild() }
             let jump = settings.withLock { state -> Int64 in
                 alarm.drain()
                 // First, so that a setting after the measurement makes the descriptor readable again.

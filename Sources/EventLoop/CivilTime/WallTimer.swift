@@ -104,7 +104,7 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            guard alarm.isOurs else { return false }
+            if !alarm.isOurs { return endInChild() }
             let (isDue, isManual) = dates.withLock { state in
                 alarm.drain()
                 state.isReadable = false

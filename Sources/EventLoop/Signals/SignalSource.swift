@@ -18,6 +18,8 @@ extension RunLoop {
     /// program was started with the signal blocked, the thread of the source's loop unblocks it, when the loop runs the source's mode. If Dispatch
     /// watches the same signal, delivery is not guaranteed, because Dispatch takes signals away from all handlers.
     ///
+    /// A child of fork gets no signals from a source of its parent; it makes its own.
+    ///
     /// Thread-safe. If the source is in several loops, one of them serves it. Uses one descriptor.
     public final class SignalSource: Source, @unchecked Sendable {
         // SAFETY: constants.
@@ -65,6 +67,7 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
+            if !signals.isOurs { return endInChild() }
             let count = signals.take()
             // Zero if another loop that the source is in has taken the count, or if the count was taken between the signal handler's
             // increment and its write.

@@ -7,10 +7,14 @@ internal import CPlatform
 internal import EventLoopLibC
 
 /// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
+///
+/// A child shares the channel with its parent, and draining it would leave the parent with a count that nobody is woken for. So every call is
+/// a no-op there.
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
     private let watch: LoopLock<Watch>
+    private let mark = ProcessMark()
     let identity: FileIdentity
 
     private struct Watch: @unchecked Sendable {
@@ -37,8 +41,11 @@ final class SignalWatch: Sendable {
     /// Readable while there are signals to take.
     var descriptor: Int32 { channel.readEnd }
 
+    var isOurs: Bool { mark.isOurs }
+
     /// Takes the count of signals since the last call; zero after `end`.
     func take() -> Int {
+        guard isOurs else { return 0 }
         // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
         // readable again.
         channel.drain()
@@ -48,7 +55,8 @@ final class SignalWatch: Sendable {
     /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if there were more than the watch keeps, or if
     /// a handler is still in progress.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
-        watch.withLock { watch in
+        guard isOurs else { return [] }
+        return watch.withLock { watch in
             guard let pointer = watch.pointer else { return [] }
             var all: [RunLoop.SignalSource.Details] = []
             var details = cplatform_signal_details()
@@ -65,14 +73,15 @@ final class SignalWatch: Sendable {
 
     /// Unblocks the signal on this thread if all threads block it: a program that is started with a signal blocked has it blocked in every
     /// thread.
-    func letThrough() { _ = cplatform_let_signal_through(signal) }
+    func letThrough() { if isOurs { _ = cplatform_let_signal_through(signal) } }
 
     /// Makes `descriptor` readable without a signal.
-    func wake() { channel.wake() }
+    func wake() { if isOurs { channel.wake() } }
 
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() {
-        _ = watch.withLockIfOwn { watch in
+        guard isOurs else { return }
+        watch.withLock { watch in
             if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }
             watch.pointer = nil
         }

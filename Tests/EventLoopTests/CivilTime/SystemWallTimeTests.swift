@@ -54,6 +54,28 @@ import Testing
         }
     }
 
+    @Test func `a loop of a child ends an inherited timer that is due, and does not spin`() async {
+        await #expect(processExitsWith: .success) {
+            let fired = Box(0)
+            let timer = try RunLoop.WallTimer(fireAt: .distantFuture) { _ in fired.increment() }
+            try onFreshThread { loop in
+                loop.add(timer)
+                // The descriptor is readable from then on, and the loop does not run.
+                timer.nextFire = .now
+                let end = inForkedChild {
+                    let result = try? onFreshThread { loop in
+                        loop.add(timer)
+                        return loop.run(for: patience)
+                    }
+                    return result == .finished && fired.value == 0 ? 0 : 1
+                }
+                #expect(end.status == 0, "\(end)")
+                #expect(loop.run(until: .now + patience, returnAfterSourceHandled: true) == .handledSource)
+            }
+            #expect(fired.value == 1)
+        }
+    }
+
     @Test(.enabled(if: getenv("EVENTLOOP_SETS_CLOCK") != nil))
     func `a clock that is set calls the source with the difference, and moves the timers`() throws {
         try onFreshThread { loop in

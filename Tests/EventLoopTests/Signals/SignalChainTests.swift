@@ -3,7 +3,7 @@
 //   signal that was ignored still reaches the sources.
 // - The end of the last source restores the previous action if our handler is still on top. A handler that was installed over ours stays,
 //   and may continue to call ours; later sources are notified once.
-// - errno is preserved. A child of fork starts with the previous actions.
+// - errno is preserved. A child of fork starts with the previous actions, and takes nothing from the parent's sources.
 
 import EventLoop
 import EventLoopTestSupport
@@ -236,6 +236,30 @@ import Darwin
             try waitUntil { told.value == 1 }
             thread.stop()
             #expect(await thread.join(timeout: patience))
+        }
+    }
+
+    @Test func `a child that serves an inherited source takes nothing from its parent, and does not spin`() async {
+        await #expect(processExitsWith: .success) {
+            letThrough(SIGUSR1)
+            let told = Box(0)
+            let source = try countingSource(SIGUSR1, told)
+            raiseHere(SIGUSR1)
+            let end = inForkedChild {
+                // The mode is empty when the loop has ended the source.
+                let result = try? onFreshThread { loop in
+                    loop.add(source)
+                    return loop.run(for: patience)
+                }
+                return result == .finished && told.value == 0 ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            raiseHere(SIGUSR1)
+            try onFreshThread { loop in
+                loop.add(source)
+                _ = loop.run(for: .zero)
+            }
+            #expect(told.value == 2)
         }
     }
 }

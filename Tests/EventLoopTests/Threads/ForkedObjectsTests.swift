@@ -63,7 +63,7 @@ struct ForkedObject: Sendable {
 }
 
 enum ForkedKind: String, CaseIterable, Codable, Sendable {
-    case loop, wallTimer, clockChangeSource, listener, guest, roomRequest, manualClock, hold, taskExecutor
+    case loop, signalSource, wallTimer, clockChangeSource, listener, guest, roomRequest, manualClock, hold, taskExecutor
     case watchdog, supervisor
     case cfSource, cfTimer, cfObserver, cfFileDescriptor, cfSocket
 
@@ -77,6 +77,16 @@ enum ForkedKind: String, CaseIterable, Codable, Sendable {
                     loop.wakeUp()
                     loop.perform { calls.increment() }
                 }, works: { try loop.performAndWait { true } })
+        case .signalSource:
+            let source = Box<RunLoop.SignalSource?>(try RunLoop.SignalSource(signal: SIGUSR1) { _, _ in calls.increment() })
+            loop.add(source.value!)
+            return ForkedObject(
+                look: { _ = source.value?.details }, change: { source.value?.invalidate() }, release: { source.value = nil },
+                works: {
+                    letThrough(SIGUSR1)
+                    raiseHere(SIGUSR1)
+                    return try calls.hasRisen()
+                })
         case .wallTimer:
             let source = Box<RunLoop.WallTimer?>(try RunLoop.WallTimer(fireAt: .distantFuture) { _ in calls.increment() })
             loop.add(source.value!)

@@ -349,6 +349,13 @@ extension RunLoop.Source {
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
     }
 
+    /// For `serve` in a child of fork, of a source whose descriptor only the parent may drain: a loop of the child would find it readable in
+    /// every pass.
+    func endInChild() -> Bool { /* DOES CALLOUT */
+        invalidate()
+        return false
+    }
+
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
     fileprivate func membership(joining loop: RunLoop) -> SourceMembership? {
         state.withLock { state in
