@@ -377,11 +377,18 @@ static bool is_blocked_in_thread(const char *thread, int signal) {
     snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", thread);
     FILE *status = fopen(path, "re");
     if (status == 0) return true;
+    // The line of groups may be longer. It comes in pieces then, none of which begins with a name.
     while (fgets(line, sizeof(line), status)) {
         if (sscanf(line, "SigBlk: %llx", &mask) == 1) break;
     }
     fclose(status);
     return mask >> (signal - 1) & 1;
+}
+
+bool cplatform_thread_blocks_signal(int32_t thread, int signal) {
+    char number[16];
+    snprintf(number, sizeof(number), "%d", (int)thread);
+    return is_blocked_in_thread(number, signal);
 }
 
 static bool is_accepted_somewhere(int signal) {

@@ -20,12 +20,10 @@
 #include "unwinding.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -191,19 +189,8 @@ static void uninstall(int signal) {
 
 // The signal that the thread does not block; 0 if it blocks both.
 static int deliverable_signal(int32_t thread) {
-    char path[64], text[4096];
-    snprintf(path, sizeof(path), "/proc/self/task/%d/status", (int)thread);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
-    ssize_t length = read(file, text, sizeof(text) - 1);
-    close(file);
-    text[length < 0 ? 0 : length] = 0;
-    // proc(5): "SigBlk: ... Mask (expressed in hexadecimal) indicating signals being blocked".
-    const char *line = strstr(text, "\nSigBlk:");
-    if (line == 0) return 0;
-    uint64_t blocked = strtoull(line + 8, 0, 16);
-    if (!(blocked >> (SIGURG - 1) & 1)) return SIGURG;
-    return blocked >> (SIGPROF - 1) & 1 ? 0 : SIGPROF;
+    if (!cplatform_thread_blocks_signal(thread, SIGURG)) return SIGURG;
+    return cplatform_thread_blocks_signal(thread, SIGPROF) ? 0 : SIGPROF;
 }
 
 static int64_t now(void) {

@@ -242,6 +242,10 @@ bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct 
 // Unblocks the signal on this thread if every thread of the process blocks it, so that the kernel could deliver it to none. Returns true if it
 // has done so.
 bool cplatform_let_signal_through(int signal);
+#if defined(__linux__)
+// Whether the thread with the kernel's id blocks the signal. True also if it has ended, or if there is no descriptor left to find out.
+bool cplatform_thread_blocks_signal(int32_t thread, int signal);
+#endif
 // Frees the watch. When this returns, no handler uses it or its ends any more. Waits for the part of handlers in progress on other threads
 // that is ours. Must not be called in a signal handler.
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch);

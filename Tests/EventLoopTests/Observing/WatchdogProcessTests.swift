@@ -256,6 +256,18 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
         }
     }
 
+    @Test(.enabled(if: geteuid() == 0, "only root may change the groups"))
+    func `a process with a thousand groups has backtraces`() async {
+        await #expect(processExitsWith: .success) {
+            let groups = (1...1_000).map { gid_t(100_000 + $0) }
+            // In a container, root may have no right to these groups.
+            if setgroups(groups.count, groups) != 0 { return }
+            try whileComputing({ change(SIG_UNBLOCK, [SIGURG]) }) { thread in
+                try waitUntil("the thread answers", within: .seconds(60)) { !Backtrace.lines(of: thread).isEmpty }
+            }
+        }
+    }
+
     @Test func `a thread that blocks SIGURG is asked with SIGPROF, and one that blocks both is not asked`() async {
         await #expect(processExitsWith: .success) {
             let threads: @Sendable () throws -> Void = {
