@@ -55,20 +55,24 @@ struct earlier {
 };
 
 // If other code has installed a handler over ours, ours cannot be removed: the other may call it. So each installation has a function of
-// its own, a *place*, which knows the action before it. Only the latest place notifies, so that no watch is notified twice and no two
-// places call each other.
+// its own, a *place*, which knows the action before it. Only the latest place of a watch notifies, so that no watch is notified twice and no
+// two places call each other.
+//
+// The watchdog *holds* a signal while one of its own is on the way: the handler is there without a watch, and the filter takes what is the
+// watchdog's. One place for both, because two handlers that each know the other as the one before them would call each other.
 struct station {
     struct cplatform_signal_watch *_Atomic first;
     atomic_int counting_place;
     struct earlier *_Atomic before[PLACES];
-    // Under the lock only.
-    bool is_in_use[PLACES];
+    // Under the lock only. The held place is the one that the end of the hold removes; NOBODY if a watch does that.
+    bool is_in_use[PLACES], is_held;
+    int held_place;
 };
 
 static struct station stations[NSIG];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic pid_t owner;
-// Of the watchdog; null before its first backtrace.
+// The watchdog's; null before its first backtrace.
 static bool (*_Atomic filter)(const void *, const void *);
 
 // Handlers in progress, counted on two sides, so that a flood of new ones does not delay a thread that waits for the old ones.
@@ -200,17 +204,22 @@ static bool remember(struct station *station, int place, const struct sigaction 
     return true;
 }
 
+// The kernel's part of a signal alone may be larger than a thread's alternate stack (3,376 bytes with AVX-512), and then it ends the process.
+// The watchdog sends these two to threads whose alternate stack nobody has chosen for them. Where the earlier handler uses one, ours does: it
+// is called from ours, on a stack that may be too small for both.
+static bool is_of_watchdog(int signal) { return signal == SIGURG || signal == SIGPROF; }
+
 // Ours with the earlier settings: what it interrupts, what it blocks, and how it treats children.
 static struct sigaction action_over(const struct sigaction *before, int place, int signal) {
     struct sigaction action;
     memset(&action, 0, sizeof(action));
     sigemptyset(&action.sa_mask);
     action.sa_sigaction = functions[place];
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    action.sa_flags = SA_SIGINFO | (is_of_watchdog(signal) ? 0 : SA_ONSTACK);
     bool is_ignored = !(before->sa_flags & SA_SIGINFO) && before->sa_handler == SIG_IGN;
     if ((before->sa_flags & SA_SIGINFO) || (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)) {
         action.sa_mask = before->sa_mask;
-        action.sa_flags |= before->sa_flags & (SA_RESTART | SA_NODEFER);
+        action.sa_flags |= before->sa_flags & (SA_RESTART | SA_NODEFER | SA_ONSTACK);
     } else {
         action.sa_flags |= SA_RESTART;
     }
@@ -227,37 +236,41 @@ static bool is_same_action(const struct sigaction *one, const struct sigaction *
     return one->sa_flags & SA_SIGINFO ? one->sa_sigaction == other->sa_sigaction : one->sa_handler == other->sa_handler;
 }
 
-// 0 or an errno.
-static int install(struct station *station, int signal) {
+// 0 or an errno. A hold does not count: while it lasts, the place of the watches goes on to notify them.
+static int install(struct station *station, int signal, bool counts) {
     struct sigaction before, replaced;
     if (sigaction(signal, 0, &before) < 0) return errno;
     int place = place_of(&before);
     if (place != NOBODY) {
-        // The other code has restored ours.
-        atomic_store(&station->counting_place, place);
+        // It is held or watched, or the other code has restored ours.
+        if (counts) {
+            atomic_store(&station->counting_place, place);
+        } else if (atomic_load(&station->first) == 0) {
+            station->held_place = place;
+        }
         return 0;
     }
     for (place = 0; place < PLACES && station->is_in_use[place]; place++) {}
     if (place == PLACES) return EBUSY;
     if (!remember(station, place, &before)) return ENOMEM;
     struct sigaction ours = action_over(&before, place, signal);
-    atomic_store(&station->counting_place, place);
+    if (counts) atomic_store(&station->counting_place, place);
     if (sigaction(signal, &ours, &replaced) < 0) {
         int code = errno;
-        atomic_store(&station->counting_place, NOBODY);
+        if (counts) atomic_store(&station->counting_place, NOBODY);
         return code;
     }
     station->is_in_use[place] = true;
+    if (!counts) station->held_place = place;
     // Other code was faster.
     if (!is_same_action(&before, &replaced)) remember(station, place, &replaced);
     return 0;
 }
 
-// Restores the earlier action, if ours is still installed.
-static void uninstall(struct station *station, int signal) {
-    int place = atomic_exchange(&station->counting_place, NOBODY);
+// Restores the action before the place, if the place is still the installed one.
+static void uninstall(struct station *station, int signal, int place) {
     struct sigaction present, replaced;
-    if (sigaction(signal, 0, &present) < 0 || place_of(&present) != place) return;
+    if (place == NOBODY || sigaction(signal, 0, &present) < 0 || place_of(&present) != place) return;
     struct earlier *earlier = atomic_load(&station->before[place]);
     struct sigaction restored = earlier->action;
     if ((restored.sa_flags & (int)SA_RESETHAND) && atomic_load(&earlier->has_been_called)) {
@@ -284,12 +297,11 @@ static void begin_as_child(void) {
         for (int place = 0; place < PLACES; place++) is_in_use |= station->is_in_use[place];
         if (!is_in_use) continue;
         atomic_store(&station->first, 0);
-        struct sigaction present;
-        if (sigaction(number, 0, &present) == 0 && place_of(&present) != NOBODY) {
-            atomic_store(&station->counting_place, place_of(&present));
-            uninstall(station, number);
-        }
         atomic_store(&station->counting_place, NOBODY);
+        struct sigaction present;
+        if (sigaction(number, 0, &present) == 0) uninstall(station, number, place_of(&present));
+        station->is_held = false;
+        station->held_place = NOBODY;
     }
     // Threads of the parent may have been in a handler.
     atomic_store(&handlers[0], 0);
@@ -298,13 +310,38 @@ static void begin_as_child(void) {
 }
 
 static void prepare(void) {
-    for (int number = 0; number < NSIG; number++) atomic_init(&stations[number].counting_place, NOBODY);
+    for (int number = 0; number < NSIG; number++) {
+        atomic_init(&stations[number].counting_place, NOBODY);
+        stations[number].held_place = NOBODY;
+    }
     pthread_atfork(before_fork, after_fork, begin_as_child);
+}
+
+static void prepare_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
 }
 
 // MARK: What Swift calls
 
-void cplatform_filter_signals(bool (*takes)(const void *info, const void *context)) { atomic_store(&filter, takes); }
+bool cplatform_hold_signal(int signal, bool (*takes)(const void *info, const void *context)) {
+    prepare_once();
+    pthread_mutex_lock(&lock);
+    atomic_store(&filter, takes);
+    bool is_installed = install(&stations[signal], signal, false) == 0;
+    if (is_installed) stations[signal].is_held = true;
+    pthread_mutex_unlock(&lock);
+    return is_installed;
+}
+
+void cplatform_release_signal(int signal) {
+    pthread_mutex_lock(&lock);
+    struct station *station = &stations[signal];
+    station->is_held = false;
+    uninstall(station, signal, station->held_place);
+    station->held_place = NOBODY;
+    pthread_mutex_unlock(&lock);
+}
 
 bool cplatform_is_watchable_signal(int signal) {
     if (signal < 1 || signal >= NSIG) return false;
@@ -321,8 +358,7 @@ bool cplatform_is_watchable_signal(int signal) {
 }
 
 struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends[2]) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, prepare);
+    prepare_once();
     struct cplatform_signal_watch *watch = malloc(sizeof(*watch));
     if (watch == 0) return 0;
     watch->ends[0] = ends[0];
@@ -339,10 +375,13 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     atomic_store(&owner, watch->process);
     atomic_init(&watch->next, second);
     atomic_store(&station->first, watch);
-    int code = second == 0 ? install(station, signal) : 0;
+    int code = second == 0 ? install(station, signal, true) : 0;
     if (code != 0) {
         atomic_store(&station->first, 0);
         wait_for_handlers();
+    } else if (second == 0) {
+        // The end of the watches removes it.
+        station->held_place = NOBODY;
     }
     pthread_mutex_unlock(&lock);
     if (code != 0) {
@@ -370,37 +409,45 @@ bool cplatform_take_signal_details(struct cplatform_signal_watch *watch, struct 
 }
 
 #if defined(__linux__)
-// proc(5): SigBlk is the mask of blocked signals of a thread, in hexadecimal.
-static bool is_blocked_in_thread(const char *thread, int signal) {
+// proc(5): SigBlk and SigPnd are the masks of the signals that a thread blocks, and of those that wait for it, in hexadecimal. True also if the
+// thread cannot be asked.
+static bool is_in_mask(const char *mask, const char *thread, int signal) {
     char path[64], line[128];
-    unsigned long long mask = ~0ULL;
     snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", thread);
     FILE *status = fopen(path, "re");
     if (status == 0) return true;
+    bool is_in = true;
     // The line of groups may be longer. It comes in pieces then, none of which begins with a name.
     while (fgets(line, sizeof(line), status)) {
-        if (sscanf(line, "SigBlk: %llx", &mask) == 1) break;
+        if (strncmp(line, mask, strlen(mask)) != 0) continue;
+        is_in = strtoull(line + strlen(mask), 0, 16) >> (signal - 1) & 1;
+        break;
     }
     fclose(status);
-    return mask >> (signal - 1) & 1;
+    return is_in;
 }
+
+// Whether some thread has the signal in the mask; or, with `is_in` false, has it not. `is_in` if the threads cannot be asked.
+static bool is_somewhere(const char *mask, int signal, bool is_in) {
+    DIR *threads = opendir("/proc/self/task");
+    if (threads == 0) return is_in;
+    bool is_found = false;
+    for (struct dirent *thread = readdir(threads); thread && !is_found; thread = readdir(threads)) {
+        is_found = thread->d_name[0] != '.' && is_in_mask(mask, thread->d_name, signal) == is_in;
+    }
+    closedir(threads);
+    return is_found;
+}
+
+static bool is_accepted_somewhere(int signal) { return is_somewhere("SigBlk:", signal, false); }
 
 bool cplatform_thread_blocks_signal(int32_t thread, int signal) {
     char number[16];
     snprintf(number, sizeof(number), "%d", (int)thread);
-    return is_blocked_in_thread(number, signal);
+    return is_in_mask("SigBlk:", number, signal);
 }
 
-static bool is_accepted_somewhere(int signal) {
-    DIR *threads = opendir("/proc/self/task");
-    if (threads == 0) return false;
-    bool is_accepted = false;
-    for (struct dirent *thread = readdir(threads); thread && !is_accepted; thread = readdir(threads)) {
-        is_accepted = thread->d_name[0] != '.' && !is_blocked_in_thread(thread->d_name, signal);
-    }
-    closedir(threads);
-    return is_accepted;
-}
+bool cplatform_is_signal_pending(int signal) { return is_somewhere("SigPnd:", signal, true); }
 #else
 // Other threads cannot be asked. The main thread is taken to accept every signal.
 static bool is_accepted_somewhere(int signal) { return pthread_main_np() == 0; }
@@ -426,7 +473,14 @@ void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
     // Ends: the watch is in the list.
     while (atomic_load(link) != watch) link = &atomic_load(link)->next;
     atomic_store(link, atomic_load(&watch->next));
-    if (atomic_load(&station->first) == 0) uninstall(station, watch->signal);
+    if (atomic_load(&station->first) == 0) {
+        int place = atomic_exchange(&station->counting_place, NOBODY);
+        if (station->is_held && station->held_place == NOBODY) {
+            station->held_place = place;
+        } else {
+            uninstall(station, watch->signal, place);
+        }
+    }
     wait_for_handlers();
     pthread_mutex_unlock(&lock);
     free(watch);

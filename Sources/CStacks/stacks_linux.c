@@ -5,8 +5,9 @@
 // threads but SIGPROF and those that report a fault, and a thread that a task starts inherits that. A thread that blocks both gets none.
 // The signal carries a value, by which the handler knows it among other code's.
 //
-// The handler is installed for the time of one sample, because a handler makes a system call that waits return early, which an ignored
-// signal does not. A SIGPROF without a handler would end the process, so its handler stays if one was sent that has not arrived.
+// The handler is that of signals.c, which is installed for the time of one sample (`cplatform_hold_signal`), because a handler makes a system
+// call that waits return early, which an ignored signal does not. If a signal has not arrived by the end of its sample, the handler stays until a
+// later sample ends and finds none pending: SIGPROF without a handler would end the process, and other code's handler would see what is not its own.
 //
 // The handler takes no lock, reads nothing but its arguments, and needs a few hundred bytes of stack: what it makes is static. An unwinder
 // in it would read what inexact tables lead to, and would lock where a program registers frames of its own (decision 38).
@@ -46,13 +47,9 @@ static struct {
     uint64_t words[CSTACKS_MOST_BYTES / 8];
     struct iovec target, pages[CSTACKS_MOST_BYTES / PAGE + 1];
 } sample;
-// What was installed before ours, for SIGURG and SIGPROF.
-static struct sigaction earlier[2];
 
-// SIGPROFs that were sent, and those that have arrived. Fewer arrive if one was sent to a thread that had not taken the one before.
-static _Atomic uint32_t sent, arrived;
-
-static struct sigaction *before(int signal) { return &earlier[signal == SIGPROF]; }
+// Whether SIGURG, or SIGPROF, had not arrived at the end of its sample. Touched by the thread whose turn it is.
+static bool is_late[2];
 
 static void wait_while(uint32_t seen, int64_t nanoseconds) {
     struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
@@ -122,27 +119,12 @@ static void take_sample(const ucontext_t *context) {
     copy_stack(sample.begin);
 }
 
-static void call_other_handler(int signal, siginfo_t *info, void *context) {
-    // Other code may have put ours under its own, and call it from there.
-    // Of this model because the others allocate in a library that is loaded later.
-    static _Thread_local bool is_calling __attribute__((tls_model("initial-exec")));
-    if (is_calling) return;
-    is_calling = true;
-    struct sigaction other = *before(signal);
-    if (other.sa_flags & SA_SIGINFO) {
-        other.sa_sigaction(signal, info, context);
-    } else if (other.sa_handler != SIG_DFL && other.sa_handler != SIG_IGN) {
-        other.sa_handler(signal);
-    }
-    is_calling = false;
-}
-
-bool cstacks_handle_stack_signal(const void *pointer, const void *context) {
+// Takes the signal if it is one of these.
+static bool take_signal(const void *pointer, const void *context) {
     const siginfo_t *info = pointer;
     uint64_t value = (uint64_t)(uintptr_t)info->si_value.sival_ptr;
     if (info->si_code != SI_QUEUE || value >> 32 != MARK || info->si_pid != getpid()) return false;
     uint32_t mine = (uint32_t)value, request = mine;
-    if (info->si_signo == SIGPROF) atomic_fetch_add(&arrived, 1);
     // Too late: the sample was given up.
     if (!atomic_compare_exchange_strong(&word, &request, (mine & ~3u) | TAKING)) return true;
     int saved = errno;
@@ -153,39 +135,7 @@ bool cstacks_handle_stack_signal(const void *pointer, const void *context) {
     return true;
 }
 
-static void handle(int signal, siginfo_t *info, void *context) {
-    if (!cstacks_handle_stack_signal(info, context)) call_other_handler(signal, info, context);
-}
-
 // MARK: On the watchdog's thread
-
-static bool is_ours(const struct sigaction *action) { return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == handle; }
-
-static bool install(int signal) {
-    struct sigaction ours, present;
-    // Sources of this library may watch the signal.
-    cplatform_filter_signals(cstacks_handle_stack_signal);
-    if (sigaction(signal, 0, &present) < 0) return false;
-    // Ours was left because a signal did not arrive, or other code has restored it, which found it during an earlier sample.
-    if (is_ours(&present)) return true;
-    *before(signal) = present;
-    memset(&ours, 0, sizeof(ours));
-    ours.sa_mask = present.sa_mask;
-    ours.sa_sigaction = handle;
-    // Not on the thread's alternate stack: the kernel's part alone may be larger than that (3,376 bytes with AVX-512), and then it ends the
-    // process. Where other code's handler uses one, ours does: it may be called from there, on a stack that is too small for both.
-    bool has_handler = (present.sa_flags & SA_SIGINFO) || (present.sa_handler != SIG_DFL && present.sa_handler != SIG_IGN);
-    ours.sa_flags = SA_SIGINFO | SA_RESTART | (has_handler ? present.sa_flags & SA_ONSTACK : 0);
-    if (sigaction(signal, &ours, &present) < 0) return false;
-    *before(signal) = present;
-    return true;
-}
-
-static void uninstall(int signal) {
-    struct sigaction replaced;
-    if (signal == SIGPROF && atomic_load(&sent) != atomic_load(&arrived)) return;
-    if (sigaction(signal, before(signal), &replaced) == 0 && !is_ours(&replaced)) sigaction(signal, &replaced, 0);
-}
 
 // The signal that the thread does not block; 0 if it blocks both.
 static int deliverable_signal(int32_t thread) {
@@ -207,10 +157,14 @@ static bool send_request(int32_t thread, int signal, uint32_t request) {
     info.si_pid = getpid();
     info.si_uid = getuid();
     info.si_value.sival_ptr = (void *)(uintptr_t)((uint64_t)MARK << 32 | request);
-    if (signal == SIGPROF) atomic_fetch_add(&sent, 1);
-    if (syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, signal, &info) == 0) return true;
-    if (signal == SIGPROF) atomic_fetch_sub(&sent, 1);
-    return false;
+    return syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, signal, &info) == 0;
+}
+
+static void release(int signal, bool has_arrived) {
+    bool *late = &is_late[signal == SIGPROF];
+    // The kernel takes a signal from the pending ones together with the handler that it will call, so that one is safe.
+    *late = (*late || !has_arrived) && cplatform_is_signal_pending(signal);
+    if (!*late) cplatform_release_signal(signal);
 }
 
 static void unwind_sample(const struct code_ranges *ranges, struct cstacks_stack *stack) {
@@ -225,18 +179,20 @@ static bool take_stack(int32_t thread, int milliseconds, const struct code_range
     uint32_t number = (last & ~3u) + 4, request = number | REQUESTED;
     if (number == 0) request = (number = 4) | REQUESTED;
     int signal = deliverable_signal(thread);
-    if (signal == 0 || !install(signal)) return false;
+    if (signal == 0 || !cplatform_hold_signal(signal, take_signal)) return false;
     atomic_store(&word, request);
     if (!send_request(thread, signal, request)) {
         atomic_store(&word, number | FREE);
-        uninstall(signal);
+        release(signal, true);
         return false;
     }
     int64_t end = now() + (int64_t)milliseconds * 1000000;
     // A handler that has begun gets ten times as long.
     int64_t last_end = now() + (int64_t)milliseconds * 10000000;
+    bool has_arrived;
     while (true) {  // ends: the handler is done, or the time is over
         uint32_t seen = atomic_load(&word);
+        has_arrived = (seen & 3) != REQUESTED;
         if ((seen & 3) == DONE) {
             unwind_sample(ranges, stack);
             atomic_store(&word, number | FREE);
@@ -249,7 +205,7 @@ static bool take_stack(int32_t thread, int milliseconds, const struct code_range
             break;
         }
     }
-    uninstall(signal);
+    release(signal, has_arrived);
     return stack->count > 0;
 }
 
@@ -276,13 +232,8 @@ void cstacks_forget_stacks(void) {
     // No sample was ever taken.
     if (last == 0) return;
     atomic_store(&word, (last & ~3u) | FREE);
-    // fork(2): "The child's set of pending signals is initially empty".
-    atomic_store(&sent, atomic_load(&arrived));
-    static const int signals[] = {SIGURG, SIGPROF};
-    for (int index = 0; index < 2; index++) {
-        struct sigaction present;
-        if (sigaction(signals[index], 0, &present) == 0 && is_ours(&present)) sigaction(signals[index], before(signals[index]), 0);
-    }
+    // fork(2): "The child's set of pending signals is initially empty". signals.c restores the earlier actions.
+    is_late[0] = is_late[1] = false;
 }
 
 #endif

@@ -25,12 +25,6 @@ void cstacks_symbolize(const uint64_t *addresses, int count, struct cstacks_symb
 #endif
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-bool cstacks_handle_stack_signal(const void *info, const void *context) {
-    (void)info;
-    (void)context;
-    return false;
-}
-
 bool cstacks_interrupt_for_stack(int32_t thread, int milliseconds, struct cstacks_stack *stack) {
     (void)thread;
     (void)milliseconds;

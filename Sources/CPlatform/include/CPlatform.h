@@ -245,14 +245,22 @@ bool cplatform_let_signal_through(int signal);
 #if defined(__linux__)
 // Whether the thread with the kernel's id blocks the signal. True also if it has ended, or if there is no descriptor left to find out.
 bool cplatform_thread_blocks_signal(int32_t thread, int signal);
+// Whether the signal was sent to a thread of this process and has not arrived. True also if there is no descriptor left to find out. Linear in
+// the number of threads.
+bool cplatform_is_signal_pending(int signal);
 #endif
 // Frees the watch. When this returns, no handler uses it or its ends any more. Waits for the part of handlers in progress on other threads
 // that is ours. Must not be called in a signal handler.
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch);
 
-// Has `takes` called in the handlers of watched signals, before anything else: a signal that it takes is not counted, and no other handler is
-// called. For the watchdog, whose signals nobody else must see. It must be async-signal-safe; its arguments are a siginfo_t and a ucontext_t.
-void cplatform_filter_signals(bool (*takes)(const void *info, const void *context));
+// Installs the handler of watched signals for this one, over whatever is installed, until `cplatform_release_signal`; a second call renews that.
+// In the handler, `takes` is called before anything else, for every signal: one that it takes is not counted, and no other handler is called.
+// For the watchdog, whose signals nobody else must see. `takes` must be async-signal-safe; its arguments are a siginfo_t and a ucontext_t.
+// Returns false, and changes nothing, in the cases in which `cplatform_watch_signal` returns null.
+bool cplatform_hold_signal(int signal, bool (*takes)(const void *info, const void *context));
+// Restores the earlier action, unless the signal is watched or other code has installed a handler since. Every signal that `takes` must see has
+// arrived. No-op if the signal is not held.
+void cplatform_release_signal(int signal);
 
 // MARK: An alarm bell, on which one thread waits
 

@@ -47,12 +47,11 @@ static inline bool cstacks_stack_is_uncertain(const struct cstacks_stack *stack,
 // handler has not run within `milliseconds`, or if the platform has no way. Not on the thread itself; one caller waits for another.
 //
 // The signal is SIGURG, or SIGPROF if the thread blocks SIGURG, with a value by which the handler knows it; other code's handler does not
-// see it. The handler is installed for the time of the call only. A system call that the thread enters at this moment may return early.
+// see it. The handler is installed for the time of the call, and longer only if the signal has not arrived by then. A system call that the
+// thread enters at this moment may return early.
 bool cstacks_interrupt_for_stack(int32_t thread, int milliseconds, struct cstacks_stack *stack);
 // Reads the stack of a thread that sleeps in the call that `activity` describes, and does not disturb it. False if the thread has gone on.
 bool cstacks_read_sleeping_stack(int32_t thread, const struct cstacks_thread_activity *activity, struct cstacks_stack *stack);
-// For other handlers of this library: takes the signal if it is one of these. `info` is a siginfo_t. Async-signal-safe.
-bool cstacks_handle_stack_signal(const void *info, const void *context);
 // In a child, where nobody takes a stack.
 void cstacks_forget_stacks(void);
 

@@ -3,7 +3,9 @@
 // - A thread that is blocked in a system call is not disturbed, and its report names the call.
 // - The processor time of a blocked thread is far less than the stall.
 // - In a forked child the watchdog watches the child's loops.
-// - Other code's handlers of the signals stay, and see their own signals only; a thread that blocks both signals gets none.
+// - Other code's handlers of the signals stay, and see their own signals only, however late a signal of the watchdog arrives; a thread that
+//   blocks both signals gets none.
+// - A source that is made while a backtrace is taken makes no cycle of handlers.
 
 import CPlatform
 import CStacks
@@ -73,6 +75,45 @@ private func whileComputing(_ prepare: @escaping @Sendable () -> Void = {}, _ bo
     try thread.join()
 }
 
+// Glibc's overlay hides it from Swift.
+@_silgen_name("vfork") private func systemVfork() -> Int32
+
+/// A thread that blocks no signal and takes none until `end`: in vfork(2) it waits in the kernel for its child's `_exit`.
+private final class ThreadInVfork: Sendable {
+    let id: Int32
+    private let gate = Pipe()
+    private let thread: JoinableThread<Void>
+
+    init() throws {
+        let (published, descriptor) = (Box<Int32>(0), gate.readEnd)
+        thread = plainThread {
+            change(SIG_UNBLOCK, [SIGURG])
+            published.value = cplatform_thread_id()
+            waitInVfork(for: descriptor)
+        }
+        try waitUntil("the thread is in vfork") {
+            lines(of: "/proc/self/task/\(published.value)/status").contains { $0.hasPrefix("State:") && $0.contains("D (disk sleep)") }
+        }
+        id = published.value
+    }
+
+    func end() throws {
+        gate.write()
+        try thread.join()
+    }
+}
+
+@inline(never) private func waitInVfork(for descriptor: Int32) {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    let child = systemVfork()
+    if child == 0 {
+        killLater()
+        poll(&entry, 1, -1)
+        _exit(0)
+    }
+    waitpid(child, nil, 0)
+}
+
 /// Blocks the loop in a timer's handler until the watchdog has reported it for the `count`th time.
 private func stall(_ loop: RunLoop, label: String, _ reports: Box<Int>, _ count: Int) throws {
     let done = Gate()
@@ -91,6 +132,14 @@ private func change(_ how: Int32, _ signals: [Int32]) {
     sigemptyset(&set)
     for signal in signals { sigaddset(&set, signal) }
     pthread_sigmask(how, &set, nil)
+}
+
+/// Takes backtraces until none leaves the watchdog's handler of SIGURG behind. On a busy machine one may, because its signal is late.
+private func waitUntilRestored(_ handler: UInt) throws {
+    try waitUntil("the earlier handler is restored") {
+        try whileComputing({ change(SIG_UNBLOCK, [SIGURG]) }) { thread in _ = Backtrace.lines(of: thread) }
+        return installedHandler(of: SIGURG) == handler
+    }
 }
 
 nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one thread at a time in a process of one test
@@ -232,6 +281,60 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             change(SIG_UNBLOCK, [SIGURG])
             raise(SIGURG)
             #expect(urgentSignals == 1)
+        }
+    }
+
+    // ThreadSanitizer replaces vfork by fork, in which nobody waits.
+    @Test(.enabled(if: !isUnderThreadSanitizer))
+    func `other code's handler of SIGURG does not see a signal that arrives after the watchdog has given it up`() async {
+        await #expect(processExitsWith: .success) {
+            signal(SIGURG) { _ in urgentSignals += 1 }
+            let earlier = installedHandler(of: SIGURG)
+            let thread = try ThreadInVfork()
+            var stack = cstacks_stack()
+            let isTaken = cstacks_interrupt_for_stack(thread.id, 1, &stack)
+            #expect(!isTaken)
+            // Now the signal arrives.
+            try thread.end()
+            #expect(urgentSignals == 0)
+            change(SIG_UNBLOCK, [SIGURG])
+            raise(SIGURG)
+            #expect(urgentSignals == 1)
+            try waitUntilRestored(earlier)
+            raise(SIGURG)
+            #expect(urgentSignals == 2)
+        }
+    }
+
+    @Test(.enabled(if: !isUnderThreadSanitizer))
+    func `a source that is made while a backtrace is taken is notified once, and other code's handler is called once`() async {
+        await #expect(processExitsWith: .success) {
+            signal(SIGURG) { _ in urgentSignals += 1 }
+            let earlier = installedHandler(of: SIGURG)
+            let count = Box(0)
+            let running = RunningLoop()
+            let thread = try ThreadInVfork()
+            let asking = plainThread {
+                var stack = cstacks_stack()
+                return cstacks_interrupt_for_stack(thread.id, 1_000_000, &stack)
+            }
+            try waitUntil("the watchdog's handler is installed") { installedHandler(of: SIGURG) != earlier }
+            let source = try countingSource(SIGURG, count)
+            running.loop.add(source)
+            try thread.end()
+            try asking.join()
+            // Another backtrace finds the source's handler installed.
+            try whileComputing({ change(SIG_UNBLOCK, [SIGURG]) }) { thread in
+                try waitUntil("the thread answers") { !Backtrace.lines(of: thread).isEmpty }
+            }
+            change(SIG_UNBLOCK, [SIGURG])
+            raise(SIGURG)
+            try waitUntil { count.value > 0 }
+            try passAStep(of: running.loop)
+            #expect(count.value == 1 && urgentSignals == 1)
+            source.invalidate()
+            try waitUntilRestored(earlier)
+            try running.end()
         }
     }
 
