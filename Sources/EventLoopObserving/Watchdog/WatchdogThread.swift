@@ -33,12 +33,13 @@ enum WatchdogThread {
     static func add(_ loop: RunLoop, _ watch: WatchdogWatch) {
         WatchdogGlobals.prepare()
         let (isNew, mustStart) = state.withLock { state -> (Bool, Bool) in
-            let isKnown = state.entries.contains { $0.loopID == loop.id && $0.watch === watch }
-            if watch.onStall == nil || isKnown { return (false, false) }
+            if watch.onStall == nil { return (false, false) }
+            defer { state.hasThread = true }
+            // It is watched and has no thread if none could be started at the first call.
+            if state.entries.contains(where: { $0.loopID == loop.id && $0.watch === watch }) { return (false, !state.hasThread) }
             state.lastNumber += 1
             state.entries.append(Entry(loopID: loop.id, watch: watch, since: TickClock.ticks, number: state.lastNumber))
             state.changes += 1
-            defer { state.hasThread = true }
             return (true, !state.hasThread)
         }
         if isNew { loop.beginObservingCallouts(for: .watchdog) }

@@ -1,5 +1,6 @@
 // Rules proved here (semantics 23.4, 23.6 to 23.10), most in a process of their own, because signals and threads are the process's:
-// - The watchdog's thread makes no step while all watched loops sleep, and looks again when one works.
+// - The watchdog's thread makes no step while all watched loops sleep, and looks again when one works. If it could not be started, the next
+//   `watch` tries again.
 // - A thread that is blocked in a system call is not disturbed, and its report names the call.
 // - The processor time of a blocked thread is far less than the stall.
 // - In a forked child the watchdog watches the child's loops.
@@ -73,6 +74,21 @@ private func whileComputing(_ prepare: @escaping @Sendable () -> Void = {}, _ bo
     try body(id.value)
     isOver.value = true
     try thread.join()
+}
+
+// Glibc's overlay does not declare these two.
+@_silgen_name("pthread_getattr_default_np") private func systemGetDefault(_ attributes: UnsafeMutablePointer<pthread_attr_t>) -> Int32
+@_silgen_name("pthread_setattr_default_np") private func systemSetDefault(_ attributes: UnsafePointer<pthread_attr_t>) -> Int32
+
+/// Calls `body` while no thread can be started, unless it brings its own size of the stack: no memory is large enough for the default.
+private func withoutNewThreads(_ body: () -> Void) {
+    var (usual, huge) = (pthread_attr_t(), pthread_attr_t())
+    precondition(systemGetDefault(&usual) == 0 && systemGetDefault(&huge) == 0)
+    precondition(pthread_attr_setstacksize(&huge, 1 << 60) == 0 && systemSetDefault(&huge) == 0)
+    body()
+    precondition(systemSetDefault(&usual) == 0)
+    pthread_attr_destroy(&usual)
+    pthread_attr_destroy(&huge)
 }
 
 // Glibc's overlay hides it from Swift.
@@ -168,6 +184,20 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
                     do { try waitUntil { reported.value > 0 } } catch { Issue.record(error) }
                 })
             for running in loops { try running.end() }
+            #expect(reported.value == 1)
+        }
+    }
+
+    @Test func `watching a loop again starts the thread that could not be started before`() async {
+        await #expect(processExitsWith: .success) {
+            let reported = Box(0)
+            let watchdog = RunLoop.Watchdog(threshold: .milliseconds(5)) { if $0.label == "planted" { reported.increment() } }
+            let running = RunningLoop()
+            withoutNewThreads { watchdog.watch(running.loop) }
+            #expect(watchdogThread() == nil)
+            watchdog.watch(running.loop)
+            try stall(running.loop, label: "planted", reported, 1)
+            try running.end()
             #expect(reported.value == 1)
         }
     }
