@@ -55,36 +55,45 @@ extension TimelinePage {
 
     /// What many events have in common is written once.
     private struct Tables {
-        /// An event without its times.
+        /// An event without its times; the mode, the label and the site as numbers of strings.
         struct Group: Hashable {
             var kind: RunLoop.Recording.Kind
-            var mode: RunLoop.Mode
+            var mode: Int
             var depth: Int
-            var label: String?
-            var site: String?
+            var label: Int
+            var site: Int
+        }
+
+        /// A string as it is written. Two strings are equal if they are canonically equivalent, and the page would show one for the other.
+        struct Text: Hashable {
+            let string: String
+            static func == (one: Text, other: Text) -> Bool { one.string.utf8.elementsEqual(other.string.utf8) }
+            // Equal bytes are equal strings.
+            func hash(into hasher: inout Hasher) { string.hash(into: &hasher) }
         }
 
         private(set) var strings: [String] = []
         private(set) var groups: [Int] = []
-        private var numberOfString: [String: Int] = [:]
+        private var numberOfString: [Text: Int] = [:]
         private var numberOfGroup: [Group: Int] = [:]
         private let numberOfKind = Dictionary(uniqueKeysWithValues: zip(RunLoop.Recording.Kind.allCases, 0...))
 
         mutating func group(of event: RunLoop.Recording.Event) -> Int {
-            let group = Group(kind: event.kind, mode: event.mode, depth: event.depth, label: event.label, site: event.createdAt)
+            let group = Group(
+                kind: event.kind, mode: stringNumber(event.mode.rawValue), depth: event.depth, label: stringNumber(event.label),
+                site: stringNumber(event.createdAt))
             if let number = numberOfGroup[group] { return number }
             let number = numberOfGroup.count
             numberOfGroup[group] = number
-            groups += [numberOfKind[group.kind]!, stringNumber(group.mode.rawValue), group.depth]  // every kind has a number
-            groups += [stringNumber(group.label), stringNumber(group.site)]
+            groups += [numberOfKind[group.kind]!, group.mode, group.depth, group.label, group.site]  // every kind has a number
             return number
         }
 
         private mutating func stringNumber(_ string: String?) -> Int {
             guard let string else { return -1 }
-            if let number = numberOfString[string] { return number }
+            if let number = numberOfString[Text(string: string)] { return number }
             strings.append(string)
-            numberOfString[string] = strings.count - 1
+            numberOfString[Text(string: string)] = strings.count - 1
             return strings.count - 1
         }
     }

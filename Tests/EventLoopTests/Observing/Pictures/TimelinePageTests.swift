@@ -86,6 +86,16 @@ import Testing
         #expect(page.utf8.count < 120_000 + 16 * recording.events.count)
     }
 
+    @Test func `labels with the same look and other bytes stay apart`() throws {
+        // é as one scalar, and as a letter with an accent.
+        let labels = ["caf\u{E9}", "cafe\u{301}"]
+        let recording = Recording([.span(.timer, 0, 5, label: labels[0]), .span(.timer, 10, 15, label: labels[1])])
+        let data = try readData(of: recording.timelineHTML())
+        let written = data.strings.filter { $0.hasPrefix("caf") }.map { Array($0.utf8) }
+        #expect(written == labels.map { Array($0.utf8) })
+        #expect(data.groups.count == 2 * 5)
+    }
+
     @Test func `a page of nothing says so`() throws {
         for page in [Recording([]).timelineHTML(), Recording.timelineHTML([])] {
             #expect(page.contains("Nothing was recorded."))
