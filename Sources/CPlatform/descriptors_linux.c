@@ -64,6 +64,12 @@ static int64_t nanoseconds_of(clockid_t clock) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+// clock_gettime(2): CLOCK_BOOTTIME is "identical to CLOCK_MONOTONIC, except that it also includes any time that the system is suspended".
+int64_t cplatform_suspended_nanoseconds(void) {
+    int64_t running = nanoseconds_of(CLOCK_MONOTONIC);
+    return nanoseconds_of(CLOCK_BOOTTIME) - running;
+}
+
 int64_t cplatform_wall_clock_offset(void) {
     int64_t offset = 0;
     int64_t shortest = INT64_MAX;

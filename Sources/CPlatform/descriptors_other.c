@@ -66,6 +66,7 @@ int cplatform_arm_wall_timer(int timer, int64_t nanoseconds, bool reports_settin
     return -1;
 }
 int64_t cplatform_wall_clock_offset(void) { return 0; }
+int64_t cplatform_suspended_nanoseconds(void) { return 0; }
 
 int cplatform_probe_descriptor(int descriptor) {
     if (descriptor < 0 || fcntl(descriptor, F_GETFD) < 0) return EBADF;

@@ -95,6 +95,10 @@ static inline uint64_t cplatform_ticks(void) {
 #endif
 }
 
+// How long the machine has been suspended since its start, in nanoseconds; too much by what passes between two readings of the system's clock. 0
+// where the system does not report it.
+int64_t cplatform_suspended_nanoseconds(void);
+
 // MARK: Recordings
 
 // How many loops of the process are recorded. A C variable, because each post reads it.

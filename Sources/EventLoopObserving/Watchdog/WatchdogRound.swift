@@ -163,7 +163,9 @@ private struct WatchedLoop {
         guard let sight else { return }
         for index in entries.indices where entries[index].reported != sight.serial {
             let entry = entries[index].entry
-            let left = entry.watch.threshold - TickClock.duration(ofTicks: TickClock.passed(max(start, entry.since), now))
+            // Not from the future: after a suspension the processor's clock may begin again.
+            let since = entry.since > now ? start : max(start, entry.since)
+            let left = entry.watch.threshold - TickClock.duration(ofTicks: TickClock.passed(since, now))
             if left > .zero {
                 // Not at once: the two clocks may disagree a little.
                 let wait = max(left, .microseconds(50)).saturatedNanoseconds
@@ -184,6 +186,6 @@ private struct WatchedLoop {
         if used < 0 || sight.used < 0 { return .zero }
         let unseen = TickClock.duration(ofTicks: TickClock.passed(start, sight.firstTicks)).saturatedNanoseconds
         let before = sight.usedBefore < 0 ? unseen : min(unseen, sight.used - sight.usedBefore)
-        return .nanoseconds(used - sight.used + before)
+        return .nanoseconds((used - sight.used).addingSaturated(before))
     }
 }

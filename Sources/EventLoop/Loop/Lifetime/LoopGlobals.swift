@@ -18,6 +18,7 @@ enum LoopGlobals {
 
     private static func hold() {
         LoopID.prepare()
+        TickClock.prepare()
         _ = (RunLoop.Mode.onlyCommon, RunLoop.Mode.onlyDefault)
         _ = LoopLifetime.exitKey
         Reserve.prepare()

@@ -103,7 +103,7 @@ extension RunLoop {
 }
 
 /// Converts the ticks of a recording to instants, by a reading of both clocks at its beginning and its end.
-private struct RecordingClock {
+struct RecordingClock {
     private let start: TickClock.Reading
     private let unit: Double
 
@@ -115,7 +115,8 @@ private struct RecordingClock {
     }
 
     func instant(_ ticks: UInt64) -> RunLoop.Instant {
-        RunLoop.Instant(nanoseconds: start.nanoseconds + Int64((Double(Int64(bitPattern: ticks &- start.ticks)) * unit).rounded()))
+        let passed = (Double(Int64(bitPattern: ticks &- start.ticks)) * unit).rounded()
+        return RunLoop.Instant(nanoseconds: start.nanoseconds.addingSaturated(Int64(clamping: passed)))
     }
 }
 
