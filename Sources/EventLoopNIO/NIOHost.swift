@@ -83,12 +83,13 @@ public final class NIOHost: Sendable {
 
     /// The run loop is its thread's again. Returns when it is.
     ///
-    /// Safe to call twice, and when the event loop has been shut down. A task on the run loop itself may call it: the call returns on the
-    /// same thread, which goes on as NIO's. Nobody runs the loop then, so a task that leaves the thread and has to come back waits until
-    /// somebody does.
+    /// Safe to call twice, when the event loop has been shut down, and on the event loop's own executor. A task on the run loop itself may
+    /// call it: the call returns on the same thread, which goes on as NIO's. Nobody runs the loop then, so a task that leaves the thread and
+    /// has to come back waits until somebody does.
     public func end(isolation: isolated (any Actor)? = #isolation) async {
         if channel.isOver { return }
-        let isOnLoop = runLoop.isCurrent
+        // A job of NIO's own executor is on the thread, too, but in no run of the loop, and NIO resumes it only when `serve` has returned.
+        let isOnLoop = runLoop.isCurrent && runLoop.runDepth > 0
         let caller = ReturningCaller()
         let (channel, eventLoop) = (channel, eventLoop)
         let _: Void? = try? await withCheckedThrowingContinuation { continuation in

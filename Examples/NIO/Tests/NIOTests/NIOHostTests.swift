@@ -1,6 +1,6 @@
 // Rules proved here (NIOHost.swift, StepChannel.swift):
 // - NIO's work, timers, jobs, tasks and sources of the run loop share the thread; an idle loop does not wake NIO.
-// - start: EALREADY, ENOTSUP, ESHUTDOWN; all or none. end: twice, concurrently, on the loop itself, after the shutdown.
+// - start: EALREADY, ENOTSUP, ESHUTDOWN; all or none. end: twice, concurrently, on the loop itself, on NIO's executor, after the shutdown.
 // - No descriptor is left, none is inherited by exec, and none of somebody else's is touched.
 
 import EventLoop
@@ -42,6 +42,19 @@ private actor OnLoop {
     func end(_ host: NIOHost) async -> Bool {
         await host.end()
         return host.eventLoop.inEventLoop
+    }
+}
+
+/// On NIO's own executor.
+private actor OnEventLoop {
+    private let eventLoop: any NIOCore.EventLoop
+    nonisolated var unownedExecutor: UnownedSerialExecutor { eventLoop.executor.asUnownedSerialExecutor() }
+    init(_ eventLoop: any NIOCore.EventLoop) { self.eventLoop = eventLoop }
+    /// Returns how long it took.
+    func end(_ host: NIOHost) async -> Duration {
+        let start = ContinuousClock.now
+        await host.end()
+        return start.duration(to: .now)
     }
 }
 
@@ -171,6 +184,18 @@ private func settle(_ host: NIOHost) async throws {
                 return { value.withLock { $0 } != nil }
             }
             #expect(value.withLock { $0 } == true)
+        }
+    }
+
+    @Test func `end on NIO's own executor does not wait for itself`() async throws {
+        try await withGroup { group in
+            // A wait for itself ends after a second. Any call may take longer on a busy machine, but not each.
+            var fastest = Duration.seconds(60)
+            for _ in 0..<20 where fastest >= .seconds(1) {
+                let host = try await NIOHost.start(on: group.next())
+                fastest = min(fastest, await OnEventLoop(host.eventLoop).end(host))
+            }
+            #expect(fastest < .seconds(1))
         }
     }
 
