@@ -168,6 +168,22 @@ private func hold(_ engine: PortEngine) -> EventLoopTestSupport.Gate {
         }
     }
 
+    @Test func `a thread that is cancelled while it connects keeps its connection until the next cancellation point`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let served = try ServedPort { _, _, data in data }
+            let cancelled = plainThread {
+                pthread_cancel(pthread_self())
+                let remote = try? RunLoop.RemoteMessagePort(name: served.name)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                #expect(remote?.isValid == true)
+            }
+            try cancelled.join()
+            try served.end()
+        }
+    }
+
     @Test func `the cost of abandoning unsent requests is linear in their number`() throws {
         let name = freshName()
         let port = try RunLoop.LocalMessagePort(name: name) { _, _, _ in nil }
