@@ -88,12 +88,12 @@ struct OpaqueEvent {
         return errno
     }
 
-    /// When the event is due, in microseconds of libevent's time of day; nil if it has no timeout. Not for an active event: what made it active
-    /// is reported with it, and a timeout that the event does not have.
+    /// When the event is due, in microseconds of libevent's time of day; nil if it has no timeout. Saturates. Not for an active event: what made
+    /// it active is reported with it, and a timeout that the event does not have.
     var timeout: Int64? {
         var time = timeval()
         guard event_pending(raw, Int16(EV_TIMEOUT), &time) != 0 else { return nil }
-        return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_usec)
+        return Int64(time.tv_sec).multipliedSaturated(by: 1_000_000).addingSaturated(Int64(time.tv_usec))
     }
 
     /// Queues the event's callback behind those that are active at its level.

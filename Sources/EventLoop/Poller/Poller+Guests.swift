@@ -91,11 +91,12 @@ extension Poller {
         probe.add(afterMicroseconds: second)
         defer { probe.delete() }
         guard let reference = probe.timeout, let earliest = state.base.earliestTimeout(except: probe) else { return .max }
-        let left = earliest - reference + second
+        // A library may set a timeout for longer than libevent's time can be added to.
+        let left = earliest.subtractingSaturated(reference).addingSaturated(second)
         if left <= 0 { return .min }
         // A tick later the coarse clock is certain to have reached the timeout. Before that, libevent would find nothing due.
         var tick: Int64 = 0
-        return cplatform_coarse_now(&tick).addingSaturated((left + 1) * 1000 + tick)
+        return cplatform_coarse_now(&tick).addingSaturated(left.addingSaturated(1).multipliedSaturated(by: 1000).addingSaturated(tick))
     }
 
     private func makeGuestRecord(level: Int32, _ callback: @escaping EventCallback) -> UnsafeMutablePointer<InternalRecord> {

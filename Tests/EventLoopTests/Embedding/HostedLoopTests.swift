@@ -308,6 +308,22 @@ import Darwin
         }
     }
 
+    // In microseconds the first is too long, in nanoseconds both are.
+    @Test(arguments: [Int.max, 10_000_000_000_000])
+    func `a timeout of a C library that is too long for our clock never makes the descriptor readable`(milliseconds: Int) throws {
+        try inHost { loop, host, trace in
+            let timeout = loop.withEventBase { base in
+                let timeout = ForeignEvent(base) { _ in trace.add("timeout") }
+                timeout.add(milliseconds: milliseconds)
+                return timeout
+            }
+            defer { timeout.free() }
+            #expect(host.hosted.nextDeadline == nil)
+            try host.stepUntilQuiet()
+            #expect(!host.isReady && trace.list.isEmpty)
+        }
+    }
+
     @Test func `a timeout that a handler sets through the library alone takes effect with that step`() throws {
         try inHost { loop, host, trace in
             let timeout = loop.withEventBase { ForeignEvent($0) { _ in trace.add("timeout") } }
