@@ -279,6 +279,22 @@ private func releaseHostile() {
         }
     }
 
+    @Test func `a delayed perform that is performed before it is in all of its modes is not reported`() async {
+        await #expect(processExitsWith: .success) {
+            let warnings = recordWarnings()
+            let thread = try RunLoopThread(name: "fast")
+            let modes = [RunLoop.Mode.default] + (0..<200).map { RunLoop.Mode(rawValue: "\($0)") }
+            try await suspendUntil("the thread is faster") {
+                let isPerformed = Box(false)
+                thread.runLoop.perform(after: .zero, inModes: modes) { isPerformed.value = true }
+                return isPerformed.value
+            }
+            thread.stop()
+            #expect(await thread.join(timeout: patience))
+            #expect(warnings.value == [])
+        }
+    }
+
     @Test func `work for a loop that has ended with its thread is reported for each place`() async {
         await #expect(processExitsWith: .success) {
             let warnings = recordWarnings()

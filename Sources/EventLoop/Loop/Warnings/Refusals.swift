@@ -30,7 +30,9 @@ extension RunLoop {
 
     @inline(never)
     func refuse(_ timer: Timer) -> Bool { /* DOES CALLOUT */
-        refuse("a timer", isValid: timer.isValid, timer.label, timer.site)
+        // A timer of the library's: it has fired, or was cancelled, before the library has added it to all of its modes.
+        if timer.endsWithLoop && !timer.isValid { return false }
+        return refuse("a timer", isValid: timer.isValid, timer.label, timer.site)
     }
 
     @inline(never)
