@@ -7,22 +7,29 @@ internal import EventLoopStreams
 extension DatagramCore {
     /// Receives a batch, and delivers it. On the loop's thread.
     func receive() { /* DOES CALLOUT */
-        let (waiting, delivers) = withState { state -> ((DatagramState.Reader, Datagram)?, Bool) in
-            guard state.end == nil else { return (nil, false) }
+        enum Next {
+            case nothing, deliver, flush
+            case resume(DatagramState.Reader, Datagram)
+        }
+        let next = withState { state -> Next in
+            guard state.end == nil else { return .nothing }
             if state.isDelivering {
                 // The handler runs the loop. Its datagrams wait in the kernel; what it has sent must go out, because it may wait for the answer.
                 setInterestLocked(state.interest.subtracting(.read), &state)
                 state.isGathering = false
-                flushLocked(&state)
-                return (nil, false)
+                return .flush
             }
             receiveLocked(&state)
-            guard let reader = state.reader, !state.input.isEmpty else { return (nil, state.handler != nil) }
+            guard let reader = state.reader, !state.input.isEmpty else { return state.handler == nil ? .nothing : .deliver }
             state.reader = nil
-            return ((reader, state.input.removeFirst()), false)
+            return .resume(reader, state.input.removeFirst())
         }
-        if let (reader, datagram) = waiting { reader.continuation.resume(returning: datagram) }
-        if delivers { deliver() }
+        switch next {
+        case .nothing: break
+        case .deliver: deliver()
+        case .flush: flushQueue()
+        case .resume(let reader, let datagram): reader.continuation.resume(returning: datagram)
+        }
     }
 
     private func receiveLocked(_ state: inout DatagramState) {

@@ -88,6 +88,43 @@ import Darwin
         }
     }
 
+    /// The kernel has room again between the wait, which reports only a datagram to read, and the call of the socket.
+    @Test func `a write that waits goes on while the handler runs its loop`() async throws {
+        try await withSockets { loop, directory in
+            let peer = try DatagramSocket(boundTo: .unix(path: directory + "/peer"), on: loop, mode: .never)
+            var options = DatagramSocket.Options()
+            options.sendLimit = 1
+            let socket = try DatagramSocket(
+                connectedTo: peer.localAddress, from: .unix(path: directory + "/socket"), on: loop, options: options)
+            _ = socket.sendUntilRefused()
+            let (isWritten, wasWrittenInside) = (Box(false), Box<Bool?>(nil))
+            socket.onReceive { socket, datagram in
+                guard datagram.bytes == [0] else { return }
+                Task(executorPreference: loop) {
+                    try await socket.write([9])
+                    isWritten.value = true
+                }
+                let observer = RunLoop.Observer(activities: [.beforeWaiting, .afterWaiting]) { observer, activity in
+                    if activity == .beforeWaiting {
+                        peer.send([1], to: socket.localAddress)
+                        return
+                    }
+                    while peer.takeFromKernel() != nil {}  // ends: the kernel's queue is finite
+                    observer.invalidate()
+                }
+                loop.add(observer)
+                for _ in 0..<100 where !isWritten.value { _ = loop.run(mode: .default, for: .milliseconds(10)) }
+                wasWrittenInside.value = isWritten.value
+            }
+            peer.send([0], to: socket.localAddress)
+            try await suspendUntil("the handler returns") { wasWrittenInside.value != nil }
+            #expect(wasWrittenInside.value == true)
+            var last: [UInt8]?
+            while let datagram = peer.takeFromKernel() { last = datagram }
+            #expect(last == [9])
+        }
+    }
+
     @Test func `a datagram that the kernel refuses for good is counted, and a write of it throws EMSGSIZE`() async throws {
         try await withSockets { loop, _ in
             let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)
