@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,14 @@ static int send_messages(int descriptor, message *messages, unsigned count) {
     return sendmmsg(descriptor, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 #define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
+// Whether the kernel reports room of an internet socket.
+static bool reports_room(int descriptor) {
+    int domain = AF_UNIX;
+    socklen_t length = sizeof(domain);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &length) < 0 || domain == AF_UNIX) return false;
+    struct pollfd entry = {.fd = descriptor, .events = POLLOUT};
+    return poll(&entry, 1, 0) > 0 && (entry.revents & POLLOUT);
+}
 #else
 typedef struct {
     struct msghdr msg_hdr;
@@ -49,6 +58,10 @@ static int send_messages(int descriptor, message *messages, unsigned count) {
     return done ? (int)done : -1;
 }
 #define SEND_FLAGS MSG_DONTWAIT
+static bool reports_room(int descriptor) {
+    (void)descriptor;
+    return false;
+}
 #endif
 
 // Linux cuts one large message into datagrams of one size, which costs one walk through its network stack instead of many (udp(7), UDP_SEGMENT).
@@ -144,13 +157,27 @@ int cdatagrams_receive(int descriptor, size_t maximum_size, void *context, cdata
     return received;
 }
 
+// Whether a call that has failed to send is made again. A datagram of many fragments finds no space (ENOBUFS) while others fill the send buffer, or
+// for good, because it needs more than all of it. In the second case the kernel reports room all the same, so waiting for room would never end.
+static bool sends_again(int descriptor, bool *had_room) {
+    int code = errno;
+    if (code == EINTR) return true;
+    if (code != ENOBUFS || *had_room) return false;
+    *had_room = reports_room(descriptor);
+    errno = code;
+    return *had_room;
+}
+
+static int send_failure(bool had_room) { return errno == ENOBUFS && had_room ? EMSGSIZE : errno; }
+
 int cdatagrams_send(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer) {
     ssize_t result;
+    bool had_room = false;
     do {
         result = sendto(
             descriptor, count ? bytes : "", count, SEND_FLAGS, peer ? (const struct sockaddr *)peer->bytes : 0, peer ? peer->length : 0);
-    } while (result < 0 && errno == EINTR);
-    return result < 0 ? errno : 0;
+    } while (result < 0 && sends_again(descriptor, &had_room));
+    return result < 0 ? send_failure(had_room) : 0;
 }
 
 // Whether a datagram can be the next one of the last message: the same peer, and no longer than those before it, which are of one size.
@@ -244,9 +271,10 @@ int cdatagrams_send_staged(int descriptor, bool *refuses) {
     }
 #endif
     int sent;
+    bool had_room = false;
     do sent = send_messages(descriptor, batch->messages, batch->count);
-    while (sent < 0 && errno == EINTR);
-    int code = errno;
+    while (sent < 0 && sends_again(descriptor, &had_room));
+    int code = send_failure(had_room);
     batch->count = 0;
     if (sent < 0) {
         *refuses = batch->segments[0] > 1 && refuses_segments(code);

@@ -14,6 +14,10 @@ import Musl
 import Darwin
 #endif
 
+/// A length and a send buffer for which the kernel refuses a datagram over the loopback interface: longer than any of UDP, and with two fragments,
+/// which need more than the buffer.
+private let refused: [(Family, Int, Int?)] = [(.ipv4, 70_000, nil), (.ipv6, 65_507, 1)]
+
 @Suite(.bounded, .tags(.memory)) struct SendingTests {
     @Test(arguments: Family.allCases)
     func `a socket sends without its mode running`(family: Family) async throws {
@@ -125,12 +129,17 @@ import Darwin
         }
     }
 
-    @Test func `a datagram that the kernel refuses for good is counted, and a write of it throws EMSGSIZE`() async throws {
-        try await withSockets { loop, _ in
-            let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)
-            let long = [UInt8](repeating: 1, count: 70_000)
-            let bound = try DatagramSocket(boundTo: .anyIPv4, on: loop)
-            let connected = try DatagramSocket(connectedTo: receiver.localAddress, on: loop)
+    @Test(arguments: refused)
+    func `a datagram that the kernel refuses for good is counted, and a write of it throws EMSGSIZE`(
+        family: Family, count: Int, buffer: Int?
+    ) async throws {
+        try await withSockets { loop, directory in
+            var options = DatagramSocket.Options()
+            options.sendBufferSize = buffer
+            let receiver = try DatagramSocket(boundTo: family.address("receiver", in: directory), on: loop)
+            let long = [UInt8](repeating: 1, count: count)
+            let bound = try DatagramSocket(boundTo: family.address("bound", in: directory), on: loop, options: options)
+            let connected = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, options: options)
             for (sender, peer) in [(bound, receiver.localAddress), (connected, nil)] {
                 let isQueued = sender.send(long, to: peer)
                 #expect(isQueued)  // without the long value in the message
