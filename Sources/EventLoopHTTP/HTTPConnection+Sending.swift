@@ -96,6 +96,7 @@ extension HTTPConnection {
         // A sequence that ends because its task was cancelled is not whole.
         try Task.checkCancellation()
         if exchange.isOld {
+            beginClosing()
             do { try await stream.finishWriting() } catch { throw ClientGone() }
             setResetsAtEnd(false)
         } else {

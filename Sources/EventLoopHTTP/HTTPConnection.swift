@@ -188,6 +188,9 @@ final class HTTPConnection: @unchecked Sendable {
         finish(keepsAlive)
     }
 
+    /// What is written ends the connection. From now on a connection that has ended in both directions is no sign that the client has gone.
+    func beginClosing() { phase = .closing }
+
     /// The answer is written. The next request may come.
     private func finish(_ keepsAlive: Bool) { /* DOES CALLOUT */
         task = nil

@@ -30,6 +30,25 @@ private func inManualTime(_ body: @escaping @Sendable (HTTPServer, RunLoop, RunL
     await thread.join()
 }
 
+/// Is always ready until the kernel takes no more, and ends with an element that waits in the stream.
+private struct ElementsUntilFull: AsyncSequence, AsyncIteratorProtocol, Sendable {
+    let stream: ByteStream
+    let ended: Gate
+    var isFull = false
+
+    func makeAsyncIterator() -> Self { self }
+    mutating func next() async throws -> [UInt8]? {
+        if isFull {
+            ended.open()
+            return nil
+        }
+        // What a task has written waits for the end of the pass.
+        for _ in 0..<10 where stream.bytesWaiting > 0 { await Task.yield() }
+        isFull = stream.bytesWaiting > 0
+        return [UInt8](repeating: 1, count: isFull ? 200_000 : 8_192)
+    }
+}
+
 @Suite(.bounded, .tags(.lifetimes)) struct EndTests {
     // MARK: Time
 
@@ -338,6 +357,38 @@ private func inManualTime(_ body: @escaping @Sendable (HTTPServer, RunLoop, RunL
             mayEnd.value = true
             #expect(try client.answer().text == "still there")
         }
+    }
+
+    /// The loop is busy meanwhile. It learns first of the room for the last bytes, and then of the client's end.
+    @Test func `a client of HTTP 1.0 that half-closes while its answer's end is sent gets all of it`() async throws {
+        let (stream, ended) = (Box<ByteStream?>(nil), Gate())
+        var options = HTTPServer.Options()
+        options.prepareConnection = { stream.value = $0 }
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            // So long that the client is watched.
+            try await Task.sleep(for: .milliseconds(200))
+            return Response(body: .sequence(ElementsUntilFull(stream: stream.value!, ended: ended)))
+        }
+        try await withServer(options: options, respond: respond) { server in
+            let client = try Client(server, receiveBuffer: 8_192)
+            try client.send("GET / HTTP/1.0\r\n\r\n")
+            ended.wait()
+            let (isBusy, mayGoOn) = (Gate(), Gate())
+            defer { mayGoOn.open() }
+            server.core.hosts[0].loop.perform {
+                isBusy.open()
+                mayGoOn.wait()
+            }
+            isBusy.wait()
+            let (sent, waiting) = (Int(stream.value!.bytesSent), stream.value!.bytesWaiting)
+            try client.receive(atLeast: sent)
+            client.finishSending()
+            try waitUntil("the server's kernel has the end") { stream.value!.peerHasFinished }
+            mayGoOn.open()
+            while try client.receive() {}  // ends: with the connection; a reset is thrown
+            #expect(try client.rest().count == sent + waiting)
+        }
+        stream.value = nil
     }
 
     @Test func `a client that leaves is no warning`() async throws {
