@@ -40,6 +40,8 @@ extension HTTPConnection {
             throw UnsendableResponse(description: "a handler answers with a final status, from 200 on, not with \(status.code)")
         }
         if status.code == 204 || status.code == 304 { return try await sendWhole(response.head, [], .none, exchange) }
+        // RFC 9110, 15.3.6: it has no content, and says so.
+        if status.code == 205 { return try await sendWhole(response.head, [], .length(0), exchange) }
         switch response.body {
         case .bytes(let bytes): return try await sendWhole(response.head, bytes, .length(bytes.count), exchange)
         case .file(let path): return try await sendFile(path, response.head, exchange)

@@ -22,7 +22,7 @@ extension HTTPServer {
         /// Status and fields. What it says of `Content-Length`, `Transfer-Encoding` and `Connection` is replaced by what is true. `Date` is
         /// added if there is none.
         public var head: HTTPResponse
-        /// What follows the head. Not sent for HEAD, 204 and 304.
+        /// What follows the head. Not sent for HEAD, 204, 205 and 304.
         public var body: Body
 
         /// A response with these parts.

@@ -1,5 +1,5 @@
 // Rules proved here (docs/http.md): what a client gets of a response.
-// - HEAD, 204 and 304 have no body. What a handler says of the length and of the connection is replaced by what is true.
+// - HEAD, 204, 205 and 304 have no body. What a handler says of the length and of the connection is replaced by what is true.
 // - Nothing that a handler puts into a field splits the response. A 1xx status is a 500 and a warning, and so is an error.
 // - Files arrive whole, and a missing one is a 404. Sequences arrive in chunks, and wait for a slow client.
 
@@ -39,11 +39,12 @@ import Darwin
         }
     }
 
-    @Test func `HEAD, 204 and 304 have no body, and the connection goes on`() async throws {
+    @Test func `HEAD, 204, 205 and 304 have no body, and the connection goes on`() async throws {
         let elements = Box(0)
         let respond: @Sendable (Request) async throws -> Response = { request in
             switch request.path {
             case "/204": return Response(status: .noContent, body: .bytes([1, 2, 3]))
+            case "/205": return Response(status: .resetContent, body: .bytes([1, 2, 3]))
             case "/304": return Response(status: .notModified, body: .bytes([1, 2, 3]))
             case "/sequence":
                 return Response(
@@ -66,6 +67,8 @@ import Darwin
                 let answer = try client.ask(get("/\(status)"))
                 #expect(answer.status == status && answer["content-length"] == nil)
             }
+            let reset = try client.ask(get("/205"))
+            #expect(reset.status == 205 && reset["content-length"] == "0")
             #expect(try client.ask(get("/own-date")).fields.filter { $0.name == "date" }.map(\.value) == ["today"])
             #expect(try client.ask(get()).text == "four")
         }
