@@ -89,6 +89,7 @@ public final class HTTPServer: Sendable {
     /// If the calling task is cancelled, `grace` is over. This can be called several times; the shortest `grace` counts. Any task may call this
     /// except a handler's, which would wait for itself: `Task { await server.shutdown() }`.
     public func shutdown(grace: Duration = .seconds(10), isolation: isolated (any Actor)? = #isolation) async {
+        guard streams.isOurs else { return }
         precondition(
             !core.isRespondingInCurrentTask,
             "a handler waits for its own end when it awaits shutdown(); shut the server down in another task: Task { await server.shutdown() }"

@@ -9,7 +9,7 @@ import Glibc
 import Testing
 
 @Suite(.bounded, .serialized) struct ForkedServerTests {
-    enum ServerUse: String, CaseIterable, Sendable, Codable { case lastRelease, question, nothing }
+    enum ServerUse: String, CaseIterable, Sendable, Codable { case lastRelease, shutdown, question, nothing }
 
     @Test(arguments: ServerUse.allCases)
     func `a child that ends its use of a server, or asks it, does not end the parent's`(use: ServerUse) async {
@@ -35,6 +35,14 @@ import Testing
                     case .lastRelease:
                         box.value = nil
                         asked.value = nil
+                    case .shutdown:
+                        guard let thread = try? RunLoopThread(name: "child's") else { return 1 }
+                        let isOver = Gate()
+                        Task(executorPreference: thread.runLoop) {
+                            await box.value?.shutdown(grace: .zero)
+                            isOver.open()
+                        }
+                        isOver.wait()
                     case .question:
                         _ = (box.value?.isAccepting, box.value?.connections, asked.value?.peerHasFinished, asked.value?.peerCredentials)
                     case .nothing: break

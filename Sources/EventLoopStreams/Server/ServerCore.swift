@@ -107,6 +107,7 @@ final class ServerCore: Sendable {
 
     let state = StreamLock(State())
     let settings: Settings
+    let mark = ProcessMark()
 
     init(_ settings: Settings) { self.settings = settings }
 

@@ -132,6 +132,9 @@ public final class StreamServer: Sendable {
     /// The address that the server listens on, with the port that the kernel chose.
     public let localAddress: RunLoop.SocketAddress
 
+    /// False in a child of fork, if the parent made it.
+    package var isOurs: Bool { core.mark.isOurs }
+
     /// How many connections are served: their descriptors are open.
     public var connections: Int { core.openConnections }
 
@@ -146,6 +149,7 @@ public final class StreamServer: Sendable {
     /// the calling task is cancelled, `grace` is over. This can be called several times, also while a call waits; the shortest `grace`
     /// counts. Any task may call this except those that `serve` runs in, which would wait for themselves.
     public func shutdown(grace: Duration = .seconds(10), isolation: isolated (any Actor)? = #isolation) async {
+        guard isOurs else { return }
         precondition(
             !core.isServingCurrentTask,
             "serve waits for its own end when it awaits shutdown(); shut the server down in another task: Task { await server.shutdown() }")
