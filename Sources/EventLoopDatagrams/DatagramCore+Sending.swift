@@ -34,6 +34,7 @@ extension DatagramCore {
     }
 
     func write(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?, isolation: isolated (any Actor)?) async throws { /* DOES CALLOUT */
+        guard loop.isOurs else { throw StreamError.closed }
         try Task.checkCancellation()
         let (waiting, ticket) = try withState { state -> (DatagramState.Outgoing?, UInt64) in
             if state.end != nil { throw StreamError.closed }

@@ -171,7 +171,7 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
     }
 
     #if os(Linux)
-    enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send }
+    enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send, write }
 
     @Test(arguments: Use.allCases)
     func `a child that ends its use of a socket does not end the parent's`(use: Use) async {
@@ -189,6 +189,14 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
                     case .lastRelease: box.value = nil
                     case .close: box.value?.close()
                     case .send: box.value?.send([8], to: address)
+                    case .write:
+                        guard let thread = try? RunLoopThread(name: "child's") else { return 1 }
+                        let isOver = Gate()
+                        Task(executorPreference: thread.runLoop) {
+                            try? await box.value?.write([8], to: address)
+                            isOver.open()
+                        }
+                        isOver.wait()
                     case .nothing: break
                     }
                     return 0
