@@ -18,10 +18,20 @@
 #include <unistd.h>
 
 #if defined(__linux__)
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 #define NEW_SOCKET_FLAGS (SOCK_NONBLOCK | SOCK_CLOEXEC)
 static int prepare(int descriptor) { return descriptor < 0 ? -1 : 0; }
+// The kernel closes descriptors that a peer has sent and nobody takes, in the call that receives, and a close may block as long as the peer likes
+// (SO_LINGER). Kernels before 6.16 cannot refuse them.
+static void refuse_descriptors(int descriptor) {
+    int off = 0;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+}
 #else
 #define NEW_SOCKET_FLAGS 0
+static void refuse_descriptors(int descriptor) { (void)descriptor; }
 static int prepare(int descriptor) {
     int one = 1;
     if (fcntl(descriptor, F_SETFL, O_NONBLOCK) < 0 || fcntl(descriptor, F_SETFD, FD_CLOEXEC) < 0) return -1;
@@ -56,7 +66,10 @@ static const char *configure(int descriptor, int kind, const struct cdatagrams_o
     if (prepare(descriptor) < 0) return "fcntl of the socket";
     if (options->receive_buffer >= 0 && set(descriptor, SOL_SOCKET, SO_RCVBUF, options->receive_buffer) < 0) return "setsockopt(SO_RCVBUF)";
     if (options->send_buffer >= 0 && set(descriptor, SOL_SOCKET, SO_SNDBUF, options->send_buffer) < 0) return "setsockopt(SO_SNDBUF)";
-    if (kind == CPLATFORM_UNIX) return 0;
+    if (kind == CPLATFORM_UNIX) {
+        refuse_descriptors(descriptor);
+        return 0;
+    }
     if (options->shares_port && set(descriptor, SOL_SOCKET, SO_REUSEPORT, 1) < 0) return "setsockopt(SO_REUSEPORT)";
     if (options->allows_broadcast && set(descriptor, SOL_SOCKET, SO_BROADCAST, 1) < 0) return "setsockopt(SO_BROADCAST)";
     // The system's setting (net.ipv6.bindv6only) may be either.

@@ -129,3 +129,15 @@ int cstreams_share_port(int descriptor) {
     int on = 1;
     return setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0 ? 0 : errno;
 }
+
+#if defined(__linux__)
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+void cstreams_refuse_descriptors(int listener) {
+    int off = 0;
+    (void)setsockopt(listener, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
+}
+#else
+void cstreams_refuse_descriptors(int listener) { (void)listener; }
+#endif

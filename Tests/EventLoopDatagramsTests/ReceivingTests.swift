@@ -221,6 +221,22 @@ import Darwin
         }
     }
 
+    #if os(Linux)
+    /// The thread that receives would close it, and the close may block (SO_LINGER).
+    @Test(.enabled(if: kernelRefusesDescriptors(), "the kernel is older than Linux 6.16"))
+    func `a Unix peer sends no descriptors`() async throws {
+        try await withSockets { loop, directory in
+            let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop)
+            let sender = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, mode: .never)
+            let errno = sender.withDescriptor { sendDescriptors([$0], with: [1], over: $0) }
+            #expect(errno == EPERM)
+            try await sender.write([2])
+            var datagrams = receiver.datagrams.makeAsyncIterator()
+            #expect(try await datagrams.next()?.bytes == [2])
+        }
+    }
+    #endif
+
     @Test func `a cancelled reader throws, and no datagram is lost`() async throws {
         try await withSockets { loop, _ in
             let receiver = try DatagramSocket(boundTo: .anyIPv4, on: loop)

@@ -41,4 +41,8 @@ bool cstreams_replace_lookup_pool(void *old, void *pool);
 /// Lets other sockets share the port of a socket that listens (SO_REUSEPORT). 0, or an errno.
 int cstreams_share_port(int descriptor);
 
+/// Refuses descriptors that clients of a Unix socket that listens send over their connections, where the kernel can (Linux 6.16). The call that reads would
+/// close them, and a close may block as long as the client likes (SO_LINGER).
+void cstreams_refuse_descriptors(int listener);
+
 #endif

@@ -21,7 +21,11 @@ struct ServerListeners {
         // The first one has no SO_REUSEPORT, unless the port is to be shared: the kernel refuses it if any other socket listens on the
         // port, and from then on refuses the first one of every other server. So two servers that start at once cannot both succeed.
         var listeners = [try listener(address, sharesPort, 0, accept)]
-        if case .unix = address { return listeners }
+        if case .unix = address {
+            // Its connections inherit that.
+            cstreams_refuse_descriptors(listeners[0].descriptor)
+            return listeners
+        }
         if count == 1 { return listeners }
         if !sharesPort {
             let code = cstreams_share_port(listeners[0].descriptor)

@@ -64,6 +64,24 @@ import Darwin
         }
     }
 
+    #if os(Linux)
+    /// The thread that reads would close it, and the close may block (SO_LINGER).
+    @Test(.enabled(if: kernelRefusesDescriptors(), "the kernel is older than Linux 6.16"))
+    func `a client of a Unix socket sends no descriptors`() async throws {
+        let folder = makeTemporaryDirectory(in: "/tmp")
+        defer { removeFlatDirectory(folder) }
+        try await withLoops(1) { loops in
+            let server = try StreamServer(listeningOn: .unix(path: folder + "/socket"), on: loops, serve: echoLines)
+            let client = try await ByteStream.connect(to: server.localAddress, on: loops[0])
+            let errno = client.withDescriptor { sendDescriptors([$0], with: [1], over: $0) }
+            #expect(errno == EPERM)
+            #expect(try await client.ask("you still serve me") == "you still serve me")
+            client.close()
+            await server.shutdown()
+        }
+    }
+    #endif
+
     @Test func `the connections of a Unix socket go to the loops in turn`() async throws {
         let folder = makeTemporaryDirectory(in: "/tmp")
         defer { removeFlatDirectory(folder) }

@@ -60,25 +60,7 @@ func boundTransfers(_ descriptor: Int32) {
 func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: Int32...) { sendRaw(descriptor, bytes, passed) }
 
 func sendRaw(_ descriptor: Int32, _ bytes: [UInt8], _ passed: [Int32], flags: Int32 = 0) {
-    // struct cmsghdr: a length of eight bytes, level and type of four each; then the descriptors, up to a multiple of eight.
-    var control = [UInt8](repeating: 0, count: 16 + (4 * passed.count + 7) / 8 * 8)
-    control.withUnsafeMutableBytes { raw in
-        raw.storeBytes(of: 16 + 4 * passed.count, toByteOffset: 0, as: Int.self)
-        raw.storeBytes(of: SOL_SOCKET, toByteOffset: 8, as: Int32.self)
-        raw.storeBytes(of: Int32(SCM_RIGHTS), toByteOffset: 12, as: Int32.self)
-        for (index, one) in passed.enumerated() { raw.storeBytes(of: one, toByteOffset: 16 + 4 * index, as: Int32.self) }
-        bytes.withUnsafeBytes { data in
-            var part = iovec(iov_base: UnsafeMutableRawPointer(mutating: data.baseAddress), iov_len: data.count)
-            withUnsafeMutablePointer(to: &part) { part in
-                var message = msghdr()
-                message.msg_iov = part
-                message.msg_iovlen = 1
-                message.msg_control = raw.baseAddress
-                message.msg_controllen = raw.count
-                _ = sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL) | flags)
-            }
-        }
-    }
+    _ = sendDescriptors(passed, with: bytes, over: descriptor, flags: flags)
 }
 
 /// Waits until the closing threads have kept up: a port does not take descriptors of a process from which too many wait to be closed.
