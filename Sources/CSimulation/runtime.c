@@ -145,8 +145,11 @@ EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_opti
     csim_run *run = csim_of_thread;
     if (!run) return created;
     struct csim_task *record = csim_note_task(run, created.task);
-    // The runtime has enqueued it. The run sees that of the pool and of the main actor only.
-    if (!record->is_ready) csim_hand_over(run, record);
+    // The runtime has enqueued it, or runs it at once. The run sees what is enqueued on the pool and on the main actor only.
+    if (!record->is_ready) {
+        csim_hand_over(run, record);
+        run->made_elsewhere = true;
+    }
     record->created_in = __builtin_return_address(0);
     if (csim_knows_layout())
         for (struct task_option *option = options; option; option = option->parent)

@@ -289,11 +289,20 @@ static void sweep(csim_run *run, bool only_elsewhere) { /* DOES CALLOUT */
         ended[count++] = record;
     }
     if (count) qsort(ended, count, sizeof *ended, csim_by_number);
-    // All are taken out before the first is discarded: its `deinit` may sweep again.
+    // All are taken out before the first is discarded: its `deinit` may make tasks, which are inserted.
     for (size_t i = 0; i < count; i++) take_out(run, ended[i]);
     if (!only_elsewhere) run->sweep_at = run->task_count * 2 < 256 ? 256 : run->task_count * 2;
     for (size_t i = 0; i < count; i++) discard(ended[i]);
     free(ended);
+}
+
+/// Between steps only. The program may hold a lock while it makes a task, and the task of the step may have ended.
+static void sweep_after_step(csim_run *run, bool is_of_task) { /* DOES CALLOUT */
+    // A task's own step runs another task only if it has made that one: `Task.immediate`.
+    bool ran_others = !is_of_task || run->made_elsewhere;
+    run->made_elsewhere = false;
+    if (run->task_count >= run->sweep_at) sweep(run, false);
+    else if (ran_others && run->elsewhere_count) sweep(run, true);
 }
 
 struct csim_task *csim_note_task(csim_run *run, void *task) {
@@ -304,7 +313,6 @@ struct csim_task *csim_note_task(csim_run *run, void *task) {
         record = NULL;
     }
     if (record) return record;
-    if (run->task_count >= run->sweep_at) sweep(run, false);
     record = calloc(1, sizeof *record);
     if (!record) abort();
     record->task = task;
@@ -583,7 +591,7 @@ static void run_one(csim_run *run, size_t count) {
         poison_crashed(run);
     }
     if (entry.task && !entry.task->is_ready && csim_has_ended(entry.task)) forget(run, entry.task);
-    if (!entry.task && run->elsewhere_count) sweep(run, true);
+    sweep_after_step(run, entry.task != NULL);
     csim_trace(run, CSIM_ENDS, entry.kind, number, 0, NULL, (csim_executor){0});
     if (run->is_checked) run->callbacks.after_step(run->callbacks.context);
     if (run->has_loop && !run->loop_queued && loop_is_ready(run)) enqueue_loop(run);

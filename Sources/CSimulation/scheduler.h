@@ -58,6 +58,8 @@ struct csim_run {
     // Open addressing, by address.
     struct csim_task **tasks;
     size_t task_capacity, task_count, elsewhere_count, sweep_at;
+    // The step has made a task that the run has not seen enqueued.
+    bool made_elsewhere;
     uint32_t next_number, process;
     bool *crashed;
     size_t crashed_capacity;

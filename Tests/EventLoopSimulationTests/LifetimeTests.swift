@@ -1,5 +1,6 @@
 // Rules: when `simulate` returns, its thread has released the body and what the body captured. So the trait may pass a closure that must not
-// escape, even if a run failed and left tasks that never run on. In a run, what a task has returned lives as long as the program holds it.
+// escape, even if a run failed and left tasks that never run on. In a run, what a task has returned lives as long as the program holds it, or to
+// the end of the step.
 
 import EventLoop
 import EventLoopSimulation
@@ -24,13 +25,17 @@ private actor Maker {
         }
     }
 
-    /// All of them run in one step of the actor's queue.
-    func makeTasks(_ number: Int, released: @escaping @Sendable (Int) -> Void) {
+    /// All of them run in one step of the actor's queue, and `last` behind them.
+    func makeTasks(_ number: Int, released: @escaping @Sendable (Int) -> Void, last: @escaping @Sendable () -> Void = {}) {
         for index in 0..<number {
             Task {
                 count += 1
                 return Canary { released(index) }
             }
+        }
+        Task {
+            count += 1
+            last()
         }
     }
 }
@@ -111,6 +116,33 @@ struct LifetimeTests {
             let order = released.withLock { $0 }
             try #require(order == Array(0..<20))
         }
+    }
+
+    @Test func `what an immediate task has returned is released with its handle`() async throws {
+        try await simulate(seeds: 1...20) { _ in
+            let result = WeakReference(await Task.immediate { Probe() }.value)
+            await Task.yield()
+            try #require(result.value == nil)
+        }
+    }
+
+    // The table of tasks was swept by the call that made one task too many, perhaps under a lock of the program.
+    @Test func `making a task releases nothing of the tasks that have ended`() async throws {
+        let (early, released) = (Tally(), Tally())
+        try await simulate(seeds: 1...5) { _ in
+            let isMaking = Mutex(false)
+            await Maker().makeTasks(600) { _ in
+                released.add()
+                if isMaking.withLock({ $0 }) { early.add() }
+            } last: {
+                isMaking.withLock { $0 = true }
+                for _ in 0..<600 { Task {} }
+                isMaking.withLock { $0 = false }
+            }
+            try await Task.sleep(for: .seconds(1))
+        }
+        #expect(early.count == 0)
+        #expect(released.count == 5 * 600)
     }
 
     @Test func `a test with the trait may end, fail, and wait for ever`() async throws {
