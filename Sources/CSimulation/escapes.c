@@ -32,7 +32,7 @@
 /// True if the call must not block: the run does not allow escapes, and ends after this step.
 __attribute__((noinline)) static bool escape(const char *call, bool blocks) {
     csim_run *run = csim_of_thread;
-    if (!run) return false;
+    if (!run || run->is_over) return false;
     // What the report does is no escape.
     csim_of_thread = NULL;
     // This function and the one that it is called by are no callers.

@@ -37,8 +37,16 @@ void *swift_retain(void *);
 void swift_release(void *);
 
 static SWIFTCC void on_global(void *job, enqueue_original original) {
-    if (csim_of_thread) csim_enqueue_job(csim_of_thread, job, CSIM_POOL);
-    else if (!csim_take_from_other_thread(job)) original(job);
+    csim_run *run = csim_of_thread;
+    // When a run is over, a `deinit` may resume a task that is none of the run's.
+    bool is_of_run = run && (!run->is_over || run->is_making);
+    if (is_of_run) {
+        csim_enqueue_job(run, job, CSIM_POOL);
+    } else {
+        csim_of_thread = NULL;
+        if (!csim_take_from_other_thread(job)) original(job);
+        csim_of_thread = run;
+    }
 }
 
 static SWIFTCC void on_main(void *job, enqueue_original original) {
@@ -141,9 +149,11 @@ enum { task_name_option = 7 };
 EXPORT SWIFTCC task_and_context swift_task_create(size_t flags, struct task_option *options, void *type, void *function, void *closure) {
     task_and_context (SWIFTCC *original)(size_t, struct task_option *, void *, void *, void *) =
         (task_and_context (SWIFTCC *)(size_t, struct task_option *, void *, void *, void *))NEXT("swift_task_create");
-    task_and_context created = original(flags, options, type, function, closure);
     csim_run *run = csim_of_thread;
-    if (!run) return created;
+    if (run) run->is_making = true;
+    task_and_context created = original(flags, options, type, function, closure);
+    if (run) run->is_making = false;
+    if (!run || run->is_over) return created;
     struct csim_task *record = csim_note_task(run, created.task);
     // The runtime has enqueued it, or runs it at once. The run sees what is enqueued on the pool and on the main actor only.
     if (!record->is_ready) {

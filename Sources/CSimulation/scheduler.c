@@ -98,7 +98,8 @@ void csim_follow(csim_run *run, const csim_choice *choices, size_t count, bool s
     run->strict = strict;
 }
 
-void csim_run_finish(csim_run *run) {
+void csim_run_finish(csim_run *run) { /* DOES CALLOUT */
+    run->is_over = true;
     pthread_mutex_lock(&runs_lock);
     for (csim_run **at = &runs; *at; at = &(*at)->next_run) {
         if (*at == run) {
@@ -399,6 +400,7 @@ static void enqueue(csim_run *run, struct csim_entry entry) {
 }
 
 void csim_ready(csim_run *run, void *job, int kind, void *function, csim_executor to) {
+    if (run->is_over) return;
     struct csim_task *task = csim_job_is_task(job) ? csim_note_task(run, job) : NULL;
     struct csim_entry entry = {.job = job, .kind = kind, .function = function, .to = to, .task = task};
     entry.process = task ? task->process : csim_current_process(run);
@@ -441,6 +443,7 @@ static struct csim_entry pop_timer(csim_run *run) {
 }
 
 void csim_add_timer(csim_run *run, void *job, uint64_t at) {
+    if (run->is_over) return;
     struct csim_task *task = csim_job_is_task(job) ? csim_note_task(run, job) : NULL;
     struct csim_entry entry = {.job = job, .kind = CSIM_POOL, .task = task};
     entry.process = task ? task->process : csim_current_process(run);

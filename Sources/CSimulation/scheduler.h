@@ -50,6 +50,8 @@ struct csim_run {
     int change_count, next_change;
     uint64_t step_limit, steps, now, digest, order;
     bool allows_escapes, is_checked, has_loop, loop_queued, records, traces, strict, misfit;
+    // No task runs any more, nor one that is made from now on, by a `deinit` for example. And whether one is being made.
+    bool is_over, is_making;
     csim_executor hop, main;
     // In order of arrival. The main actor's queue is first in, first out.
     struct csim_queue ready, main_queue;

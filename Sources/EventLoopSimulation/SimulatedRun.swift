@@ -61,6 +61,8 @@ final class SimulatedRun: @unchecked Sendable {
     private(set) var escapes: [String: Int] = [:]
     private(set) var escapeCount = 0
     private(set) var wasCancelled = false
+    /// The program does nothing any more. Its thread releases what is left.
+    private var isFinished = false
     let trace: TraceWriter?
     private(set) var steps = 0
     private(set) var digest: UInt64 = 0
@@ -111,7 +113,7 @@ final class SimulatedRun: @unchecked Sendable {
         csim_current_context().map { Unmanaged<SimulatedRun>.fromOpaque($0).takeUnretainedValue() }
     }
 
-    var isCurrent: Bool { csim_current() == raw }
+    var isCurrent: Bool { csim_current() == raw && !isFinished }
 
     func preconditionCurrent(_ call: StaticString) {
         precondition(
@@ -171,12 +173,15 @@ final class SimulatedRun: @unchecked Sendable {
         let count = csim_choices(raw, &recorded)
         if let recorded { choices = Array(UnsafeBufferPointer(start: recorded, count: count)) }
         csim_run_finish(raw)
-        csim_enter(nil)
+        isFinished = true
         // Nothing of the program hears of the end of its loop: its tasks are gone, and so are its servers.
         for process in processes { process.abandonServers() }
         loopsLife = nil
         if simulatedLoop != nil { RunLoop.endOfThread() }
-        return end()
+        let continuation = end()
+        // Only now: what is released until here is the program's. Outside the run, the tasks that a `deinit` makes would run for real.
+        csim_enter(nil)
+        return continuation
     }
 
     /// The program is over. Returns the caller's continuation, the first time.

@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopSimulation
+import EventLoopTestSupport
 import EventLoopTesting
 import Synchronization
 import Testing
@@ -75,6 +76,35 @@ struct EdgeTests {
             _ = await Room().both()
         }
         #expect(late.count == 0)
+    }
+
+    @Test func `a deinit at the end of a run has the run's time, and the task that it makes never runs`() async throws {
+        let late = Tally()
+        let ages = Mutex<[Duration]>([])
+        try await simulate(seeds: 1...50) { world in
+            let start = ContinuousClock.now
+            let canary = Canary {
+                ages.withLock { $0.append(ContinuousClock.now - start) }
+                Task { late.add() }
+            }
+            world.loop.perform(after: .seconds(3_600)) { canary.touch() }
+            try await Task.sleep(for: .seconds(1))
+        }
+        let all = ages.withLock { $0 }
+        #expect(all == [Duration](repeating: .seconds(1), count: 50))
+        #expect(late.count == 0)
+    }
+
+    @Test func `a deinit at the end of a run may resume a task that is outside`() async throws {
+        let (seeds, continuation) = AsyncStream.makeStream(of: UInt64.self)
+        let outside = Task { await seeds.first { _ in true } }
+        try await simulate(seeds: 7...7) { world in
+            let seed = world.seed
+            let canary = Canary { continuation.yield(seed) }
+            world.loop.perform(after: .seconds(3_600)) { canary.touch() }
+        }
+        let seed = await outside.value
+        #expect(seed == 7)
     }
 
     @Test func `code that waits for another thread in a loop ends the run`() async throws {
