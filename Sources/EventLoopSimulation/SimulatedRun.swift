@@ -326,10 +326,11 @@ final class SimulatedRun: @unchecked Sendable {
 
     func eventually(_ claim: Claim, within limit: Duration) async throws {
         if claim.holds() { return }
-        let wait = EventualClaim(claim)
+        let wait = EventualClaim(claim, incarnation: csim_current_process(raw))
         waits.append(wait)
         schedule(after: limit.wholeNanoseconds) { [self] in
-            if wait.isOver { return }
+            // A task of a crashed process does not wait any more.
+            if wait.isOver || hasCrashed(wait.incarnation) { return }
             if wait.claim.holds() { return wait.end() }
             fail(
                 .invariant, "\"\(claim.text)\" (\(claim.place)) did not hold within \(limit)", identity: claim.place)
@@ -349,7 +350,7 @@ final class SimulatedRun: @unchecked Sendable {
 
     private func afterStep() {
         for claim in claims where problem == nil { check(claim) }
-        for wait in waits where !wait.isOver && wait.claim.holds() {
+        for wait in waits where !wait.isOver && !hasCrashed(wait.incarnation) && wait.claim.holds() {
             wait.didHold = true
             wait.end()
         }
@@ -442,11 +443,13 @@ final class EventualClaim: @unchecked Sendable {
     // SAFETY: the run's thread alone uses it; the tasks of a simulation have no other.
 
     let claim: SimulatedRun.Claim
+    /// Of the process of the task that waits; 0 if it has none.
+    let incarnation: UInt32
     private var continuation: UnsafeContinuation<Void, Never>?
     private(set) var isOver = false
     var didHold = false
 
-    init(_ claim: SimulatedRun.Claim) { self.claim = claim }
+    init(_ claim: SimulatedRun.Claim, incarnation: UInt32) { (self.claim, self.incarnation) = (claim, incarnation) }
 
     func begin(_ continuation: UnsafeContinuation<Void, Never>) {
         if isOver { continuation.resume() } else { self.continuation = continuation }

@@ -66,7 +66,7 @@ public final class SimulatedWorld: Sendable {
     }
 
     /// Waits in virtual time until `holds` is true, which is checked after every step. If it is not within the limit, the run fails with
-    /// `.invariant`. Throws `CancellationError` if the task is cancelled.
+    /// `.invariant`, unless the process of the task that waits has crashed. Throws `CancellationError` if the task is cancelled.
     public func eventually(
         _ claim: String, within limit: Duration = .seconds(60), file: StaticString = #fileID, line: UInt = #line,
         _ holds: @escaping @Sendable () -> Bool

@@ -185,6 +185,15 @@ struct SimulationRuleTests {
         }
     }
 
+    @Test func `a claim that a task of a crashed process waits for fails nothing`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let process = world.process("one") { _ in try await world.eventually("never", within: .seconds(2)) { false } }
+            try await Task.sleep(for: .seconds(1))
+            process.crash()
+            try await Task.sleep(for: .seconds(5))
+        }
+    }
+
     @Test func `what leaves the simulation is named with its caller`() async throws {
         let failure = try await failureOf { _ in sleepForReal() }
         #expect(failure.kind == .escape)
