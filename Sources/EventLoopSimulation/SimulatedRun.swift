@@ -177,7 +177,7 @@ final class SimulatedRun: @unchecked Sendable {
         // Nothing of the program hears of the end of its loop: its tasks are gone, and so are its servers.
         for process in processes { process.abandonServers() }
         loopsLife = nil
-        if simulatedLoop != nil { RunLoop.endOfThread() }
+        RunLoop.endOfThread()
         let continuation = end()
         // Only now: what is released until here is the program's. Outside the run, the tasks that a `deinit` makes would run for real.
         csim_enter(nil)
@@ -361,6 +361,8 @@ final class SimulatedRun: @unchecked Sendable {
     /// Made at the first use: most programs need none.
     var loop: RunLoop {
         if let simulatedLoop { return simulatedLoop }
+        // The one that the program got from `RunLoop.current`: a thread has one loop, and nothing would end the earlier one.
+        RunLoop.endOfThread()
         // What the loop asks of the system for itself is no escape.
         csim_enter(nil)
         let loop = RunLoop.makeDrivenLoopOfThread()

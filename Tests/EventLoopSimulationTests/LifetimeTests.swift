@@ -15,6 +15,9 @@ import Glibc
 
 private final class Probe: Sendable {}
 
+/// No async function may ask for it.
+private func loopOfThread() -> WeakReference<RunLoop> { WeakReference(RunLoop.current) }
+
 private actor Maker {
     private var count = 0
 
@@ -196,6 +199,28 @@ struct LifetimeTests {
         }
         // Other tests of the process open some.
         #expect(openDescriptors() - before < 300)
+    }
+
+    @Test func `a loop that the program got from RunLoop-current ends before the world's loop begins`() async throws {
+        try await simulate(seeds: 1...5) { world in
+            let earlier = loopOfThread()
+            try #require(earlier.value?.isValid == true)
+            let loop = world.loop
+            try #require(earlier.value?.isValid != true)
+            try #require(loopOfThread().value === loop)
+        }
+    }
+
+    @Test func `nothing holds what a loop from RunLoop-current held when simulate has returned`() async throws {
+        let late = Tally()
+        try await underLoad {
+            var probe = Probe()
+            try await simulate(seeds: 1...1) { [probe] _ in
+                loopOfThread().value?.perform(after: .seconds(1)) { withExtendedLifetime(probe) {} }
+            }
+            if !isKnownUniquelyReferenced(&probe) { late.add() }
+        }
+        #expect(late.count == 0)
     }
 
     private func openDescriptors() -> Int { (0..<20_000).count { fcntl($0, F_GETFD) >= 0 } }

@@ -27,6 +27,11 @@ extension RunLoop {
     /// Whether queues hold something for a pass: a signal, a closure, a job, a change. Neither timers nor the kernel's events. Owning thread only.
     package var hasQueuedWork: Bool { hasWork(.queues) }
 
-    /// Ends the calling thread's loop, as the end of the thread does.
-    package static func endOfThread() { /* DOES CALLOUT */ LoopLifetime.endLoopOfThisThread() }
+    /// Ends the calling thread's loop, if it has one, as the end of the thread does. Not inside a run of it (a precondition).
+    package static func endOfThread() { /* DOES CALLOUT */
+        precondition(
+            LoopID.current == 0 || LoopLifetime.unsafeCurrent.runs.depth == 0,
+            "the loop of a simulation was asked for inside a run of RunLoop.current; ask for it first, and run no other")
+        LoopLifetime.endLoopOfThisThread()
+    }
 }
