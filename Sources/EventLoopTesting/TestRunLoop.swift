@@ -8,16 +8,16 @@ struct TestRunLoop: Sendable {
 
     let thread: RunLoopThread
     let clock: RunLoop.ManualClock?
-    private let end: End
+    private let left: ItemsLeft
 
     init(_ time: RunLoopTrait.Time) throws {
-        let (clock, end) = (time.makeClock(), End())
+        let (clock, left) = (time.makeClock(), ItemsLeft())
         thread = try RunLoopThread(
             name: "test",
             setup: { loop in if let clock { loop.use(clock) } },
-            teardown: { loop in end.come(leaving: loop.itemsLeft) })
+            teardown: { loop in left.note(loop.itemsLeft) })
         self.clock = clock
-        self.end = end
+        self.left = left
     }
 
     /// Calls `function` on the loop's thread: async code without another executor runs there, and so does a function that is not async.
@@ -28,30 +28,18 @@ struct TestRunLoop: Sendable {
     /// Ends the thread, waits for it, and returns the items that were on its loop.
     func end() async -> [String] {
         thread.stop()
-        let left = await end.hasCome()
-        // Also if the test's task was cancelled.
+        // Also if the test's task was cancelled: a time limit cancels it, and the thread must still end.
         _ = await Task.detached { await thread.join() }.value
-        return left
+        return left.all
     }
 }
 
-/// Waits for the end of a thread without blocking a thread of the pool.
-private final class End: Sendable {
-    private let left: AsyncStream<[String]>
-    private let continuation: AsyncStream<[String]>.Continuation
+/// The items that were on a loop at the teardown of its thread. None if the thread ended inside a handler: then there is no teardown.
+private final class ItemsLeft: Sendable {
+    private let items = LoopLock<[String]>([])
 
-    init() { (left, continuation) = AsyncStream.makeStream() }
-
-    func come(leaving left: [String]) {
-        continuation.yield(left)
-        continuation.finish()
-    }
-
-    /// Waits even if the test's task was cancelled: a time limit cancels it, and the thread must still end.
-    func hasCome() async -> [String] {
-        let left = left
-        return await Task.detached { await left.first { _ in true } ?? [] }.value
-    }
+    var all: [String] { items.withLock { $0 } }
+    func note(_ left: [String]) { items.withLock { $0 = left } }
 }
 
 extension RunLoop {

@@ -190,6 +190,19 @@ import Darwin
         #expect(loop.value?.isValid == false)
     }
 
+    /// Such a thread has no teardown, for which the trait waited. The sanitizers do not follow a thread that unwinds.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `the scope also ends if a handler has ended the loop's thread`() async throws {
+        let loop = Box<RunLoop?>(nil)
+        try await scope(.runLoop(mustBeLeftEmpty: true)) {
+            let ofTest = RunLoop.ofTest
+            loop.value = ofTest
+            ofTest.perform { pthread_exit(nil) }
+            await #expect(throws: RunLoopEnded.self) { try await ofTest.clock.sleep(until: .distantFuture) }
+        }
+        #expect(loop.value?.isValid == false)
+    }
+
     @Test func `the issue of a test that must leave nothing names each item that it leaves`() async throws {
         let messages = Box<[String]>([])
         try await withKnownIssue {
