@@ -110,6 +110,19 @@ private final class NextFirePlay {
         #expect(handlersAsked > 1_000)
     }
 
+    /// The queues do not retain them, and the loop has released them.
+    @Test func `the queues of a loop that has ended have no timers, not even in its last callouts`() throws {
+        let found = Box<(isEmpty: Bool, next: RunLoop.Instant?)?>(nil)
+        try onFreshThread { loop in
+            loop.add(RunLoop.Timer(fireAt: .now + .seconds(1_000)) { _ in })
+            loop.add(
+                RunLoop.CustomSource(
+                    cancel: { loop, _ in found.value = (loop.modeTable[0].owned.timers.isEmpty, loop.nextTimerFire()) }, perform: {}))
+            _ = loop.run(for: .zero)
+        }
+        #expect(found.value?.isEmpty == true && found.value?.next == nil)
+    }
+
     @Test func `a timer that another thread added or moved counts at once`() throws {
         try onFreshThread { loop in
             let timer = RunLoop.Timer(fireAt: .ms(2_000_000_000)) { _ in }

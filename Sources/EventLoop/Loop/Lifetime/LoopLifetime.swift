@@ -157,7 +157,11 @@ extension RunLoop {
         applyChanges()
         finishItems()
         // Items are released after the lock, because a deinit is a callout.
-        if !hasEnded.load(ordering: .relaxed) { owned.remains.take(shared.withLock { $0.end(self) }, takeUnperformed()) }
+        if !hasEnded.load(ordering: .relaxed) {
+            owned.remains.take(shared.withLock { $0.end(self) }, takeUnperformed())
+            // They refer to timers that the loop does not retain any more.
+            modeTable.forEach { $0.owned.timers = TimerQueue() }
+        }
         hasEnded.store(true, ordering: .sequentiallyConsistent)
         runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         // Changes that other threads queued until then.

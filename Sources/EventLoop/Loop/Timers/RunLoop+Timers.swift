@@ -330,8 +330,7 @@ extension RunLoop {
         // Under the lock, which also orders what other threads did before.
         let isQueueRight = shared.withLock { shared in
             if owned.timersFireOutside { owned.timersFireOutside = shared.timers.contains { timer in timer.isFiring } }
-            // A loop that has ended releases its timers, which the queue does not retain.
-            return shared.phase != .ended && shared.changes.isEmpty && !owned.timersFireOutside
+            return shared.changes.isEmpty && !owned.timersFireOutside
         }
         guard isQueueRight else { return nil }
         guard let reference = modeTable.referenceAmongFirst(name) ?? shared.withLock({ $0.modes.referenceLocked(name) }) else {
