@@ -79,10 +79,12 @@ extension XCTWaiter {
 }
 
 /// Ends the run of a wait that has ended. The wait's own thread wakes the loop once, and a nested run may perform that block: then the wait's own
-/// run finds out here, in its next pass or before it sleeps.
+/// run finds out here, in its next pass or before it sleeps: behind the other observers, which may make nested runs, too.
 private func endOfWait(_ wait: WaitOnThread, on loop: EventLoop.RunLoop) -> EventLoop.RunLoop.Observer {
     let depth = loop.runDepth + 1
-    let observer = EventLoop.RunLoop.Observer(activities: [.beforeTimers, .beforeWaiting], label: "end of a wait") { [unowned loop] _, _ in
+    let observer = EventLoop.RunLoop.Observer(
+        activities: [.beforeTimers, .beforeWaiting], order: .max, label: "end of a wait"
+    ) { [unowned loop] _, _ in
         if wait.hasEnded && loop.runDepth == depth { loop.perform {} }
     }
     loop.add(observer)

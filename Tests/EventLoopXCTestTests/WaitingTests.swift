@@ -97,25 +97,38 @@ final class WaitingTests: XCTestCase {
         XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
     }
 
-    /// A nested run performs the block with which the end of the outer wait wakes the loop, and a timer does not end a run.
-    func testAWaitThatEndsDuringANestedRunReturns() {
-        let outer = XCTestExpectation(description: "outer")
-        RunLoop.main.perform(after: .milliseconds(1)) {
-            outer.fulfill()
-            // Until the block has come, and longer.
-            for _ in 0..<20 { _ = RunLoop.main.run(for: .milliseconds(5)) }
-        }
-        XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
+    // A nested run takes the perform with which the end of the outer wait wakes the loop.
+
+    func testAWaitThatEndsDuringANestedRunOfATimerReturns() throws {
+        try waitWhile { nested in RunLoop.current.perform(after: .milliseconds(1), nested) }
     }
 
-    /// The same from a block, which a pass performs behind its first observers, and after which it may sleep.
-    func testAWaitThatEndsDuringANestedRunOfABlockReturns() {
-        let outer = XCTestExpectation(description: "outer")
-        RunLoop.main.performBlock {
-            outer.fulfill()
-            for _ in 0..<60 { _ = RunLoop.main.run(for: .milliseconds(5)) }
+    /// A pass performs it behind its first observers, and may sleep afterwards.
+    func testAWaitThatEndsDuringANestedRunOfABlockReturns() throws {
+        try waitWhile { nested in RunLoop.current.performBlock(nested) }
+    }
+
+    /// The last callout before the sleep.
+    func testAWaitThatEndsDuringANestedRunOfAnObserverReturns() throws {
+        try waitWhile { nested in
+            RunLoop.current.add(RunLoop.Observer(activities: .beforeWaiting, repeats: false, order: 1) { _, _ in nested() })
         }
-        XCTAssertEqual(XCTWaiter().wait(for: [outer], timeout: patience, running: .main), .completed)
+    }
+
+    /// Waits for an expectation on a loop without a main queue, where the perform is the only source. `arrange` has a handler of this run call
+    /// its argument, which fulfills the expectation and runs the loop until it has handled the perform.
+    private func waitWhile(_ arrange: @Sendable (@escaping @Sendable () -> Void) -> Void) throws {
+        let thread = try RunLoopThread(name: "waiting")
+        defer { thread.stop() }
+        let isCompleted = try thread.runLoop.performAndWait {
+            let outer = XCTestExpectation(description: "outer")
+            arrange {
+                outer.fulfill()
+                XCTAssertEqual(RunLoop.current.run(until: .distantFuture, returnAfterSourceHandled: true), .handledSource)
+            }
+            return XCTWaiter().wait(for: [outer], timeout: patience, running: .current) == .completed
+        }
+        XCTAssertTrue(isCompleted)
     }
 
     func testAWaitThatTimesOutDuringANestedWaitReturns() {
