@@ -509,24 +509,29 @@ static void take_inbox(csim_run *run) {
     }
 }
 
+static bool others_have_come(csim_run *run) {
+    return run->inbox_count > 0 || atomic_load(&run->stop) || (run->has_loop && run->callbacks.loop_has_work(run->callbacks.context));
+}
+
 bool csim_wait_for_others(csim_run *run, int milliseconds) {
     csim_run *before = csim_of_thread;
     csim_of_thread = NULL;
-    struct timespec limit;
-    clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec += milliseconds / 1000;
-    limit.tv_nsec += milliseconds % 1000 * 1000000l;
-    if (limit.tv_nsec >= 1000000000) {
-        limit.tv_nsec -= 1000000000;
-        limit.tv_sec++;
-    }
     pthread_mutex_lock(&run->lock);
-    int code = 0;
-    while (!run->inbox_count && !code && !atomic_load(&run->stop)) code = pthread_cond_timedwait(&run->inbox_filled, &run->lock, &limit);
-    bool has_come = run->inbox_count > 0;
+    // What is queued on the loop wakes nobody, and neither does a stop, so both are looked for.
+    for (; milliseconds > 0 && !others_have_come(run); milliseconds -= 5) {
+        struct timespec limit;
+        clock_gettime(CLOCK_REALTIME, &limit);
+        limit.tv_nsec += 5000000;
+        if (limit.tv_nsec >= 1000000000) {
+            limit.tv_nsec -= 1000000000;
+            limit.tv_sec++;
+        }
+        pthread_cond_timedwait(&run->inbox_filled, &run->lock, &limit);
+    }
+    bool have_come = others_have_come(run);
     pthread_mutex_unlock(&run->lock);
     csim_of_thread = before;
-    return has_come;
+    return have_come;
 }
 
 // MARK: Steps
@@ -625,7 +630,9 @@ int csim_advance(csim_run *run) {
         move_due(run);
         size_t count = candidates(run);
         if (!count) {
-            if (!move_time(run)) return CSIM_IDLE;
+            // Another thread may have queued something on the loop since the last step.
+            if (run->has_loop && loop_is_ready(run)) enqueue_loop(run);
+            else if (!move_time(run)) return CSIM_IDLE;
             continue;
         }
         if (run->steps >= run->step_limit) return CSIM_LIMIT;

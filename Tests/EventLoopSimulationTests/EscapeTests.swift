@@ -113,6 +113,16 @@ struct EscapeTests {
         #expect(failure.kind == .escape)
     }
 
+    @Test func `what another thread queues on the world's loop is performed, also while nothing is ready`() async throws {
+        let summary = try await simulate(seeds: 1...5, allowsEscapes: true) { world in
+            let loop = world.loop
+            await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
+                DispatchQueue.global().async { loop.perform { continuation.resume() } }
+            }
+        }
+        #expect(summary.escapes["dispatch_async"] == 5)
+    }
+
     @Test func `a step that does not end is reported, with the functions that it is in`() async throws {
         let usual = HangWatch.settings.withLock { settings in
             let usual = settings

@@ -103,7 +103,8 @@ int32_t csim_thread(csim_run *run);
 /// Nothing of the run's tasks ever runs again. On a thread that is still in the run, neither do tasks that are made from now on, and calls that leave
 /// the simulation are made.
 void csim_run_finish(csim_run *run);
-/// Waits in real time until another thread has resumed a task of the run; false after `milliseconds`.
+/// Waits in real time until another thread has resumed a task of the run, queued something on its loop, or stopped it; false after
+/// `milliseconds`.
 bool csim_wait_for_others(csim_run *run, int milliseconds);
 
 uint64_t csim_now(csim_run *run);
