@@ -36,10 +36,12 @@ extern uint32_t _swift_concurrency_debug_internal_layout_version __attribute__((
 void *swift_retain(void *);
 void swift_release(void *);
 
+static bool is_outside(csim_run *run, void *job);
+
 static SWIFTCC void on_global(void *job, enqueue_original original) {
     csim_run *run = csim_of_thread;
     // When a run is over, a `deinit` may resume a task that is none of the run's.
-    bool is_of_run = run && (!run->is_over || run->is_making);
+    bool is_of_run = run && (!run->is_over || run->is_making) && !is_outside(run, job);
     if (is_of_run) {
         csim_enqueue_job(run, job, CSIM_POOL);
     } else {
@@ -183,6 +185,11 @@ size_t swift_retainCount(void *);
 enum { async_let_flag = 1 << 28, complete_flag = 0x2000, waiting_flag = 0x4000 };
 static uint32_t job_flags(void *task) { return ((uint32_t *)task)[0x20 / 4]; }
 static uint32_t job_id(void *task) { return ((uint32_t *)task)[0x24 / 4]; }
+/// A task that was made before the first one of the run. Code of the run has resumed it: a consumer of a stream, for example. It goes on where it lives.
+static bool is_outside(csim_run *run, void *job) {
+    // The runtime numbers tasks in the order in which they are made.
+    return csim_job_is_task(job) && run->next_number > 0 && (int32_t)(job_id(job) - run->first_id) < 0;
+}
 // ActiveTaskStatus.
 static uint32_t task_status(void *task) { return ((uint32_t *)task)[0x60 / 4]; }
 

@@ -321,6 +321,7 @@ struct csim_task *csim_note_task(csim_run *run, void *task) {
     record->process = csim_current_process(run);
     if (run->strategy == CSIM_PRIORITIES) record->priority = draw(&run->schedule_chance) >> 1 | 1ull << 62;
     csim_identify(record);
+    if (record->number == 1) run->first_id = record->id;
     if (record->is_borrowed) csim_hand_over(run, record); else csim_retain(task);
     pthread_mutex_lock(&run->lock);
     if (run->task_count * 2 >= run->task_capacity) resize(run, run->task_capacity ? run->task_capacity * 2 : 64);

@@ -63,6 +63,8 @@ struct csim_run {
     // The step has made a task that the run has not seen enqueued.
     bool made_elsewhere;
     uint32_t next_number, process;
+    // The runtime's number of the first task.
+    uint32_t first_id;
     bool *crashed;
     size_t crashed_capacity;
     bool crashed_in_step, is_process_set;

@@ -107,6 +107,19 @@ struct EdgeTests {
         #expect(seed == 7)
     }
 
+    @Test func `a task outside that runs resume goes on outside, to its end`() async throws {
+        let (seeds, continuation) = AsyncStream.makeStream(of: UInt64.self)
+        let outside = Task { await seeds.reduce(into: [UInt64]()) { $0.append($1) } }
+        try await simulate(seeds: 1...20) { world in
+            await Task.yield()
+            continuation.yield(world.seed)
+            await Task.yield()
+        }
+        continuation.finish()
+        let all = await outside.value
+        #expect(all == Array(1...20))
+    }
+
     @Test func `code that waits for another thread in a loop ends the run`() async throws {
         let failure = try await #require(throws: SimulationFailure.self) { try await simulate(seeds: 1...1) { _ in spin() } }
         #expect(failure.kind == .escape)
