@@ -1,8 +1,8 @@
 // CFFileDescriptor.h, which Core Foundation for Linux lacks: callbacks for a descriptor that is ready.
 //
 // Lifecycle of a CFFileDescriptor: its source retains it, and it refers to its source weakly, so one whose source nobody uses is released.
-// `info` is released by `CFFileDescriptorInvalidate`, or with the object. The native descriptor is closed, if that was asked for, when the
-// loop has stopped watching it.
+// `info` is released by `CFFileDescriptorInvalidate`, or with the object. The native descriptor is closed, if that was asked for, with the
+// last reference to its `NativeDescriptor`: the object has one while it is valid, and each of its sources until no loop watches it.
 
 public import EventLoop
 import EventLoopLibC
@@ -50,41 +50,46 @@ extension CFFileDescriptorContext: InfoContext {
     func releaseInfo() { /* DOES CALLOUT */ release?(info) }
 }
 
+/// Closes the descriptor, if that was asked for, when nobody uses it any more.
+private final class NativeDescriptor: Sendable {
+    let number: CFFileDescriptorNativeDescriptor
+    private let closes: Bool
+
+    init(_ number: CFFileDescriptorNativeDescriptor, closes: Bool) { (self.number, self.closes) = (number, closes) }
+
+    deinit { if closes { close(number) } }
+}
+
 /// Calls back when a descriptor is ready. Each callback disables itself, and is enabled again with `CFFileDescriptorEnableCallBacks`.
 /// Thread-safe. See `CFFileDescriptor`.
 public final class CFFileDescriptor: Sendable {
     fileprivate struct State {
-        /// Nil once the object is invalid.
+        /// Nil once the object is invalid, as `context`.
+        var native: NativeDescriptor?
         var context: RetainedContext<CFFileDescriptorContext>?
         var enabled: RunLoop.DescriptorSource.Events = []
         weak var source: RunLoop.DescriptorSource?
     }
 
-    fileprivate let native: CFFileDescriptorNativeDescriptor
-    private let closesOnInvalidate: Bool
     private let callout: CFFileDescriptorCallBack
     fileprivate let state: LoopLock<State>
 
     fileprivate init(
-        _ native: CFFileDescriptorNativeDescriptor, closesOnInvalidate: Bool, _ callout: @escaping CFFileDescriptorCallBack,
-        _ context: RetainedContext<CFFileDescriptorContext>
+        _ native: NativeDescriptor, _ callout: @escaping CFFileDescriptorCallBack, _ context: RetainedContext<CFFileDescriptorContext>
     ) {
-        (self.native, self.closesOnInvalidate, self.callout) = (native, closesOnInvalidate, callout)
-        state = LoopLock(State(context: context))
+        self.callout = callout
+        state = LoopLock(State(native: native, context: context))
     }
 
     deinit { /* DOES CALLOUT */ invalidate() }
 
     fileprivate func invalidate() { /* DOES CALLOUT */
+        // `released` leaves the lock, because a context's `release` is the user's.
         let ended = state.withLockIfOwn { state in
-            defer { (state.context, state.source, state.enabled) = (nil, nil, []) }
-            return (state.context, state.source)
+            defer { (state.native, state.context, state.source, state.enabled) = (nil, nil, nil, []) }
+            return (released: (state.native, state.context), source: state.source)
         }
-        guard let (context, source) = ended, context != nil else { return }
-        if closesOnInvalidate {
-            if let source { source.onInvalidation { close($0.descriptor) } } else { close(native) }
-        }
-        source?.invalidate()
+        ended?.source?.invalidate()
     }
 
     /// Changes which callbacks are enabled, and has the loop watch for them.
@@ -121,12 +126,13 @@ public final class CFFileDescriptor: Sendable {
     /// The object's only source, made when it is first asked for.
     fileprivate func makeSource(_ order: CFIndex, _ file: StaticString, _ line: UInt) -> RunLoop.DescriptorSource? {
         state.withLock { state in
-            if state.context == nil { return nil }
+            guard let native = state.native else { return nil }
             if let source = state.source, source.isValid { return source }
-            let made = try? RunLoop.DescriptorSource(descriptor: native, events: state.enabled, file: file, line: line) { _, ready in
+            let made = try? RunLoop.DescriptorSource(descriptor: native.number, events: state.enabled, file: file, line: line) { _, ready in
                 self.serve(ready)
             }
             made?.attachment = OrderAttachment(order)
+            made?.onInvalidation { withExtendedLifetime(native) {} }
             state.source = made
             return made
         }
@@ -154,12 +160,12 @@ public func CFFileDescriptorCreate(
     let callout = given(callout, "callout")
     if fcntl(fd, F_GETFD) < 0 { return nil }
     return CFFileDescriptor(
-        fd, closesOnInvalidate: closeOnInvalidate, callout, RetainedContext(context?.pointee ?? CFFileDescriptorContext()))
+        NativeDescriptor(fd, closes: closeOnInvalidate), callout, RetainedContext(context?.pointee ?? CFFileDescriptorContext()))
 }
 
 /// The descriptor; -1 if the object is invalid. Thread-safe. See `CFFileDescriptorGetNativeDescriptor`.
 public func CFFileDescriptorGetNativeDescriptor(_ f: CFFileDescriptor!) -> CFFileDescriptorNativeDescriptor {
-    CFFileDescriptorIsValid(f) ? given(f, "file descriptor").native : -1
+    given(f, "file descriptor").state.withLock { $0.native?.number } ?? -1
 }
 
 /// Writes the context that the object was made with to `context`, with the `info` that `retain` returned; an empty context if the object is

@@ -169,6 +169,29 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
         #expect(info.releases.value == 2 && used.nativeIsClosed())
     }
 
+    @Test func `the descriptor stays open while a loop still watches it for a source that was replaced`() throws {
+        let (pair, info, busy) = (SocketPair(), Info(), RunningLoop())
+        defer { close(pair.peer) }
+        let descriptor = try #require(makeDescriptor(pair.native, info, closes: true))
+        let first = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
+        CFRunLoopAddSource(busy.loop, first, kCFRunLoopDefaultMode)
+        let (isBusy, goOn) = (Gate(), Gate())
+        // The loop watches the source when it gets to the closure, and removes it from the kernel's set only after that.
+        busy.loop.perform {
+            isBusy.open()
+            goOn.wait()
+        }
+        isBusy.wait()
+        CFRunLoopSourceInvalidate(first)
+        let second = try #require(CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0))
+        #expect(second !== first)
+        CFFileDescriptorInvalidate(descriptor)
+        #expect(!CFRunLoopSourceIsValid(second) && !pair.nativeIsClosed(false))
+        goOn.open()
+        #expect(pair.nativeIsClosed())
+        try busy.end()
+    }
+
     @Test func `a descriptor that is not open, and a file that cannot be watched, are refused`() throws {
         let info = Info()
         #expect(makeDescriptor(-1, info) == nil)
