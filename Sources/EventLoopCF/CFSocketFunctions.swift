@@ -157,7 +157,7 @@ public func CFSocketEnableCallBacks(_ s: CFSocket!, _ callBackTypes: CFOptionFla
 // MARK: Sending
 
 /// Sends all of `data`, to an address or to the connected peer. With a positive timeout, waits for room for at most that many seconds.
-/// Otherwise, a blocking socket waits without a limit, and a non-blocking one does not wait.
+/// Otherwise, a blocking socket waits without a limit, and a non-blocking one waits neither for room nor for a thread that does.
 ///
 /// `.timeout` and `.error` do not say how much was sent. A peer that is gone raises no signal. Thread-safe. See `CFSocketSendData`.
 public func CFSocketSendData(

@@ -125,7 +125,7 @@ final class NativeSocket: Sendable {
     func send(_ data: CFData, to address: CFData?, _ timeout: CFTimeInterval) -> CFSocketError {
         let deadline = deadline(after: timeout)
         let waits = deadline != nil || SocketCalls.isBlocking(descriptor)
-        let result = sending.take(until: deadline) { () -> CFSocketError in
+        let result = sending.take(until: deadline, waitsForRoom: waits) { () -> CFSocketError in
             var sent = 0
             var backoff: Backoff?
             repeat {  // ends: with the data, an error, or the deadline
@@ -135,16 +135,16 @@ final class NativeSocket: Sendable {
                     backoff = nil
                 } else if !SocketCalls.wouldWait(count) || !waits {
                     return .error
-                } else if backoff?.pause() == false || !SocketCalls.waitUntilWritable(descriptor, deadline) {
-                    return .timeout
-                } else if backoff == nil {
+                } else {
+                    sending.beginWaiting()
+                    if backoff?.pause() == false || !SocketCalls.waitUntilWritable(descriptor, deadline) { return .timeout }
                     // poll(2) calls a socket writable whose receiver has no room, so the second attempt in vain pauses.
-                    backoff = Backoff(until: deadline)
+                    if backoff == nil { backoff = Backoff(until: deadline) }
                 }
             } while sent < data.count
             return .success
         }
-        return result ?? (sending.mark.isOurs ? .timeout : .error)
+        return result ?? (waits && sending.mark.isOurs ? .timeout : .error)
     }
 }
 

@@ -6,26 +6,39 @@ internal import EventLoopLibC
 
 /// Threads that send on one socket take turns.
 final class SendTurns: Sendable {
-    /// Somebody sends.
-    private let isTaken = LoopLock(false)
+    private enum Turn {
+        case free, taken
+        /// The thread that has it waits for room.
+        case waiting
+    }
+    private let turn = LoopLock(Turn.free)
     let mark = ProcessMark()
 
-    /// Calls `body` when no other thread is in it; nil if that is not so before `deadline`, or
-    /// if a thread of the parent process has the turn.
-    func take<R>(until deadline: ContinuousClock.Instant?, _ body: () -> R) -> R? {
+    /// Calls `body` when no other thread is in it; nil if that is not so before `deadline`, if a thread of the parent process has the turn,
+    /// or if the thread that has it waits for room and the caller does not wait for that.
+    func take<R>(until deadline: ContinuousClock.Instant?, waitsForRoom: Bool, _ body: () -> R) -> R? {
         var wait = Backoff(until: deadline)
-        while !begin() {  // ends: with the turn, or at the deadline
-            if !mark.isOurs || !wait.pause() { return nil }
+        var other = begin()
+        while other != .free {  // ends: with the turn, at the deadline, or when the other thread waits
+            if (other == .waiting && !waitsForRoom) || !mark.isOurs || !wait.pause() { return nil }
+            other = begin()
         }
-        defer { _ = isTaken.withLockIfOwn { $0 = false } }
+        defer { set(.free) }
         return body()
     }
 
-    private func begin() -> Bool {
-        isTaken.withLockIfOwn { isTaken in
-            defer { isTaken = true }
-            return !isTaken
-        } ?? false
+    /// Called in `body` before a wait for room.
+    func beginWaiting() { set(.waiting) }
+
+    private func set(_ new: Turn) { _ = turn.withLockIfOwn { $0 = new } }
+
+    /// Takes the turn if it is free. Returns what it was.
+    private func begin() -> Turn {
+        let former = turn.withLockIfOwn { turn -> Turn in
+            defer { if turn == .free { turn = .taken } }
+            return turn
+        }
+        return former ?? .taken
     }
 }
 

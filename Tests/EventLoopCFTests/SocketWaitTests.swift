@@ -79,6 +79,17 @@ private final class FullReceiver: Sendable {
         #expect(try patient.join() == .success)
     }
 
+    @Test func `a non-blocking socket does not wait for another thread that sends`() throws {
+        let full = try FullReceiver()
+        #expect(fcntl(CFSocketGetNative(full.sender), F_SETFL, O_NONBLOCK) == 0)
+        let patient = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 1_200) }
+        for _ in 0..<1_000 { sched_yield() }
+        let hurried = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 0) }
+        #expect(try hurried.join(within: .seconds(60)) == .error)
+        full.drain()
+        #expect(try patient.join() == .success)
+    }
+
     @Test func `a descriptor has a new source after the first was invalidated`() throws {
         try onFreshThread { loop in
             let (pipe, trace) = (Pipe(), Trace())
