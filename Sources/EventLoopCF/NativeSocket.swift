@@ -150,6 +150,5 @@ final class NativeSocket: Sendable {
 
 /// The end of a positive timeout; nil if there is none.
 func deadline(after timeout: CFTimeInterval) -> ContinuousClock.Instant? {
-    // As in Core Foundation, which has about 68 years.
-    timeout > 0 && timeout < CFTimeInterval(Int32.max) ? .now + Duration(timeout) : nil
+    timeout > 0 ? .now + Duration(timeout) : nil
 }

@@ -166,6 +166,22 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         close(pair.peer)
     }
 
+    @Test(arguments: [1_200.0, 1e10, Double.infinity])
+    func `a positive time-out waits for room, however long it is, also with a non-blocking socket`(timeout: Double) throws {
+        let (pair, size) = (SocketPair(), 1_000_000)
+        #expect(fcntl(pair.native, F_SETFL, O_NONBLOCK) == 0)
+        let socket = recordingSocket(pair.native, [], SocketInfo())
+        let sender = plainThread { () -> CFSocketError in
+            // The end of the socket ends the reading below.
+            defer { CFSocketInvalidate(socket) }
+            return CFSocketSendData(socket, nil, data(String(repeating: "x", count: size)), timeout)
+        }
+        let received = try readToEnd(pair.peer, "the socket is closed")
+        #expect(try sender.join() == .success)
+        #expect(received.utf8.count == size)
+        close(pair.peer)
+    }
+
     @Test func `sending reports that the time is over, that the peer is gone, and that the socket is invalid`() throws {
         let pair = SocketPair()
         let socket = recordingSocket(pair.native, [], SocketInfo())
