@@ -41,9 +41,10 @@ extension CFSocket {
         if kept !== made {
             made.invalidate()
         } else {
-            made.onInvalidation { [weak self] in
-                // If the socket is still valid, somebody has closed its descriptor. The number may be another one's by now.
-                self?.invalidate(closes: false)
+            made.onInvalidation { [weak self] watcher in
+                // If the socket is still valid, the kernel refuses to watch it, or somebody has closed its descriptor. Then the number may
+                // be another one's by now.
+                self?.invalidate(closes: watcher.failure != .badDescriptor(native.descriptor))
                 withExtendedLifetime(native) {}
             }
         }

@@ -219,6 +219,35 @@ import Darwin
         }
     }
 
+    #if os(Linux)
+    @Test func `a socket that the kernel refuses to watch is invalid and is closed`() async {
+        await #expect(processExitsWith: .success) {
+            try onFreshThread { loop in
+                let (pair, info) = (SocketPair(), SocketInfo())
+                // Beside a source of edges, the loop needs a descriptor of its own for another source of the same number.
+                let edges = try RunLoop.DescriptorSource(descriptor: pair.native, events: .read, trigger: .edge) { _, _ in }
+                CFRunLoopAddSource(loop, edges, kCFRunLoopDefaultMode)
+                #expect(!pass())
+                let socket = recordingSocket(pair.native, .readCallBack, info)
+                let kind = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+                var limit = rlimit()
+                getrlimit(kind, &limit)
+                let former = limit.rlim_cur
+                // No number is free.
+                limit.rlim_cur = 3
+                setrlimit(kind, &limit)
+                try attach(socket, to: loop)
+                _ = pass()
+                limit.rlim_cur = former
+                setrlimit(kind, &limit)
+                #expect(!CFSocketIsValid(socket) && info.releases.value == 1 && pair.nativeIsClosed())
+                CFRunLoopSourceInvalidate(edges)
+                close(pair.peer)
+            }
+        }
+    }
+    #endif
+
     // MARK: Modes and loops
 
     @Test func `callbacks come in the modes of the source`() throws {
