@@ -39,8 +39,8 @@ final class NativeSocket: Sendable {
     deinit {
         if closes.load(ordering: .acquiring) {
             SocketCalls.close(descriptor)
-        } else if wasBlocking.load(ordering: .acquiring), FileIdentity(of: descriptor) == identity {
-            // Its owner has not closed it yet: then the number could be another file's.
+        } else if wasBlocking.load(ordering: .acquiring), sending.mark.isOurs, FileIdentity(of: descriptor) == identity {
+            // Its owner has not closed it yet: then the number could be another file's. A child shares the mode with its parent.
             SocketCalls.setBlocking(descriptor, true)
         }
     }

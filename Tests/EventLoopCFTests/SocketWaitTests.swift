@@ -181,6 +181,31 @@ private final class FullReceiver: Sendable {
         }
     }
 
+    @Test func `a child that ends a listener leaves it non-blocking for its parent`() async {
+        await #expect(processExitsWith: .success) {
+            try onFreshThread { loop in
+                let (address, info) = (freeAddress(.unix), SocketInfo())
+                defer { forget(address) }
+                let listener = try listeningSocket(address, .acceptCallBack, info)
+                // Without the flag to close.
+                CFSocketSetSocketFlags(listener, kCFSocketAutomaticallyReenableAcceptCallBack)
+                let source = try attach(listener, to: loop)
+                let client = connectedSocket(address)
+                defer { close(client) }
+                #expect(pass() && info.calls.take() == "accept")
+                CFRunLoopRemoveSource(loop, source, kCFRunLoopDefaultMode)
+                #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .finished)
+                let end = inForkedChild {
+                    CFSocketInvalidate(listener)
+                    return CFSocketIsValid(listener) ? 1 : 0
+                }
+                #expect(end.status == 0, "\(end)")
+                #expect(CFSocketIsValid(listener))
+                #expect(fcntl(CFSocketGetNative(listener), F_GETFL) & O_NONBLOCK != 0)
+            }
+        }
+    }
+
     @Test func `a child does not wait for a thread of the parent that sends`() async {
         await #expect(processExitsWith: .success) {
             let full = try FullReceiver()
