@@ -115,7 +115,8 @@ extension RunLoop {
                 return (isDue, state.clocks.includesManualClock)
             }
             if !isDue { return false }
-            if isManual { deadline.stop() }
+            // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
+            if isManual { startDeadline() }
             handler.with { $0.handlers.call(self) }
             return true
         }

@@ -197,6 +197,32 @@ import Testing
         }
     }
 
+    @Test func `a date that another thread sets while the timer fires is a deadline of its loop`() throws {
+        try inTime(autoAdvance: true) { loop, clock, trace in
+            let rounds = 300
+            let (fires, dates, isOver) = (Counter(), Counter(), Box(false))
+            let timer = try RunLoop.WallTimer(fireAt: Self.start + .seconds(1)) { _ in
+                let number = fires.increment()
+                if clock.wallTime != Self.start + .seconds(number) { trace.add("\(number) at \(clock.wallTime)") }
+                if number > rounds { return loop.stop() }
+                do { try waitUntil("the next date") { dates.value >= number } } catch { trace.add("\(error)") }
+            }
+            loop.add(timer)
+            let setter = plainThread {
+                for number in 1...rounds {
+                    try waitUntil("the timer fires") { timer.nextFire == .distantFuture || isOver.value }
+                    if isOver.value { return }
+                    timer.nextFire = Self.start + .seconds(number + 1)
+                    dates.increment()
+                }
+            }
+            #expect(loop.run(for: .seconds(10 * rounds)) == .stopped)
+            isOver.value = true
+            try setter.join()
+            #expect(trace.take() == "")
+        }
+    }
+
     private func inTime(autoAdvance: Bool = false, _ body: @escaping @Sendable (RunLoop, RunLoop.ManualClock, Trace) throws -> Void) throws
     {
         try onFreshThread { loop in
