@@ -29,18 +29,18 @@ final class PortServer: @unchecked Sendable {
     let acceptor: PortAcceptor
     private let maximumLength: Int
     /// Real time, except in tests.
-    private let clock: @Sendable () -> RunLoop.Instant
+    let clock: @Sendable () -> RunLoop.Instant
     private let mark = ProcessMark()
-    private let table = ConnectionTable(lastToken: PortAcceptor.nameToken)
+    let table = ConnectionTable(lastToken: PortAcceptor.nameToken)
     private let hasEnded = Atomic<Bool>(false)
 
     // SAFETY: touched only by the thread that serves the port.
-    private var scheduler = PortScheduler()
-    private(set) var limits: PortLimits
+    private(set) var scheduler = PortScheduler()
+    var limits: PortLimits
     /// The connections whose requests are being handled, the outermost handler's first.
     private var unanswered: [ServedConnection] = []
     /// When the set's alarm goes off, in nanoseconds; 0 if never.
-    private var alarm: Int64 = 0
+    var alarm: Int64 = 0
     private let events: UnsafeMutableBufferPointer<cplatform_port_event>
     /// The buffer that all connections read into, one at a time.
     private let scratch: UnsafeMutableRawBufferPointer
@@ -220,7 +220,7 @@ final class PortServer: @unchecked Sendable {
         update(connection)
     }
 
-    private func read(_ connection: ServedConnection) {
+    func read(_ connection: ServedConnection) {
         for _ in 0..<Self.readsPerTurn where !connection.receiver.hasNext() {
             guard let limit = limits.bytesToRead(connection) else { return }
             let mode = limits.receiveMode(for: connection, clock)
@@ -312,7 +312,7 @@ final class PortServer: @unchecked Sendable {
     // MARK: The state of a connection
 
     /// Queues the connection if it has a complete frame, watches it for whatever it waits for, and counts what it holds.
-    private func update(_ connection: ServedConnection) {
+    func update(_ connection: ServedConnection) {
         if connection.isClosed { return }
         if !connection.isQueued && connection.outgoing.isEmpty && connection.receiver.hasNext() { scheduler.enqueue(connection) }
         watch(connection, !connection.outgoing.isEmpty ? .write : connection.isWaiting || connection.isDeferred ? nil : .read)
@@ -340,7 +340,7 @@ final class PortServer: @unchecked Sendable {
         if holdsFewer { resumeDescriptorWaiters() }
     }
 
-    private func resumeDescriptorWaiters() { for connection in limits.takeDescriptorWaiters() { resume(connection) } }
+    func resumeDescriptorWaiters() { for connection in limits.takeDescriptorWaiters() { resume(connection) } }
 
     private func resume(_ tokens: [UInt64]) {
         for token in tokens {
@@ -356,7 +356,7 @@ final class PortServer: @unchecked Sendable {
     }
 
     /// Closes a connection and releases everything that it holds. No-op if it is closed.
-    private func drop(_ connection: ServedConnection) {
+    func drop(_ connection: ServedConnection) {
         if connection.isClosed { return }
         connection.isClosed = true
         connection.outgoing = []
@@ -373,38 +373,6 @@ final class PortServer: @unchecked Sendable {
         resume(limits.release(connection))
         resumeDescriptorWaiters()
         scheduler.resumeDeferred()
-    }
-
-    // MARK: Stalls
-
-    /// Whether a connection waits for something that another one may hold.
-    var hasWaiters: Bool { limits.hasWaiters || scheduler.hasDeferred }
-
-    /// Closes the connections that keep others waiting and have made too little progress for too long.
-    private func dropStalled() {
-        if !hasWaiters { return limits.pauseStallTime() }
-        if !limits.advanceStallTime(to: clock()) { return }
-        // Meanwhile descriptors may have been closed.
-        resumeDescriptorWaiters()
-        for connection in table.everyConnection.sorted(by: { $0.token < $1.token }) where limits.isStalled(connection) {
-            // Progress since the last read counts.
-            if connection.outgoing.isEmpty { read(connection) } else { _ = connection.flush() }
-            if limits.isStalled(connection) { drop(connection) } else { update(connection) }
-        }
-    }
-
-    /// Sets the alarm for the next turn, retry or check, whichever is first.
-    private func updateAlarm() {
-        var due: Int64 = 1
-        if !scheduler.hasTurns {
-            if hasWaiters && limits.nextStallCheck == nil { dropStalled() }
-            due = min(acceptor.nextRetry?.nanoseconds ?? .max, limits.nextStallCheck?.nanoseconds ?? .max)
-            if due == .max { due = 0 }
-        }
-        if due == alarm { return }
-        alarm = due
-        var set = set
-        cplatform_port_set_alarm(&set, due)
     }
 
     // MARK: For tests

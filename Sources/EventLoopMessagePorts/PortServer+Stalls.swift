@@ -1,0 +1,36 @@
+// Connections that keep others waiting, and the alarm that ends the wait of a port.
+
+internal import CPlatform
+internal import EventLoop
+
+extension PortServer {
+    /// Whether a connection waits for something that another one may hold.
+    var hasWaiters: Bool { limits.hasWaiters || scheduler.hasDeferred }
+
+    /// Closes the connections that keep others waiting and have made too little progress for too long.
+    func dropStalled() {
+        if !hasWaiters { return limits.pauseStallTime() }
+        if !limits.advanceStallTime(to: clock()) { return }
+        // Meanwhile descriptors may have been closed.
+        resumeDescriptorWaiters()
+        for connection in table.everyConnection.sorted(by: { $0.token < $1.token }) where limits.isStalled(connection) {
+            // Progress since the last read counts.
+            if connection.outgoing.isEmpty { read(connection) } else { _ = connection.flush() }
+            if limits.isStalled(connection) { drop(connection) } else { update(connection) }
+        }
+    }
+
+    /// Sets the alarm for the next turn, retry or check, whichever is first.
+    func updateAlarm() {
+        var due: Int64 = 1
+        if !scheduler.hasTurns {
+            if hasWaiters && limits.nextStallCheck == nil { dropStalled() }
+            due = min(acceptor.nextRetry?.nanoseconds ?? .max, limits.nextStallCheck?.nanoseconds ?? .max)
+            if due == .max { due = 0 }
+        }
+        if due == alarm { return }
+        alarm = due
+        var set = set
+        cplatform_port_set_alarm(&set, due)
+    }
+}
