@@ -58,8 +58,6 @@ struct FrameReceiver: ~Copyable {
     var capacity: Int { decoder.capacity }
     /// The size of the frame that is being received, once its header is complete; otherwise 0.
     var announcedBytes: Int { decoder.announcedBytes }
-    /// How many bytes complete the header of the first frame, or, once it has its header, the frame. Only while `hasNext` is false.
-    var missingBytes: Int { max(announcedBytes, Frame.headerSize) - heldBytes }
     var heldDescriptors: Int { passed.count }
     /// Whether `next` would return a frame or throw, without another `receive`.
     mutating func hasNext() -> Bool { decoder.hasNext() }

@@ -224,17 +224,13 @@ final class PortServer: @unchecked Sendable {
         for _ in 0..<Self.readsPerTurn where !connection.receiver.hasNext() {
             guard let limit = limits.bytesToRead(connection) else { return }
             let mode = limits.receiveMode(for: connection, clock)
-            // Frame by frame, so that the descriptors of a frame do not delay those before it.
-            let most = mode == .refusing ? min(limit, connection.receiver.missingBytes) : limit
-            switch connection.receiver.receive(from: connection.descriptor, limit: most, mode) {
+            switch connection.receiver.receive(from: connection.descriptor, limit: limit, mode) {
             // A small frame is complete by now. A longer one is read on.
             case .received: if connection.receiver.heldBytes < 1 << 12 { return }
             case .wouldBlock: return
-            case .failed(.system(_, EMFILE)) where mode == .refusing && connection.receiver.heldBytes == 0:
-                // They stay in the kernel until those that were received before are closed. Inside a frame none are allowed: the
-                // connection would wait, and keep the memory of its frame, for as long as the closes block.
-                return limits.waitForDescriptors(connection)
-            case .failed(.system(_, EMFILE)) where mode != .refusing:
+            case .failed(.system(_, EMFILE)):
+                // They stay in the kernel until those that were received before are closed.
+                if mode == .refusing { return limits.waitForDescriptors(connection) }
                 limits.beginShortage(clock())
                 return drop(connection)
             case .ended, .failed: return drop(connection)

@@ -2,7 +2,7 @@
 //  - At a port: the descriptor is ignored, not taken, sent with half a message or without one, unread, on a connection that is never
 //    accepted, sent when the process has no free descriptor, sent with an urgent byte, or of a pipe whose lock another thread holds.
 //  - At a client: it comes with a reply, is unread, or comes from a server that has closed.
-//  - Closes that block for one process do not delay those for another, nor its own messages without descriptors.
+//  - Closes that block for one process do not delay those for another.
 
 #if os(Linux)
 
@@ -347,38 +347,6 @@ private func withBlockedCloses(from process: Int32, waiting: Int = 0, _ body: ()
             return count.value == 1 || client.isClosedNow
         }
         #expect(count.value == 1 && !client.isClosedNow)
-    }
-
-    @Test func `while descriptors of a process are being closed, its other messages arrive, and none waits with its first half`() throws {
-        let (name, limit) = (freshName(), 64)
-        let server = try PortServer(try PortName(name), maximumLength: 100, descriptorLimit: limit)
-        defer {
-            server.withdraw()
-            server.end()
-        }
-        var bodies: [[UInt8]] = []
-        func serve() {
-            for _ in 0..<20 {
-                _ = server.serve { frame, _ in
-                    bodies.append(frame.body)
-                    return nil
-                }
-            }
-        }
-        try withBlockedCloses(from: getpid(), waiting: limit) {
-            let (honest, hostile, pair) = (try RawClient(name), try RawClient(name), SocketPair())
-            let message = rawFrame(1, length: 2, body: [5, 6, 1])
-            for client in [honest, hostile] { client.send(Array(message.dropLast(2))) }
-            serve()
-            // The rest, and behind it a message with a descriptor; a descriptor in the middle of a frame.
-            honest.send(Array(message.suffix(2)))
-            sendRaw(honest.descriptor, rawFrame(1, descriptors: 1, length: 0, body: [1]), pair.near)
-            sendRaw(hostile.descriptor, [6], pair.near)
-            serve()
-            #expect(bodies == [[5, 6]])
-            #expect(!honest.isClosedNow)
-            #expect(hostile.isClosedNow)
-        }
     }
 
     @Test func `the closer closes all descriptors, also in a forked child`() async {
