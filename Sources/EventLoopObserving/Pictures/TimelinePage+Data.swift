@@ -64,7 +64,7 @@ extension TimelinePage {
             var site: Int
         }
 
-        /// A string as it is written. Two strings are equal if they are canonically equivalent, and the page would show one for the other.
+        /// A string as it is written: `String` counts two spellings of one letter as equal, and the page would show one for the other.
         struct Text: Hashable {
             let string: String
             static func == (one: Text, other: Text) -> Bool { one.string.utf8.elementsEqual(other.string.utf8) }
