@@ -255,6 +255,12 @@ package final class DescriptorSide: @unchecked Sendable {
     }
 
     package func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
+        let result = writeParts(parts)
+        // A device may take nothing and report no error. To ask it again at once would take forever.
+        return result == .bytes(0) ? .wouldBlock : result
+    }
+
+    private func writeParts(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult {
         if parts.count == 1 { return Self.result(cstreams_write(descriptor, kind, parts[0].baseAddress, parts[0].count), "write") }
         return withUnsafeTemporaryAllocation(of: iovec.self, capacity: parts.count) { vectors in
             for (index, part) in parts.enumerated() {
