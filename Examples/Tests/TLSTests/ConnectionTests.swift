@@ -201,6 +201,16 @@ import Darwin
         #expect(send(0, then: "x") == stop)
     }
 
+    @Test func `of a flood of messages that has come at once, no more is processed than is allowed`() throws {
+        let pair = try connected(.tls13)
+        for _ in 0..<1_000 { pair.server.updateKeys(requestsPeer: false) }
+        pair.server.write("x")
+        pair.client.receive(pair.server.takeOutput())
+        let count = pair.client.encrypted.unreadCount
+        #expect(pair.client.readAll().stop != .nothing && pair.client.failure?.kind == .protocolError)
+        #expect(pair.client.encrypted.unreadCount > count * 9 / 10)
+    }
+
     @Test func `renegotiation is refused`() throws {
         let pair = try connected(.tls12)
         #expect(SSL_renegotiate(pair.client.connection) == 0, "OpenSSL does not begin one")

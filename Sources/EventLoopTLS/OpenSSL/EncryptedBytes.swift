@@ -16,6 +16,8 @@ final class EncryptedBytes {
     private var inputStart = 0
     /// The peer's last byte has been appended.
     var hasEnded = false
+    /// OpenSSL gets nothing more of it.
+    var isHeldBack = false
     /// For the peer, and not yet taken by the stream.
     private(set) var output: [UInt8] = []
 
@@ -78,8 +80,8 @@ private func bytes(of bio: OpaquePointer?) -> EncryptedBytes? {
 private func readFromPeer(_ bio: OpaquePointer?, _ space: UnsafeMutablePointer<CChar>?, _ count: CInt) -> CInt {
     copenssl_clear_retry(bio)
     guard let bytes = bytes(of: bio), let space, count > 0 else { return 0 }
-    let read = bytes.read(into: UnsafeMutableRawBufferPointer(start: space, count: Int(count)))
-    if read == 0 && !bytes.hasEnded {
+    let read = bytes.isHeldBack ? 0 : bytes.read(into: UnsafeMutableRawBufferPointer(start: space, count: Int(count)))
+    if read == 0 && (bytes.isHeldBack || !bytes.hasEnded) {
         copenssl_set_retry_read(bio)
         return -1
     }

@@ -15,7 +15,7 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     let connection: OpaquePointer
     /// Kept alive for the callback that selects the application protocol.
     private let context: TLSContext
-    private let encrypted = EncryptedBytes()
+    let encrypted = EncryptedBytes()
     private let serverName: String?
     /// Where a client keeps its sessions; nil if it does not.
     private let store: (TLSSessionStore, TLSSessionStore.Key)?
@@ -68,7 +68,7 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
         SSL_set_ex_data(connection, 0, Unmanaged.passUnretained(self).toOpaque())
         SSL_set_msg_callback(connection) { isSent, _, kind, _, _, connection, _ in
             guard isSent == 0, kind == SSL3_RT_HANDSHAKE, let connection else { return }
-            TLSEngine.of(connection)?.messagesWithoutBytes += 1
+            TLSEngine.of(connection)?.noteMessage()
         }
         guard let store else { return }
         // If OpenSSL refuses it, the handshake is a full one.
@@ -97,6 +97,13 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     }
 
     // MARK: From the peer
+
+    /// A message of the handshake protocol has come. OpenSSL reads record after record until one has data, so behind one message too many it gets
+    /// no more, and `readRecord` ends the connection.
+    private func noteMessage() {
+        messagesWithoutBytes += 1
+        if case .done = handshake, messagesWithoutBytes > Self.messageLimit { encrypted.isHeldBack = true }
+    }
 
     func begin() {
         guard !hasBegun else { return }
