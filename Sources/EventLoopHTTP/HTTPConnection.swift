@@ -220,7 +220,6 @@ final class HTTPConnection: @unchecked Sendable {
     private func streamEnded() { /* DOES CALLOUT */
         ending.withLock { $0.isOver = true }
         host.hasResponded(self)
-        host.remove(self)
         task?.cancel()
         task = nil
         returnIfDone()
@@ -237,7 +236,10 @@ final class HTTPConnection: @unchecked Sendable {
             defer { ending.waiter = nil }
             return ending.waiter
         }
-        waiter?.resume()
+        guard let waiter else { return }
+        // Not before: the server looks for running handlers in the list.
+        host.remove(self)
+        waiter.resume()
     }
 
     // MARK: Time

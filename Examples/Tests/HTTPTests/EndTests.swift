@@ -288,6 +288,29 @@ private struct ElementsUntilFull: AsyncSequence, AsyncIteratorProtocol, Sendable
         try await withFolder { folder in try await checkCancellation(address: .unix(path: folder + "/s")) { $0.close() } }
     }
 
+    @Test func `a handler is known as one until it returns, although its client has gone`() async throws {
+        let begun = Gate()
+        let (server, isKnown) = (Box<HTTPServer?>(nil), Box<Bool?>(nil))
+        let respond: @Sendable (Request) async throws -> Response = { _ in
+            begun.open()
+            await suspendUntilCancelled()
+            // `shutdown` traps if that is true: it would wait for this handler for ever.
+            isKnown.value = server.value?.core.isRespondingInCurrentTask
+            return .text("x")
+        }
+        try await withServer(respond: respond) { made in
+            server.value = made
+            let client = try Client(made)
+            try client.send(get())
+            begun.wait()
+            client.close()
+            try waitUntil("the handler has asked") { isKnown.value != nil }
+            #expect(isKnown.value == true)
+            try waitUntil("the server forgets the connection") { made.core.hosts.allSatisfy { $0.connections.isEmpty } }
+        }
+        server.value = nil
+    }
+
     @Test func `a handler is cancelled when its client half-closes first, and then goes`() async throws {
         try await checkCancellation { client in
             client.finishSending()
