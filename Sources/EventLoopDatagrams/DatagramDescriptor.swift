@@ -200,7 +200,8 @@ final class DatagramDescriptor: DatagramTransport {
     // MARK: Uses
 
     func beginUse() -> Int32? {
-        uses.withLock { uses in
+        guard isOurs else { return nil }
+        return uses.withLock { uses in
             if uses.hasEnded { return nil }
             uses.count += 1
             return number

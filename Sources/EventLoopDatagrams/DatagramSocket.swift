@@ -154,7 +154,8 @@ public final class DatagramSocket: Sendable {
     /// Receives what is sent to a multicast group. `interface` is a name such as `eth0`; nil: the system's choice. The group's port is ignored.
     ///
     /// Throws `.badAddress`, or `.system` with the errno of setsockopt(2): ENODEV without such an interface, EINVAL if it is no multicast address,
-    /// EADDRINUSE if the socket has joined already, EAFNOSUPPORT for a group of another family, EBADF when the socket is closed. Thread-safe.
+    /// EADDRINUSE if the socket has joined already, EAFNOSUPPORT for a group of another family, EBADF when the socket is closed
+    /// or the parent's. Thread-safe.
     public func join(_ group: RunLoop.SocketAddress, interface: String? = nil) throws(RunLoop.SourceError) {
         try core.transport.setMember(of: group, interface, joins: true)
     }
@@ -164,8 +165,8 @@ public final class DatagramSocket: Sendable {
         try core.transport.setMember(of: group, interface, joins: false)
     }
 
-    /// Calls `body` with the socket's descriptor, which stays open until `body` returns; nil without calling it if the socket is closed. For
-    /// options. Thread-safe.
+    /// Calls `body` with the socket's descriptor, which stays open until `body` returns; nil without calling it if the socket is closed, and in a
+    /// child of fork, which shares the socket with its parent. For options. Thread-safe.
     public func withDescriptor<Result, Failure>(_ body: (Int32) throws(Failure) -> Result) throws(Failure) -> Result? { /* DOES CALLOUT */
         guard let number = core.transport.beginUse() else { return nil }
         defer { core.transport.endUse() }

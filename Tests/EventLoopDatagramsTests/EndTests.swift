@@ -215,6 +215,29 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         }
     }
 
+    @Test func `a child neither joins a group nor sets an option for its parent`() async {
+        await #expect(processExitsWith: .success) {
+            let thread = try RunLoopThread(name: "parent's")
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop)
+            try waitUntilAsleep(thread.runLoop)
+            let end = oneForkedChild {
+                killLater(seconds: 20)
+                let group = RunLoop.SocketAddress.ipv4(host: "239.1.2.3", port: 0)
+                do throws(RunLoop.SourceError) {
+                    try socket.join(group)
+                    return 1
+                } catch {
+                    if error.errno != EBADF { return 2 }
+                }
+                return socket.withDescriptor { $0 } == nil ? 0 : 3
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(socket.withDescriptor { $0 } != nil)
+            thread.stop()
+            await thread.join()
+        }
+    }
+
     @Test func `a child that releases a socket which has ended closes no other file`() async {
         await #expect(processExitsWith: .success) {
             let thread = try RunLoopThread(name: "parent's")
