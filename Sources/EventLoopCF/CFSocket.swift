@@ -36,7 +36,7 @@ public final class CFSocket: Sendable {
         var isSettled: Bool
         /// Counts the calls after which `isUnconnected` has to be checked again.
         var changes: UInt = 0
-        /// The last attempt in the background failed. One read callback follows.
+        /// The last attempt in the background failed. One read callback follows, and one each time that they are enabled again.
         var hasFailed = false
         /// Nothing can be accepted, because there are no descriptors left.
         /// A timer in each loop of the source, any of which ends the pause; empty without one.
@@ -153,7 +153,7 @@ public final class CFSocket: Sendable {
         if !asked.isDisjoint(with: types.readType) { state.isReadArmed = true }
         if asked.contains(.connectCallBack) && !state.isConnected { state.isConnectArmed = true }
         if asked.contains(.writeCallBack) { state.isWriteArmed = true }
-        // `hasFailed` stays: the read callback after a failed attempt has not come yet.
+        // `hasFailed` stays: the read callback that comes now is the last one again.
         let hasFailed = state.hasFailed
         state.checkAgain(kind)
         state.hasFailed = hasFailed

@@ -71,6 +71,24 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         }
     }
 
+    @Test func `a read callback that is enabled again after a refused connection comes once`() throws {
+        try onFreshThread { loop in
+            let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
+            let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
+            try attach(socket, to: loop)
+            #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
+            while info.calls.list.isEmpty { runUntilHandled() }
+            _ = pass()
+            #expect(!pass() && info.calls.take() == "connect:\(refused) read")
+            for _ in 0..<2 {
+                CFSocketEnableCallBacks(socket, CFSocketCallBackType.readCallBack.rawValue)
+                for _ in 0..<4 { _ = pass() }
+                #expect(info.calls.take() == "read")
+            }
+            CFSocketInvalidate(socket)
+        }
+    }
+
     @Test func `errors that are left are in the socket, and not in the connect callback`() throws {
         try onFreshThread { loop in
             let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
