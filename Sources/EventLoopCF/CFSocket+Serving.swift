@@ -135,7 +135,7 @@ extension CFSocket {
     /// The listener stays readable but cannot accept, so the loop would spin if it watched the listener.
     private func pauseAccepting() { /* DOES CALLOUT */
         guard let watcher = state.withLock({ $0.watcher }) else { return }
-        let length = state.withLock { $0.nextPause }
+        let (length, ends) = state.withLock { ($0.nextPause, $0.pauseEnds) }
         // In every loop: one that has stopped to run does not end the pause for the others.
         let timers = watcher.loopsAndModes.map { loop, modes in
             let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
@@ -146,7 +146,8 @@ extension CFSocket {
             return timer
         }
         let unused = state.withLock { state -> [RunLoop.Timer] in
-            guard state.native != nil else { return timers }
+            // Another thread may have removed the source, or ended the pause otherwise, before the pause was there.
+            guard state.native != nil, state.pauseEnds == ends else { return timers }
             defer { (state.pauses, state.nextPause) = (timers, min(length * 2, Self.longestPause)) }
             return state.pauses
         }
@@ -156,6 +157,7 @@ extension CFSocket {
     /// Call `watch` afterwards.
     func endPause() { /* DOES CALLOUT */
         let timers = state.withLock { state in
+            state.pauseEnds &+= 1
             defer { state.pauses = [] }
             return state.pauses
         }

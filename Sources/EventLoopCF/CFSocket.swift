@@ -42,6 +42,8 @@ public final class CFSocket: Sendable {
         /// A timer in each loop of the source, any of which ends the pause; empty without one.
         var pauses: [RunLoop.Timer] = []
         var nextPause = CFSocket.shortestPause
+        /// How often somebody has ended the pause, whether or not there was one.
+        var pauseEnds: UInt = 0
 
         /// How many modes the source is in.
         var places = 0
