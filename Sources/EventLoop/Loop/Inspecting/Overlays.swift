@@ -24,6 +24,11 @@ extension RunLoop {
         Warnings.report(kind, loop: id, mode: nil, message())
     }
 
+    /// `add` for a source that another thread may invalidate meanwhile, which is no mistake: a refusal is not reported. Thread-safe.
+    package func addUnlessInvalid(_ source: Source, forMode mode: Mode) { /* DOES CALLOUT */
+        _ = addIfPossible(source, forMode: mode)
+    }
+
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
     package func isFinished(_ name: Mode) -> Bool {
         preconditionOnLoop("a Foundation form of run")
