@@ -133,7 +133,12 @@ final class SimulatedRun: @unchecked Sendable {
                 if code != 0 {
                     Unmanaged.passUnretained(self).release()
                     problem = Problem(kind: .threw, message: "no thread could be started for the simulation (errno \(code))")
-                    end()?.resume()
+                    csim_enter(raw)
+                    csim_run_finish(raw)
+                    isFinished = true
+                    let continuation = end()
+                    csim_enter(nil)
+                    continuation?.resume()
                 }
             }
         } onCancel: {
