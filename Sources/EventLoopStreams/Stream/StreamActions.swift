@@ -58,6 +58,8 @@ struct StreamActions {
     var finishesWriting = false
     /// Those who wait for the peer's end are to learn of it.
     var peerFinishes = false
+    /// Reading has stopped, so only the transport learns of the peer's end, if it watches for that.
+    var watchesPeer = false
     /// The timer has a new date.
     var armsTimer = false
 

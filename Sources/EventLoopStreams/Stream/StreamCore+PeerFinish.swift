@@ -87,8 +87,13 @@ extension StreamCore {
         if isKnown {
             schedulePeerFinish()
         } else if isNew {
-            transport.watchPeerFinish(on: loop, mode: mode) { [weak self] in self?.peerDidFinish() }
+            watchTransport()
         }
+    }
+
+    /// Again when reading stops: without descriptors the kernel refuses it, and while the stream reads, the end is read.
+    func watchTransport() { /* DOES CALLOUT */
+        transport.watchPeerFinish(on: loop, mode: mode) { [weak self] in self?.peerDidFinish() }
     }
 
     /// Another way than the transport's: the peer's last byte was read, or its close_notify.

@@ -48,7 +48,7 @@ extension StreamCore {
         var called = Handlers()
         lock()
         if !canReceiveLocked {
-            if feedsLayerLocked { feedLayerLocked(&actions) } else { setInterestLocked(read: false) }
+            if feedsLayerLocked { feedLayerLocked(&actions) } else { stopReceivingLocked(&actions) }
         } else if locked.phase == .lingering {
             dropReceivedLocked(&actions)
         } else if let body = locked.handlers.receive, let stream = locked.handlers.stream, locked.receiving.input.isEmpty, handshake == nil,
@@ -205,6 +205,11 @@ extension StreamCore {
         if hadStopped { restartReceiveTimeoutLocked(&actions) }
         setInterestLocked(read: true)
         if locked.receiving.layerMayHaveMore { actions.delivers = true }
+    }
+
+    private func stopReceivingLocked(_ actions: inout StreamActions) {
+        actions.watchesPeer = locked.peerFinish.isWatched && !locked.peerFinish.isOver && locked.phase == .open
+        setInterestLocked(read: false)
     }
 
     func setInterestLocked(read: Bool? = nil, write: Bool? = nil) {

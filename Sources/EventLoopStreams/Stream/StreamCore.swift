@@ -104,6 +104,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
         if actions.armsTimer { armTimer() }
         if actions.finishesWriting { transport.didFinishWriting() }
         if actions.peerFinishes { schedulePeerFinish() }
+        if actions.watchesPeer { watchTransport() }
         if actions.closes { close() }
         if actions.delivers { if callsHandlers { deliver() } else { scheduleDelivery() } }
     }

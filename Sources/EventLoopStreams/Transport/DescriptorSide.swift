@@ -227,6 +227,7 @@ package final class DescriptorSide: @unchecked Sendable {
     package var peerHasFinished: Bool { isOwned.load(ordering: .acquiring) && cstreams_peer_has_finished(descriptor) }
 
     package func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
+        if loop.isCurrent && isPeerWatched { return }
         let source = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .closed, label: "end of a peer") { source, _ in
             // An error of the socket is reported, too.
             if cstreams_peer_has_finished(source.descriptor) {
@@ -241,6 +242,14 @@ package final class DescriptorSide: @unchecked Sendable {
         if !isKept { kept.release() }
         guard isKept, main.isValid, loop.add(source, forMode: mode) else { return source.invalidate() }
         if !main.isValid { source.invalidate() }
+    }
+
+    /// Forgets a source that the kernel has refused. On the loop's thread, the only one that takes one away.
+    private var isPeerWatched: Bool {
+        guard let kept = peerSource.load(ordering: .acquiring) else { return false }
+        if kept.takeUnretainedValue().isValid { return true }
+        peerSource.exchange(nil, ordering: .acquiringAndReleasing)?.release()
+        return false
     }
 
     // MARK: Bytes

@@ -8,6 +8,10 @@ import EventLoopStreams
 import EventLoopTestSupport
 import Testing
 
+#if canImport(Glibc)
+import Glibc
+#endif
+
 @Suite(.bounded) struct PeerFinishTests {
     @Test(arguments: ConnectionKind.allCases) func `a paused stream with unread bytes learns that its peer has finished`(
         _ kind: ConnectionKind
@@ -103,6 +107,36 @@ import Testing
             stream.close()
         }
     }
+
+    #if os(Linux)
+    @Test func `a stream that was asked while there were no descriptors learns of its peer's end after all`() async {
+        await #expect(processExitsWith: .success) {
+            try inManualTime { loop, _, trace in
+                let pair = SocketPair()
+                let stream = try ByteStream(adopting: pair.ours, on: loop)
+                stream.onReceive { _, _ in trace.add("received") }
+                _ = loop.run(for: .zero)
+                stream.isReading = false
+                var limit = rlimit()
+                getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                let former = limit.rlim_cur
+                limit.rlim_cur = 3
+                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                stream.onPeerFinish { _ in trace.add("finished") }
+                _ = loop.run(for: .zero)
+                limit.rlim_cur = former
+                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                pair.send("unread")
+                for _ in 0..<4 { _ = loop.run(for: .zero) }
+                #expect(trace.list.isEmpty)
+                pair.finishPeer()
+                for _ in 0..<4 { _ = loop.run(for: .zero) }
+                #expect(trace.list == ["finished"])
+                stream.close()
+            }
+        }
+    }
+    #endif
 
     @Test func `nothing received for receiveTimeout ends the stream, whatever is sent`() throws {
         try inManualTime { loop, clock, trace in
