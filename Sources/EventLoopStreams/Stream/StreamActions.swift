@@ -47,7 +47,7 @@ final class Sender: @unchecked Sendable {
 }
 
 /// Collected under the lock, carried out by `StreamCore.perform` after it.
-struct StreamActions {
+struct StreamActions: ~Copyable {
     private(set) var reader: Reader?
     private(set) var senders: [Sender] = []
     /// Handlers are to be called.

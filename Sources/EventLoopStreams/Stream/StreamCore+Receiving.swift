@@ -41,20 +41,32 @@ extension StreamCore {
         return max(options.receiveLimit, limit)
     }
 
+    /// The handler that is called. It may replace itself, and then this is the last reference to it.
+    ///
+    /// Not the closure alone: `withExtendedLifetime` is generic code, for which a closure would be wrapped in another one, which is an allocation.
+    private struct Called {
+        let body: (@Sendable (ByteStream, inout ReceivedBytes) -> Void)?
+        let stream: ByteStream?
+    }
+
     /// Reads once, and gives the bytes to whom they are for.
     func receive() { /* DOES CALLOUT */
         var actions = StreamActions()
-        // The handler that is called. It may replace itself, and then this is the last reference to it.
-        var called = Handlers()
+        let callsHandlers = receiveOnce(&actions)
+        perform(actions, callsHandlers: callsHandlers)
+    }
+
+    /// False if the layer has more, which comes before the handlers are called.
+    private func receiveOnce(_ actions: inout StreamActions) -> Bool { /* DOES CALLOUT */
         lock()
+        let called = Called(body: locked.handlers.receive, stream: locked.handlers.stream)
         if !canReceiveLocked {
             if feedsLayerLocked { feedLayerLocked(&actions) } else { stopReceivingLocked(&actions) }
         } else if locked.phase == .lingering {
             dropReceivedLocked(&actions)
-        } else if let body = locked.handlers.receive, let stream = locked.handlers.stream, locked.receiving.input.isEmpty, handshake == nil,
+        } else if let body = called.body, let stream = called.stream, locked.receiving.input.isEmpty, handshake == nil,
             !locked.sending.isInRoomCall
         {
-            called = Handlers(receive: body, stream: stream)
             receiveInPlaceLocked(body, stream, &actions)
         } else {
             receiveIntoInputLocked(&actions)
@@ -63,11 +75,9 @@ extension StreamCore {
         let layerMayHaveMore = locked.receiving.layerMayHaveMore
         if layerMayHaveMore && canReceiveLocked { actions.delivers = true }
         unlock()
-        // Released outside the lock, and before the next handler is called. Not the closure alone: passed to generic code, it would be wrapped in
-        // another one, which is an allocation.
+        // Released outside the lock, and before the next handler is called.
         withExtendedLifetime(called) {}
-        called = Handlers()
-        perform(actions, callsHandlers: !layerMayHaveMore)
+        return !layerMayHaveMore
     }
 
     /// Received bytes go into the stream's buffer, or to the task that waits for them.
@@ -201,8 +211,9 @@ extension StreamCore {
         // What the peer sent before it stopped to take bytes: see `drainBeforeFailureLocked`.
         if locked.sending.failure != nil && locked.end == nil { actions.delivers = true }
         if feedsLayerLocked { setInterestLocked(read: true) }
-        guard canReceiveLocked else { return }
-        if hadStopped { restartReceiveTimeoutLocked(&actions) }
+        let restartsTimeout = hadStopped && locked.timeouts != nil
+        guard !locked.interest.read || locked.receiving.layerMayHaveMore || restartsTimeout, canReceiveLocked else { return }
+        if restartsTimeout { restartReceiveTimeoutLocked(&actions) }
         setInterestLocked(read: true)
         if locked.receiving.layerMayHaveMore { actions.delivers = true }
     }

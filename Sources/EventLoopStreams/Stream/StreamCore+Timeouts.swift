@@ -73,13 +73,8 @@ extension StreamCore {
     }
 
     /// Reading has begun again. The timer may have fired while it had stopped.
-    @inline(__always)
-    func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
-        if locked.timeouts != nil { restartReceiveTimeoutWithTimeoutsLocked(&actions) }
-    }
-
     @inline(never)
-    private func restartReceiveTimeoutWithTimeoutsLocked(_ actions: inout StreamActions) {
+    func restartReceiveTimeoutLocked(_ actions: inout StreamActions) {
         if options.receiveTimeout == nil { return }
         locked.timeouts?.receivedSince = now.nanoseconds
         armLocked(&actions)
