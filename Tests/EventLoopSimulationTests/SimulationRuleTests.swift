@@ -59,6 +59,15 @@ struct SimulationRuleTests {
         }
     }
 
+    /// The unit of the processor's clock cannot be measured while the system's clock stands still.
+    @Test func `the statistics of the world's loop can be read`() async throws {
+        try await simulate(seeds: 1...3) { world in
+            let loop = world.loop
+            try await loop.clock.sleep(for: .milliseconds(1))
+            try #require(loop.statistics.timersFired >= 1)
+        }
+    }
+
     @Test func `the same seed draws the same numbers, and another seed others`() async throws {
         let drawn = Mutex<[[Int]]>([])
         for seed in [3, 3, 4] as [UInt64] {
