@@ -14,6 +14,7 @@ struct Counter: ~Copyable, Sendable {
     @inline(__always)
     borrowing func increment() { add(1) }
 
+    /// A thread that has read the number, and then makes a fence, sees what this thread has stored before.
     @inline(__always)
-    borrowing func set(_ new: UInt64) { value.store(new, ordering: .relaxed) }
+    borrowing func set(_ new: UInt64) { value.store(new, ordering: .releasing) }
 }

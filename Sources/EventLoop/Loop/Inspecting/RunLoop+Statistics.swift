@@ -113,6 +113,7 @@ struct Counters: ~Copyable, Sendable {
         // The work in progress up to the last poll: zero during a sleep and outside runs. In this order, which is the reverse of the owner's, so that
         // no sleep is taken for work.
         let polledAt = polledAt.current
+        atomicMemoryFence(ordering: .acquiring)
         let present = TickClock.passed(changedAt.current, polledAt)
         return RunLoop.Statistics(
             passes: passes.current, waits: waits.current, wakeUps: wakeUps.current, sourcesHandled: sourcesHandled.current,
