@@ -9,7 +9,7 @@ internal import EventLoopLibC
 /// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
 ///
 /// A child shares the channel with its parent, and draining it would leave the parent with a count that nobody is woken for. So every call is
-/// a no-op there.
+/// a no-op there, but for the memory that `end` frees.
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
@@ -78,10 +78,10 @@ final class SignalWatch: Sendable {
     /// Makes `descriptor` readable without a signal.
     func wake() { if isOurs { channel.wake() } }
 
-    /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
+    /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time. In a child
+    /// it only frees the child's copy of the watch, which nothing there knows.
     func end() {
-        guard isOurs else { return }
-        watch.withLock { watch in
+        _ = watch.withLockIfOwn { watch in
             if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }
             watch.pointer = nil
         }
