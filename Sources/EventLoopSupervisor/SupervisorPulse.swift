@@ -23,20 +23,21 @@ final class SupervisorPulse: Sendable {
     func watch(_ loops: [RunLoop], every interval: Duration, _ notifier: SupervisorNotifier) throws(RunLoop.SupervisorError) {
         if !mark.isOurs || loops.isEmpty { return }
         let end = Latch()
-        let mustStart = state.withLock { state in
+        let code = state.withLock { state -> Int32 in
+            if state.end == nil {
+                // Under the lock, so that another call does not rely on a thread that cannot be started.
+                let failure = NativeThread.start { [self] in
+                    cplatform_name_this_thread("supervisor")
+                    blockSignals()
+                    send(every: interval, notifier, until: end)
+                }
+                if failure != 0 { return failure }
+                state.end = end
+            }
             for loop in loops { state.check.add(loop) }
-            defer { if state.end == nil { state.end = end } }
-            return state.end == nil
+            return 0
         }
-        guard mustStart else { return }
-        let code = NativeThread.start { [self] in
-            cplatform_name_this_thread("supervisor")
-            blockSignals()
-            send(every: interval, notifier, until: end)
-        }
-        if code == 0 { return }
-        self.end()
-        throw .system(operation: "starting the thread of the supervisor", errno: code)
+        if code != 0 { throw .system(operation: "starting the thread of the supervisor", errno: code) }
     }
 
     func stopWatching(_ loop: RunLoop) {
