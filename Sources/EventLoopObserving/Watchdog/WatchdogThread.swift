@@ -114,6 +114,7 @@ enum WatchdogThread {
 
     private static func live() { /* DOES CALLOUT */
         cplatform_name_this_thread("watchdog")
+        blockSignals()
         // Overwrites, in a child, what the parent's thread may have been changing.
         round.initialize(to: WatchdogRound())
         while true { serve(&round.pointee) }  // ends: with the process

@@ -1,12 +1,19 @@
 // Rules proved here (semantics 15.8, 15.9): no job is lost when its loop ends.
 // - When a RunLoopThread stops, it runs the jobs that are queued by then in its last batch, on its own thread, before teardown.
 // - One thread of the process runs the jobs that are queued later, and the jobs that any other ending thread leaves behind. It runs them
-//   one after another. On it, isolation checks pass for the loop of the running job, and for no other loop.
+//   one after another. On it, isolation checks pass for the loop of the running job, and for no other loop. The program's signals are not
+//   delivered to it.
 
 import Dispatch
 import EventLoop
 import EventLoopTestSupport
 import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
 
 @Suite(.bounded, .tags(.threads)) struct `Jobs of loops that end` {
     @Test func `jobs that are queued before stop run in the last batch, before teardown`() async throws {
@@ -109,6 +116,20 @@ import Testing
             }
             #expect(thread.join(timeout: patience))
             #expect(await ledger.numbers == Array(repeating: Array(0..<50), count: 4))
+        }
+    }
+
+    @Test func `the thread of ended loops blocks all signals but those that report a fault`() async {
+        await #expect(processExitsWith: .success) {
+            let blocked = Box<Set<Int32>?>(nil)
+            try onFreshThread { loop in
+                // This thread starts the other one, which inherits its mask.
+                letThrough(SIGTERM, SIGURG)
+                Task(executorPreference: loop) { blocked.value = blockedSignals() }
+            }
+            try waitUntil("the job has run") { blocked.value != nil }
+            let all = try #require(blocked.value)
+            #expect(all.isSuperset(of: [SIGTERM, SIGURG, SIGUSR1]) && all.isDisjoint(with: faultSignals), "\(all)")
         }
     }
 

@@ -1,6 +1,7 @@
 // Rules proved here (semantics 23.4, 23.6 to 23.10), most in a process of their own, because signals and threads are the process's:
 // - The watchdog's thread makes no step while all watched loops sleep, and looks again when one works. If it could not be started, the next
 //   `watch` tries again.
+// - The program's signals are not delivered to it.
 // - A thread that is blocked in a system call is not disturbed, and its report names the call.
 // - The processor time of a blocked thread is far less than the stall.
 // - In a forked child the watchdog watches the child's loops.
@@ -201,6 +202,26 @@ nonisolated(unsafe) private var urgentSignals = sig_atomic_t(0)  // SAFETY: one 
             try stall(running.loop, label: "planted", reported, 1)
             try running.end()
             #expect(reported.value == 1)
+        }
+    }
+
+    @Test func `the watchdog's thread blocks all signals but those that report a fault`() async {
+        await #expect(processExitsWith: .success) {
+            let blocked = Box<Set<Int32>?>(nil)
+            let watchdog = RunLoop.Watchdog(threshold: .milliseconds(1)) { _ in blocked.value = blockedSignals() }
+            try onFreshThread { loop in
+                // This thread starts the watchdog's, which inherits its mask.
+                letThrough(SIGTERM, SIGURG)
+                watchdog.watch(loop)
+                loop.perform {
+                    while blocked.value == nil {}  // ends: with the report
+                    loop.stop()
+                }
+                _ = loop.run(for: patience)
+            }
+            watchdog.invalidate()
+            let all = try #require(blocked.value)
+            #expect(all.isSuperset(of: [SIGTERM, SIGURG, SIGUSR1]) && all.isDisjoint(with: faultSignals), "\(all)")
         }
     }
 

@@ -49,6 +49,7 @@ enum OrphanedJobExecutor {
 
     private static func runJobs() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
+        blockSignals()
         while true {  // ends: with the process
             let latch = Latch()
             let loops = state.withLock { state -> [RunLoop] in
