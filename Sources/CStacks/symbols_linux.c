@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_HEADERS = 64, MOST_NOTES = 1024, MOST_NAME = 8192, CHUNK = 1024 };
@@ -46,6 +47,17 @@ static bool contains(const struct dl_phdr_info *info, uint64_t address) {
     return false;
 }
 
+// Whether the loader has mapped all of a part of the file. A file may say anything of its notes.
+static bool is_mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
+    for (int index = 0; index < info->dlpi_phnum; index++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
+        if (header->p_type != PT_LOAD || !(header->p_flags & PF_R) || part->p_vaddr < header->p_vaddr) continue;
+        uint64_t offset = part->p_vaddr - header->p_vaddr;
+        if (offset <= header->p_filesz && part->p_filesz <= header->p_filesz - offset) return true;
+    }
+    return false;
+}
+
 static int visit_image(struct dl_phdr_info *info, size_t size, void *context) {
     (void)size;
     struct image_search *search = context;
@@ -63,6 +75,7 @@ static int visit_image(struct dl_phdr_info *info, size_t size, void *context) {
     for (int index = 0; index < image->header_count; index++) {
         const ElfW(Phdr) *header = &image->headers[index];
         if (header->p_type != PT_NOTE || header->p_filesz > MOST_NOTES || header->p_filesz <= image->notes_size) continue;
+        if (!is_mapped(info, header)) continue;
         image->notes_offset = header->p_offset;
         image->notes_size = header->p_filesz;
         memcpy(image->notes, (const void *)(info->dlpi_addr + header->p_vaddr), header->p_filesz);
@@ -155,6 +168,18 @@ static void search_file(
 
 // MARK: Looking up
 
+// Opens the file of an image; -1 if there is none. The name need not be that of the loaded file: another file may be there, and names without a
+// directory, as the kernel's own image has, would be looked for in the working directory. Opening a FIFO would block, so this does not wait.
+static int open_image(const char *path) {
+    struct stat status;
+    if (*path != '/') return -1;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) return -1;
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) return file;
+    close(file);
+    return -1;
+}
+
 static char *last_component(const char *path) {
     char program[4096];
     if (strcmp(path, "/proc/self/exe") == 0) {
@@ -193,7 +218,7 @@ void cstacks_symbolize(const uint64_t *addresses, int count, struct cstacks_symb
                 break;
             }
         }
-        int file = open(image->path, O_RDONLY | O_CLOEXEC);
+        int file = open_image(image->path);
         if (file < 0) continue;
         search_file(file, image, indices, found, symbols);
         close(file);

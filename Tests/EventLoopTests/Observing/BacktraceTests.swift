@@ -3,6 +3,7 @@
 // - A thread that sleeps in a system call gets no signal; the first line names the call and its descriptor, the second where it was made.
 // - A thread that has ended has no backtrace; neither has one that blocks the signal, and the signal does not reach it later.
 // - Other code's handler of SIGURG stays installed, and sees its own signals only.
+// - The name of an image without a file is not looked for in the working directory.
 
 import CPlatform
 import CStacks
@@ -62,6 +63,17 @@ private func waitForCall(_ thread: Int32) throws {
     }
 }
 
+/// Where the kernel's own image is, which has no file (getauxval(3): AT_SYSINFO_EHDR).
+private func kernelImage() -> UInt64? {
+    guard let file = fopen("/proc/self/auxv", "r") else { return nil }
+    defer { fclose(file) }
+    var entry: [UInt64] = [0, 0]
+    while fread(&entry, 8, 2, file) == 2 {  // ends: with the file
+        if entry[0] == 33 { return entry[1] }
+    }
+    return nil
+}
+
 @Suite(.bounded, .serialized, .tags(.threads)) struct BacktraceTests {
     @Test func `the backtrace of a running thread names its functions, innermost first`() throws {
         let thread = SpinningThread()
@@ -105,6 +117,20 @@ private func waitForCall(_ thread: Int32) throws {
         try waitUntil("the kernel has removed the thread") { cstacks_processor_time(id) == -1 }
         #expect(Backtrace.lines(of: id).isEmpty)
         #expect(Backtrace.lines(of: 0).isEmpty)
+    }
+
+    @Test func `an image without a file is not looked for in the working directory`() async {
+        await #expect(processExitsWith: .success) {
+            guard var address = kernelImage() else { return }
+            let directory = OwnDirectory()
+            defer { directory.leave() }
+            // Who opens it for reading waits for a writer.
+            try #require(mkfifo("linux-vdso.so.1", 0o600) == 0)
+            var symbol = cstacks_symbol()
+            cstacks_symbolize(&address, 1, &symbol)
+            #expect(symbol.name == nil)
+            cstacks_free_symbol(&symbol)
+        }
     }
 }
 #endif
