@@ -125,9 +125,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t prepared_base;
 static bool is_prepared;
 
+// Held over every fork, so that no child inherits it locked, or a table half changed.
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static void hold_over_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
 bool chost_passes_prepare(const void *address) {
     Object object = {.address = (uintptr_t)address};
     if (dl_iterate_phdr(find_object, &object) == 0 || !object.dynamic) return false;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hold_over_forks);
     pthread_mutex_lock(&lock);
     if (!is_prepared || prepared_base != object.base) {
         is_prepared = redirect_all(&object);
