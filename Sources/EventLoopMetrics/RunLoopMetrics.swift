@@ -25,14 +25,30 @@ public import EventLoop
 /// report. So a loop belongs into one object only: a second one would count everything twice. Gauges are about the time since the loop
 /// was made, as the statistics are.
 ///
-/// Thread-safe. Reports of several threads wait for each other.
+/// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return.
 public final class RunLoopMetrics: Sendable {
     private let state: LoopLock<State>
 
     private struct State: Sendable {
+        var loops: [RunLoop]
+        /// Taken out by the thread that reports.
         var meters: [LoopMeter]
         var reporters: [WorkReporter] = []
         var isInvalid = false
+        var isReporting = false
+        /// What other calls ask for meanwhile.
+        var wishes = Wishes()
+    }
+
+    private struct Wishes: Sendable {
+        /// To be reported; each once.
+        private(set) var loops: [RunLoop] = []
+        /// The metrics are to be destroyed.
+        var isEnd = false
+        var isEmpty: Bool { loops.isEmpty && !isEnd }
+
+        func contains(_ loop: RunLoop) -> Bool { loops.contains { $0 === loop } }
+        mutating func insert(_ loop: RunLoop) { if !contains(loop) { loops.append(loop) } }
     }
 
     /// Metrics of one loop.
@@ -68,7 +84,7 @@ public final class RunLoopMetrics: Sendable {
             let labels = MetricLabels(prefix: prefix, dimensions: [("loop", name)] + dimensions, factory: factory)
             meters.append(LoopMeter(loop, labels))
         }
-        state = LoopLock(State(meters: meters))
+        state = LoopLock(State(loops: meters.map { $0.loop }, meters: meters))
     }
 
     deinit { stopReporting() }
@@ -78,15 +94,45 @@ public final class RunLoopMetrics: Sendable {
     /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. Wakes no loop. A loop that has
     /// ended is reported with its last values.
     public func report() {
-        state.withLockIfOwn { state in
-            for index in state.meters.indices { state.meters[index].report() }
+        carryOut { state in
+            for loop in state.loops { state.wishes.insert(loop) }
         }
     }
 
-    func report(_ loop: RunLoop) {
-        state.withLock { state in
-            for index in state.meters.indices where state.meters[index].loop === loop { state.meters[index].report() }
+    func report(_ loop: RunLoop) { carryOut { $0.wishes.insert(loop) } }
+
+    /// The metrics system is the program's code. It may have locks that other threads hold while they ask for a report, so nothing of it is called
+    /// under the lock, and no call waits for another one's report.
+    private func carryOut(_ wish: (inout State) -> Void) {
+        let taken: [LoopMeter]? =
+            state.withLockIfOwn { state -> [LoopMeter]? in
+                wish(&state)
+                if state.isReporting { return nil }
+                state.isReporting = true
+                defer { state.meters = [] }
+                return state.meters
+            } ?? nil
+        guard var meters = taken else { return }
+        while let wishes = nextWishes(&meters) {  // ends: each iteration takes what was asked for until then
+            for index in meters.indices where wishes.contains(meters[index].loop) { meters[index].report() }
+            if wishes.isEnd {
+                for meter in meters { meter.destroy() }
+                meters = []
+            }
         }
+    }
+
+    /// What is to be done next. Nil if there is nothing: then the meters are back, and the next call reports.
+    private func nextWishes(_ meters: inout [LoopMeter]) -> Wishes? {
+        let next = state.withLockIfOwn { state -> Wishes? in
+            let wishes = state.wishes
+            state.wishes = Wishes()
+            if !wishes.isEmpty { return wishes }
+            state.meters = meters
+            state.isReporting = false
+            return nil
+        }
+        return next ?? nil
     }
 
     /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing
@@ -100,7 +146,7 @@ public final class RunLoopMetrics: Sendable {
         let reporters = state.withLockIfOwn { state -> (former: [WorkReporter], next: [WorkReporter]) in
             if state.isInvalid { return ([], []) }
             let former = state.reporters
-            state.reporters = state.meters.map { WorkReporter($0.loop, every: interval, for: self) }
+            state.reporters = state.loops.map { WorkReporter($0, every: interval, for: self) }
             return (former, state.reporters)
         }
         for reporter in reporters?.former ?? [] { reporter.stop() }
@@ -119,12 +165,13 @@ public final class RunLoopMetrics: Sendable {
     /// Ends the reports, and destroys the metrics in the metrics system, which may drop their values. The loops can then be reported by
     /// another object.
     public func invalidate() {
-        stopReporting()
-        state.withLockIfOwn { state in
-            for index in state.meters.indices { state.meters[index].destroy() }
-            state.meters = []
-            state.isInvalid = true
+        // In one step: no call of `reportWhileWorking` comes between.
+        let former = state.withLockIfOwn { state in
+            defer { (state.loops, state.reporters, state.isInvalid) = ([], [], true) }
+            return (state.loops, state.reporters)
         }
+        for reporter in former?.1 ?? [] { reporter.stop() }
+        carryOut { $0.wishes.isEnd = true }
     }
 }
 

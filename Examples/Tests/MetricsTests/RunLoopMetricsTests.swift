@@ -1,6 +1,7 @@
 // Rules proved here (RunLoopMetrics.swift, LoopMeter.swift, SlowestCalloutsMeter.swift):
 // - Every field of the statistics is a metric with the loop's name. Counters are incremented by what is new, and nothing is counted twice.
 // - The metrics of a site that has left the list of the slowest callouts are destroyed, and so are all metrics by `invalidate()`.
+// - The metrics system may call back.
 
 import CoreMetrics
 import EventLoop
@@ -19,6 +20,27 @@ extension TestMetrics {
     func utilizations(loop: String = "a") -> [Double] {
         recorders(label: "eventloop_utilization", dimensions: [("loop", loop)]).first?.values ?? []
     }
+}
+
+/// A metrics system that asks for something when it gets the first value, as one does that collects values when it is read.
+private final class AskingSystem: MetricsFactory, CounterHandler {
+    let ask = Box<(@Sendable () -> Void)?>(nil)
+    let increments = Box(0)
+
+    func increment(by amount: Int64) {
+        increments.increment()
+        let question = ask.value
+        ask.value = nil
+        question?()
+    }
+    func reset() {}
+
+    func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { self }
+    func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler { NOOPMetricsHandler.instance }
+    func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { NOOPMetricsHandler.instance }
+    func destroyCounter(_ handler: any CounterHandler) {}
+    func destroyRecorder(_ handler: any RecorderHandler) {}
+    func destroyTimer(_ handler: any TimerHandler) {}
 }
 
 /// Something of each kind that the statistics count.
@@ -142,6 +164,24 @@ private func doSomeWork(_ loop: RunLoop) {
         metrics.report()
         #expect(try system.total("sources_handled_total") == thread.runLoop.statistics.sourcesHandled)
         #expect(thread.runLoop.statistics.sourcesHandled >= 2)
+    }
+
+    @Test func `the metrics system may ask for a report and end the reports while it gets one`() throws {
+        try onFreshThread { loop in
+            let system = AskingSystem()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            doSomeWork(loop)
+            system.ask.value = {
+                metrics.report()
+                metrics.invalidate()
+            }
+            metrics.report()
+            let count = system.increments.value
+            #expect(count > 1, "the report goes on")
+            doSomeWork(loop)
+            metrics.report()
+            #expect(system.increments.value == count)
+        }
     }
 
     @Test func `invalidating destroys the metrics, and nothing is reported any more`() throws {
