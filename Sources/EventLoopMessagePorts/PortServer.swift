@@ -128,6 +128,8 @@ final class PortServer: @unchecked Sendable {
         if frame.kind == .request { unanswered.append(connection) }
         var (answer, isHandled): ([UInt8]?, Bool) = (nil, true)
         do throws(NotHandled) { answer = try handle(frame, passed) } catch { isHandled = false }
+        // The handler has forked and returned in the child. The connection, the set and the client are the parent's, which answers.
+        guard isOurs else { return isHandled }
         withoutCancellation {
             if frame.kind == .request { unanswered.removeLast() }
             if !isHandled { drop(connection) } else if frame.kind == .request { reply(answer, to: frame, on: connection) }

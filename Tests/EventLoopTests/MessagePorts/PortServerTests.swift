@@ -5,6 +5,7 @@
 //  - Descriptors belong to the frame that announces them. A connection with others is closed.
 //  - A handler may serve the port again, end it, or cause its own client to be dropped.
 //  - A thread that is cancelled serves a message to the end.
+//  - A child that the handler forks sends no reply.
 
 #if os(Linux)
 
@@ -227,6 +228,33 @@ import Testing
             var reply = [UInt8](repeating: 0, count: 22)
             #expect(recv(client.descriptor, &reply, 22, Int32(MSG_WAITALL)) == 22 && reply[20] == 7)
             #expect(client.isClosedByPort())
+        }
+    }
+
+    @Test func `a child that returns from the handler that forked it does not answer for its parent`() async {
+        await #expect(processExitsWith: .success) {
+            let name = freshName("server")
+            let server = try PortServer(try PortName(name), maximumLength: 1_000)
+            let client = try RawClient(name)
+            client.send(rawFrame(length: 0, body: [1]))
+            var (child, status) = (Int32(-1), Int32(-1))
+            let isServed = server.serve { _, _ in
+                child = systemFork()
+                if child == 0 {
+                    killLater()
+                    return [8]
+                }
+                // The child is the first to return.
+                while waitpid(child, &status, 0) < 0 && errno == EINTR {}
+                return [7]
+            }
+            if child == 0 { _exit(0) }
+            #expect(isServed && status == 0)
+            var reply = [UInt8](repeating: 0, count: 22)
+            #expect(recv(client.descriptor, &reply, 22, Int32(MSG_WAITALL)) == 22 && reply[20] == 7)
+            #expect(recv(client.descriptor, &reply, 22, Int32(MSG_DONTWAIT)) == -1 && errno == EAGAIN)
+            server.withdraw()
+            server.end()
         }
     }
 
