@@ -102,10 +102,13 @@ int cstreams_start_thread(const char *name, void (*body)(void *context), void *c
     int code = pthread_attr_init(&attributes);
     if (code == 0) {
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        // The new thread inherits the mask.
-        sigset_t all, old;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
+        // The new thread inherits the mask. Signals by which a thread reports a fault of its own are let through: if one is blocked, the kernel ends
+        // the process without the program's handler.
+        static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+        sigset_t blocked, old;
+        sigfillset(&blocked);
+        for (size_t index = 0; index < sizeof(faults) / sizeof(*faults); index++) sigdelset(&blocked, faults[index]);
+        pthread_sigmask(SIG_SETMASK, &blocked, &old);
         pthread_t thread;
         code = pthread_create(&thread, &attributes, run, start);
         pthread_sigmask(SIG_SETMASK, &old, 0);

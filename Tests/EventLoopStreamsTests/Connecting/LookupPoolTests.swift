@@ -9,6 +9,12 @@ import Testing
 
 @testable import EventLoopStreams
 
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
 /// A pool, and requests whose bodies wait until they are released.
 private final class Bodies: Sendable {
     let pool: LookupPool
@@ -91,6 +97,17 @@ private final class Bodies: Sendable {
         for name in ["a", "c", "e"] { bodies.finish(name) }
         try bodies.waitUntilDone()
         #expect(bodies.trace.take() == "/a c /c e /e")
+    }
+
+    @Test func `the threads block all signals but those that report a fault`() throws {
+        let (pool, blocked) = (LookupPool(threads: 1, waiting: 0), Box<Set<Int32>?>(nil))
+        pool.start {
+            blocked.value = blockedSignals()
+        } refuse: { _ in
+        }
+        try waitUntil { blocked.value != nil && pool.load == (0, 0) }
+        let all = try #require(blocked.value)
+        #expect(all.isSuperset(of: [SIGTERM, SIGURG, SIGUSR1]) && all.isDisjoint(with: faultSignals), "\(all)")
     }
 
     @Test func `lookups of one name that are in flight are one, and each caller gets its answer`() throws {
