@@ -104,7 +104,7 @@ int cstreams_start_thread(const char *name, void (*body)(void *context), void *c
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         // The new thread inherits the mask. Signals by which a thread reports a fault of its own are let through: if one is blocked, the kernel ends
         // the process without the program's handler.
-        static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+        static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
         sigset_t blocked, old;
         sigfillset(&blocked);
         for (size_t index = 0; index < sizeof(faults) / sizeof(*faults); index++) sigdelset(&blocked, faults[index]);

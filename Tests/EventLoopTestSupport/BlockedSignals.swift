@@ -16,4 +16,4 @@ public func blockedSignals() -> Set<Int32> {
 }
 
 /// The signals by which a thread reports a fault of its own. No thread of the library blocks them.
-public let faultSignals: Set<Int32> = [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT]
+public let faultSignals: Set<Int32> = [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS]

@@ -66,6 +66,6 @@ package enum NativeThread {
 package func blockSignals() {
     var blocked = sigset_t()
     sigfillset(&blocked)
-    for fault in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT] { sigdelset(&blocked, fault) }
+    for fault in [SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS] { sigdelset(&blocked, fault) }
     pthread_sigmask(SIG_SETMASK, &blocked, nil)
 }
