@@ -1,7 +1,7 @@
 // Reads when a thread sleeps, by one word in the table of functions that an object imports (the psABI's global offset table).
 //
 // An event loop that drives a run loop has no way to say when it wakes up and when it sleeps. While somebody observes the run loop, these are the
-// beginning and the end of a span. Nothing here is touched before that (decision 46).
+// beginning and the end of a span. No table is touched before that (decision 46).
 
 #define _GNU_SOURCE
 #include "CHostPasses.h"
@@ -125,16 +125,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t prepared_base;
 static bool is_prepared;
 
-// Held over every fork, so that no child inherits it locked, or a table half changed.
+// Held over every fork, so that no child inherits it locked, or a table half changed. From when the program is loaded, because a fork may come in
+// the middle of the first use: it would call no handler that is registered after it has begun, and a child that registered them again would lock
+// twice.
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
-static void hold_over_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+__attribute__((constructor)) static void hold_over_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
 
 bool chost_passes_prepare(const void *address) {
     Object object = {.address = (uintptr_t)address};
     if (dl_iterate_phdr(find_object, &object) == 0 || !object.dynamic) return false;
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, hold_over_forks);
     pthread_mutex_lock(&lock);
     if (!is_prepared || prepared_base != object.base) {
         is_prepared = redirect_all(&object);
