@@ -42,7 +42,6 @@ struct cplatform_signal_watch {
     _Atomic uint64_t count;
     int ends[2];
     int signal;
-    pid_t process;
     _Atomic uint64_t filled;
     // Of the consumer: details that it has taken, and details of counts that it has taken.
     uint64_t emptied, owed;
@@ -368,7 +367,6 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     watch->ends[0] = ends[0];
     watch->ends[1] = ends[1];
     watch->signal = signal;
-    watch->process = getpid();
     atomic_init(&watch->count, 0);
     atomic_init(&watch->filled, 0);
     watch->emptied = watch->owed = 0;
@@ -376,7 +374,7 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     pthread_mutex_lock(&lock);
     struct station *station = &stations[signal];
     struct cplatform_signal_watch *second = atomic_load(&station->first);
-    atomic_store(&owner, watch->process);
+    atomic_store(&owner, getpid());
     atomic_init(&watch->next, second);
     atomic_store(&station->first, watch);
     int code = second == 0 ? install(station, signal, true) : 0;
@@ -466,11 +464,6 @@ bool cplatform_let_signal_through(int signal) {
 }
 
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
-    if (watch->process != getpid()) {
-        // A child of fork frees its parent's watch, which is in no list here.
-        free(watch);
-        return;
-    }
     pthread_mutex_lock(&lock);
     struct station *station = &stations[watch->signal];
     struct cplatform_signal_watch *_Atomic *link = &station->first;
@@ -489,3 +482,5 @@ void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
     pthread_mutex_unlock(&lock);
     free(watch);
 }
+
+void cplatform_free_inherited_watch(struct cplatform_signal_watch *watch) { free(watch); }

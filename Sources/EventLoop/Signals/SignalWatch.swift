@@ -81,8 +81,10 @@ final class SignalWatch: Sendable {
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time. In a child
     /// it only frees the child's copy of the watch, which nothing there knows.
     func end() {
+        let isOurs = isOurs
         _ = watch.withLockIfOwn { watch in
-            if let pointer = watch.pointer { cplatform_unwatch_signal(pointer) }
+            guard let pointer = watch.pointer else { return }
+            if isOurs { cplatform_unwatch_signal(pointer) } else { cplatform_free_inherited_watch(pointer) }
             watch.pointer = nil
         }
     }
