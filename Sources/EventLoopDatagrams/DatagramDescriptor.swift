@@ -209,6 +209,8 @@ final class DatagramDescriptor: DatagramTransport {
     }
 
     func endUse() {
+        // In a child, forked in a use: another thread of the parent may have held the lock, and `deinit` closes the child's copy.
+        guard isOurs else { return }
         uses.withLock { $0.count -= 1 }
         closeIfUnused()
     }
