@@ -77,7 +77,7 @@ extension CFSocket {
         state.withLock { state in
             rearm(.readCallBack, &state)
             // The end of a failed attempt could be read forever.
-            if state.hasFailed { state.isUnconnected = true }
+            if state.isAfterFailure() { state.isUnconnected = true }
         }
     }
 

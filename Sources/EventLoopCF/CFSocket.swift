@@ -68,6 +68,12 @@ public final class CFSocket: Sendable {
             changes &+= 1
             (isUnconnected, isSettled, hasFailed) = (false, kind != .connection, false)
         }
+
+        /// Whether the last attempt has failed and nothing has followed it. The program may have connected the native socket by itself.
+        mutating func isAfterFailure() -> Bool {
+            if hasFailed, let native, !SocketCalls.hasHungUp(native.descriptor) { hasFailed = false }
+            return hasFailed
+        }
     }
 
     let types: CFSocketCallBackType
@@ -155,8 +161,8 @@ public final class CFSocket: Sendable {
         if !asked.isDisjoint(with: types.readType) { state.isReadArmed = true }
         if asked.contains(.connectCallBack) && !state.isConnected { state.isConnectArmed = true }
         if asked.contains(.writeCallBack) { state.isWriteArmed = true }
-        // `hasFailed` stays: the read callback that comes now is the last one again.
-        let hasFailed = state.hasFailed
+        // A failure stays: the read callback that comes now is the last one again.
+        let hasFailed = state.isAfterFailure()
         state.checkAgain(kind)
         state.hasFailed = hasFailed
     }

@@ -108,6 +108,9 @@ enum SocketCalls {
         return ready & Int32(POLLHUP) != 0 && ready & Int32(POLLIN | POLLERR) == 0
     }
 
+    /// Both directions have ended, as after an attempt that failed.
+    static func hasHungUp(_ descriptor: Int32) -> Bool { ready(descriptor, Int32(POLLIN), 0) & Int32(POLLHUP) != 0 }
+
     /// Also returns true after an error, and for a socket that is closed. Returns false after the deadline.
     static func waitUntilWritable(_ descriptor: Int32, _ deadline: ContinuousClock.Instant?) -> Bool {
         while true {  // ends: when the socket is writable, or at the deadline

@@ -89,6 +89,36 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         }
     }
 
+    @Test func `a socket that the program connects by itself after a refused connection is served`() throws {
+        try onFreshThread { loop in
+            let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
+            let server = try listeningSocket(freeAddress(.ipv4), [], SocketInfo())
+            let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
+            try attach(socket, to: loop)
+            #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
+            while info.calls.list.isEmpty { runUntilHandled() }
+            _ = pass()
+            #expect(!pass() && info.calls.take() == "connect:\(refused) read")
+            // Linux reports the failed attempt once more.
+            let address: CFData = CFSocketCopyAddress(server)
+            let native = CFSocketGetNative(socket)
+            if connectNative(native, address) != 0 { try #require(connectNative(native, address) == 0) }
+            let peer = accept(CFSocketGetNative(server), nil, nil)
+            try #require(peer >= 0)
+            CFSocketEnableCallBacks(socket, CFSocketCallBackType.readCallBack.rawValue)
+            for text in ["first", "second"] {
+                try #require(send(peer, text, text.utf8.count, 0) == text.utf8.count)
+                while info.calls.list.isEmpty { runUntilHandled() }
+                #expect(info.calls.take().hasPrefix("read") && received(native) == text)
+                for _ in 0..<4 { _ = pass() }
+                #expect(info.calls.list.isEmpty)
+            }
+            close(peer)
+            CFSocketInvalidate(socket)
+            CFSocketInvalidate(server)
+        }
+    }
+
     @Test func `errors that are left are in the socket, and not in the connect callback`() throws {
         try onFreshThread { loop in
             let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))

@@ -208,9 +208,13 @@ func received(_ native: Int32) -> String {
 func connectedSocket(_ address: CFData) -> Int32 {
     let native = socket(family(of: address), streamType, 0)
     precondition(fcntl(native, F_SETFD, FD_CLOEXEC) == 0)
-    let result = UnsafeRawPointer(CFDataGetBytePtr(address)!).withMemoryRebound(to: sockaddr.self, capacity: 1) {
+    precondition(connectNative(native, address) == 0, "connect: errno \(errno)")
+    return native
+}
+
+/// connect(2).
+func connectNative(_ native: Int32, _ address: CFData) -> Int32 {
+    UnsafeRawPointer(CFDataGetBytePtr(address)!).withMemoryRebound(to: sockaddr.self, capacity: 1) {
         connect(native, $0, socklen_t(CFDataGetLength(address)))
     }
-    precondition(result == 0, "connect: errno \(errno)")
-    return native
 }
