@@ -140,7 +140,9 @@ let package = Package(
             swiftSettings: strict),
         .target(
             name: "EventLoopMetrics",
-            dependencies: ["EventLoop", .product(name: "CoreMetrics", package: "swift-metrics", condition: .when(traits: ["Metrics"]))],
+            dependencies: [
+                "CPlatform", "EventLoop", .product(name: "CoreMetrics", package: "swift-metrics", condition: .when(traits: ["Metrics"])),
+            ],
             swiftSettings: strict),
         .target(
             name: "EventLoopServiceLifecycle",

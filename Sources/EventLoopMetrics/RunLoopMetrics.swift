@@ -2,6 +2,7 @@
 
 #if Metrics
 
+internal import CPlatform
 public import CoreMetrics
 public import EventLoop
 
@@ -25,7 +26,8 @@ public import EventLoop
 /// report. So a loop belongs into one object only: a second one would count everything twice. Gauges are about the time since the loop
 /// was made, as the statistics are.
 ///
-/// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return.
+/// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return. What
+/// the metrics system asks for in a call of the report is part of that report.
 public final class RunLoopMetrics: Sendable {
     private let state: LoopLock<State>
 
@@ -35,9 +37,18 @@ public final class RunLoopMetrics: Sendable {
         var meters: [LoopMeter]
         var reporters: [WorkReporter] = []
         var isInvalid = false
-        var isReporting = false
+        /// The thread that reports; nil if none does. Zero where threads have no numbers.
+        var reporter: Int32?
+        /// What it has reported, or has begun to.
+        var reported: Set<ObjectIdentifier> = []
         /// What other calls ask for meanwhile.
         var wishes = Wishes()
+
+        /// A metrics system that asks in every call of a report would otherwise have its thread report for ever.
+        mutating func wish(for loop: RunLoop) {
+            if let reporter, reporter != 0, reporter == cplatform_thread_id(), reported.contains(ObjectIdentifier(loop)) { return }
+            wishes.insert(loop)
+        }
     }
 
     private struct Wishes: Sendable {
@@ -95,11 +106,11 @@ public final class RunLoopMetrics: Sendable {
     /// ended is reported with its last values.
     public func report() {
         carryOut { state in
-            for loop in state.loops { state.wishes.insert(loop) }
+            for loop in state.loops { state.wish(for: loop) }
         }
     }
 
-    func report(_ loop: RunLoop) { carryOut { $0.wishes.insert(loop) } }
+    func report(_ loop: RunLoop) { carryOut { $0.wish(for: loop) } }
 
     /// The metrics system is the program's code. It may have locks that other threads hold while they ask for a report, so nothing of it is called
     /// under the lock, and no call waits for another one's report.
@@ -107,8 +118,8 @@ public final class RunLoopMetrics: Sendable {
         let taken: [LoopMeter]? =
             state.withLockIfOwn { state -> [LoopMeter]? in
                 wish(&state)
-                if state.isReporting { return nil }
-                state.isReporting = true
+                if state.reporter != nil { return nil }
+                state.reporter = cplatform_thread_id()
                 defer { state.meters = [] }
                 return state.meters
             } ?? nil
@@ -127,9 +138,12 @@ public final class RunLoopMetrics: Sendable {
         let next = state.withLockIfOwn { state -> Wishes? in
             let wishes = state.wishes
             state.wishes = Wishes()
-            if !wishes.isEmpty { return wishes }
+            if !wishes.isEmpty {
+                for loop in wishes.loops { state.reported.insert(ObjectIdentifier(loop)) }
+                return wishes
+            }
             state.meters = meters
-            state.isReporting = false
+            (state.reporter, state.reported) = (nil, [])
             return nil
         }
         return next ?? nil

@@ -1,7 +1,7 @@
 // Rules proved here (RunLoopMetrics.swift, LoopMeter.swift, SlowestCalloutsMeter.swift):
 // - Every field of the statistics is a metric with the loop's name. Counters are incremented by what is new, and nothing is counted twice.
 // - The metrics of a site that has left the list of the slowest callouts are destroyed, and so are all metrics by `invalidate()`.
-// - The metrics system may call back.
+// - The metrics system may call back, also in every call.
 
 import CoreMetrics
 import EventLoop
@@ -37,6 +37,25 @@ private final class AskingSystem: MetricsFactory, CounterHandler {
 
     func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { self }
     func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler { NOOPMetricsHandler.instance }
+    func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { NOOPMetricsHandler.instance }
+    func destroyCounter(_ handler: any CounterHandler) {}
+    func destroyRecorder(_ handler: any RecorderHandler) {}
+    func destroyTimer(_ handler: any TimerHandler) {}
+}
+
+/// A metrics system that asks for something whenever it gets a value that is not a count.
+private final class InsistingSystem: MetricsFactory, RecorderHandler {
+    let ask = Box<(@Sendable () -> Void)?>(nil)
+    let values = Box(0)
+
+    func record(_ value: Int64) { record(Double(value)) }
+    func record(_ value: Double) {
+        // It gives up, so that a report without end fails the test.
+        if values.increment() < 10_000 { ask.value?() }
+    }
+
+    func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { NOOPMetricsHandler.instance }
+    func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler { self }
     func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { NOOPMetricsHandler.instance }
     func destroyCounter(_ handler: any CounterHandler) {}
     func destroyRecorder(_ handler: any RecorderHandler) {}
@@ -181,6 +200,19 @@ private func doSomeWork(_ loop: RunLoop) {
             doSomeWork(loop)
             metrics.report()
             #expect(system.increments.value == count)
+        }
+    }
+
+    @Test func `a metrics system that asks for a report in every call of one gets one of each loop`() throws {
+        try onFreshThread { loop in
+            let system = InsistingSystem()
+            doSomeWork(loop)
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            system.ask.value = { metrics.report() }
+            for _ in 0..<2 { metrics.report() }
+            // A report of one loop has about twenty.
+            #expect(system.values.value > 20 && system.values.value < 100)
+            system.ask.value = nil
         }
     }
 
