@@ -24,7 +24,7 @@ extension RunLoop {
 
 extension RunLoop.SourceError {
     /// Whether the same call may succeed later, when the process or the system has descriptors or memory again.
-    var isShortage: Bool {
+    package var isShortage: Bool {
         guard case .system(_, let errno) = self else { return false }
         return [EMFILE, ENFILE, ENOMEM, ENOSPC, ENOBUFS, EAGAIN].contains(errno)
     }

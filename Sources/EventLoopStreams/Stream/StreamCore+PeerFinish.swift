@@ -91,7 +91,8 @@ extension StreamCore {
         }
     }
 
-    /// Again when reading stops: without descriptors the kernel refuses it, and while the stream reads, the end is read.
+    /// Again when reading stops: without descriptors the kernel refuses it, and the transport is in a pause then. While the stream reads, the end is
+    /// read.
     func watchTransport() { /* DOES CALLOUT */
         transport.watchPeerFinish(on: loop, mode: mode) { [weak self] in self?.peerDidFinish() }
     }

@@ -33,7 +33,7 @@ package final class DescriptorSide: @unchecked Sendable {
     private static let isClosed = 1
     private static let oneUse = 2
     /// Watches for the peer's end. It leaves the loop before the descriptor is closed. Retained.
-    private let peerSource = Atomic<Unmanaged<RunLoop.DescriptorSource>?>(nil)
+    private let peerWatch = Atomic<Unmanaged<PeerWatch>?>(nil)
     /// Of a socket.
     package let localAddress: RunLoop.SocketAddress?
     package let peerAddress: RunLoop.SocketAddress?
@@ -64,7 +64,7 @@ package final class DescriptorSide: @unchecked Sendable {
 
     deinit {
         closeDescriptor()
-        peerSource.load(ordering: .acquiring)?.release()
+        peerWatch.load(ordering: .acquiring)?.release()
     }
 
     var isSocket: Bool { kind == Int32(CSTREAMS_SOCKET.rawValue) }
@@ -125,16 +125,15 @@ package final class DescriptorSide: @unchecked Sendable {
         willClose(failure)
         // Somebody else has closed it, and the number may be another file's.
         if failure == .badDescriptor(descriptor) { isOwned.store(false, ordering: .releasing) }
-        guard let peerSource = peerSource.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue() else {
+        guard let peerWatch = peerWatch.exchange(nil, ordering: .acquiringAndReleasing)?.takeRetainedValue() else {
             closeDescriptor()
             return closed()
         }
         // It leaves the loop first.
-        peerSource.onInvalidation { _ in
+        peerWatch.end {
             self.closeDescriptor()
             closed()
         }
-        peerSource.invalidate()
     }
 
     /// Typing makes a terminal readable, also for those who only write to it.
@@ -227,29 +226,16 @@ package final class DescriptorSide: @unchecked Sendable {
     package var peerHasFinished: Bool { isOwned.load(ordering: .acquiring) && cstreams_peer_has_finished(descriptor) }
 
     package func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) { /* DOES CALLOUT */
-        if loop.isCurrent && isPeerWatched { return }
-        let source = try? RunLoop.DescriptorSource(descriptor: descriptor, events: .closed, label: "end of a peer") { source, _ in
-            // An error of the socket is reported, too.
-            if cstreams_peer_has_finished(source.descriptor) {
-                source.events = []
-                body()
-            }
-        }
-        // A file has no peer, and a descriptor that is closed has none any more.
-        guard let source, let main = self.source else { return }
-        let kept = Unmanaged.passRetained(source)
-        let isKept = peerSource.compareExchange(expected: nil, desired: kept, ordering: .acquiringAndReleasing).exchanged
-        if !isKept { kept.release() }
-        guard isKept, main.isValid, loop.add(source, forMode: mode) else { return source.invalidate() }
-        if !main.isValid { source.invalidate() }
-    }
-
-    /// Forgets a source that the kernel has refused. On the loop's thread, the only one that takes one away.
-    private var isPeerWatched: Bool {
-        guard let kept = peerSource.load(ordering: .acquiring) else { return false }
-        if kept.takeUnretainedValue().isValid { return true }
-        peerSource.exchange(nil, ordering: .acquiringAndReleasing)?.release()
-        return false
+        // Again: on the loop's thread, the only one that takes it away.
+        if loop.isCurrent, let known = peerWatch.load(ordering: .acquiring) { return known.takeUnretainedValue().begin() }
+        guard let main = source else { return }
+        let watch = PeerWatch(descriptor, on: loop, mode, body)
+        let kept = Unmanaged.passRetained(watch)
+        let isKept = peerWatch.compareExchange(expected: nil, desired: kept, ordering: .acquiringAndReleasing).exchanged
+        guard isKept else { return kept.release() }
+        if main.isValid { watch.begin() }
+        // The main source's end may not have found it.
+        if !main.isValid { watch.end {} }
     }
 
     // MARK: Bytes

@@ -58,7 +58,7 @@ package protocol StreamTransport: AnyObject, Sendable {
     /// Whether the peer sends no more, as the kernel knows it now, whatever has been read. As for the others, under the stream's lock.
     var peerHasFinished: Bool { get }
     /// Calls `body` on the loop's thread, in a mode of the stream, when `peerHasFinished` has become true; perhaps several times. Outside the
-    /// stream's lock: once, and then perhaps again on the loop's thread, which changes nothing unless descriptors had run out.
+    /// stream's lock: once, and then perhaps again on the loop's thread, which changes nothing unless descriptors have run out.
     func watchPeerFinish(on loop: RunLoop, mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) /* DOES CALLOUT */
 }
 

@@ -1,5 +1,6 @@
 // Rules proved here (StreamCore+PeerFinish.swift, StreamCore+Timeouts.swift):
 // - The peer's end is known while reading is paused, with unread bytes, on every transport; a handler is called once, and a task cancelled.
+// - Without descriptors it is reported later, after a pause.
 // - It is not reported after this side has ended the stream, and never inside the call that asks.
 // - `receiveTimeout` counts only while the stream reads.
 
@@ -10,6 +11,20 @@ import Testing
 
 #if canImport(Glibc)
 import Glibc
+#endif
+
+#if os(Linux)
+/// Calls `body` while the process gets no new descriptor.
+private func withoutDescriptors(_ body: () -> Void) {
+    var limit = rlimit()
+    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    let former = limit.rlim_cur
+    limit.rlim_cur = 3
+    setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    body()
+    limit.rlim_cur = former
+    setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+}
 #endif
 
 @Suite(.bounded) struct PeerFinishTests {
@@ -117,15 +132,10 @@ import Glibc
                 stream.onReceive { _, _ in trace.add("received") }
                 _ = loop.run(for: .zero)
                 stream.isReading = false
-                var limit = rlimit()
-                getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-                let former = limit.rlim_cur
-                limit.rlim_cur = 3
-                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-                stream.onPeerFinish { _ in trace.add("finished") }
-                _ = loop.run(for: .zero)
-                limit.rlim_cur = former
-                setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+                withoutDescriptors {
+                    stream.onPeerFinish { _ in trace.add("finished") }
+                    _ = loop.run(for: .zero)
+                }
                 pair.send("unread")
                 for _ in 0..<4 { _ = loop.run(for: .zero) }
                 #expect(trace.list.isEmpty)
@@ -133,6 +143,55 @@ import Glibc
                 for _ in 0..<4 { _ = loop.run(for: .zero) }
                 #expect(trace.list == ["finished"])
                 stream.close()
+            }
+        }
+    }
+
+    /// Reading had stopped before, and does not stop again.
+    @Test func `a stream that had stopped to read is watched after a pause, when there are descriptors again`() async {
+        await #expect(processExitsWith: .success) {
+            try inManualTime { loop, clock, trace in
+                let pair = SocketPair()
+                let stream = try ByteStream(adopting: pair.ours, on: loop)
+                stream.onReceive { _, _ in trace.add("received") }
+                _ = loop.run(for: .zero)
+                stream.isReading = false
+                pair.send("unread")
+                for _ in 0..<4 { _ = loop.run(for: .zero) }
+                withoutDescriptors {
+                    stream.onPeerFinish { _ in trace.add("finished") }
+                    for _ in 0..<20 {
+                        _ = loop.run(for: .zero)
+                        clock.advance(by: .seconds(1))
+                    }
+                }
+                pair.finishPeer()
+                for _ in 0..<4 {
+                    clock.advance(by: .seconds(1))
+                    _ = loop.run(for: .zero)
+                }
+                #expect(trace.list == ["finished"])
+                stream.close()
+                // The pause leaves nothing in the mode.
+                for _ in 0..<4 { _ = loop.run(for: .zero) }
+                #expect(loop.run(for: .zero) == .finished)
+            }
+        }
+    }
+
+    @Test func `a stream that ends in the pause leaves no timer`() async {
+        await #expect(processExitsWith: .success) {
+            try inManualTime { loop, _, trace in
+                let pair = SocketPair()
+                let stream = try ByteStream(adopting: pair.ours, on: loop)
+                _ = loop.run(for: .zero)
+                withoutDescriptors {
+                    stream.onPeerFinish { _ in trace.add("finished") }
+                    for _ in 0..<4 { _ = loop.run(for: .zero) }
+                }
+                stream.close()
+                for _ in 0..<4 { _ = loop.run(for: .zero) }
+                #expect(trace.list.isEmpty && loop.run(for: .zero) == .finished)
             }
         }
     }
