@@ -177,7 +177,8 @@ public final class RunLoopMetrics: Sendable {
     }
 
     /// Ends the reports, and destroys the metrics in the metrics system, which may drop their values. The loops can then be reported by
-    /// another object.
+    /// another object. If another thread reports at this moment, it destroys them behind its report, perhaps after this has returned; an object whose
+    /// metrics have the same names must be made later.
     public func invalidate() {
         // In one step: no call of `reportWhileWorking` comes between.
         let former = state.withLockIfOwn { state in
