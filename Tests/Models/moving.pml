@@ -1,5 +1,6 @@
 /*
- * A timer and an observer that their handlers move to another loop, which is on another thread: from when on may that loop call them?
+ * A timer and an observer that their handlers move to another loop, which is on another thread: from when on may that loop call them? And a timer
+ * on demand, whose date another thread sets while the loop fires it.
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is one operation on a shared word, or a section under a
  * loop's lock. The second loop had the item before, and may have it in a batch that it has not finished. A change of the timer's tolerance has the
@@ -10,6 +11,8 @@
  * - Each date of a timer is fired once.
  * - No handler runs on two threads at once.
  * - In the end, the second loop has filed the timer under its date.
+ * - A timer on demand is called after each setting of a date that has come, and not more often than its date is set. A later date that is set last
+ *   stays.
  *
  * Faults that the search must find (Scripts/check-models):
  *   FAULT_VALID_LATE     the firing of a timer that fires once ends before the timer is invalid
@@ -17,6 +20,8 @@
  *   FAULT_DATE_FIRST     the loop reads the date before it begins the firing
  *   FAULT_NOT_NOTIFIED   the loop whose handler has moved the timer sends no change to the other loop
  *   FAULT_ONCE_LATE      the call of an observer that is called once ends before the observer is invalid
+ *   FAULT_TAKEN_LATE     a timer on demand loses its date after its call: another thread may have set the date that was fired
+ *   FAULT_TAKEN_BLINDLY  it loses whatever date it has by then
  *   FAULT_CALL_FIRST     the loop looks whether the observer is being called before it looks whether it has the observer
  */
 
@@ -39,6 +44,12 @@ byte observedIn = 1;                            /* Observer.loopID */
 byte callingLoop = 0;
 bool isOver = false;                            /* Rundown */
 byte calls = 0;
+
+/* A timer on demand, with the date and the flags of the other timer. */
+bool isDateSet = false;
+bool hasRequest = false;                        /* what the handler does, for each setting of the date */
+byte settings = 0;
+bool isPutOff = false;                          /* the last setting is of a date that has not come */
 
 byte running = 4;
 
@@ -132,6 +143,75 @@ proctype SecondFires() {
     running--
 }
 
+proctype FiresOnDemand() {
+    byte fired; bool isTaken, wasSet, wasLast;
+    do
+    ::  wasLast = (running == 1);
+        if
+        :: filed <= LAST_DUE ->
+            atomic { isFiring = true; isDateSet = false };    /* TimerState.swift: beginFiring */
+            fired = date;                       /* Firing.swift: fireIfStillDue */
+            isTaken = (fired <= LAST_DUE);
+#ifndef FAULT_TAKEN_LATE
+            if
+            :: isTaken ->
+#ifdef FAULT_TAKEN_BLINDLY
+                date = NEVER
+#else
+                atomic { isTaken = (date == fired); if :: isTaken -> date = NEVER :: else fi }    /* Firing.swift: takeDate */
+#endif
+            :: else
+            fi;
+#endif
+            if
+            :: isTaken ->
+                calls++;
+                assert(calls <= settings);
+                hasRequest = false              /* Timer.swift: callHandler */
+            :: else
+            fi;
+#ifdef FAULT_TAKEN_LATE
+            wasSet = isDateSet;
+            if
+            :: isTaken && !wasSet -> atomic { if :: date == fired -> date = NEVER :: else fi }
+            :: else
+            fi;
+#endif
+            isFiring = false;                   /* TimerState.swift: endFiring */
+            filed = date                        /* RunLoop+Timers.swift: reschedule */
+        :: else
+        fi;
+        if
+        :: isQueued -> isQueued = false; filed = date    /* ChangeBatch.swift: applyChanges */
+        :: else -> if :: wasLast && filed > LAST_DUE -> break :: else fi
+        fi
+    od;
+    assert(isPutOff -> date == LAST_DUE + 1 : !hasRequest);
+    running--
+}
+
+proctype SetsDates() {
+    byte rounds = 0;
+    do
+    :: rounds < 2 ->
+        settings++;
+        hasRequest = true;
+        if :: date = 1 :: date = 2 fi;          /* Timer+Scheduling.swift: setDate */
+        isDateSet = true;                       /* TimerState.swift: noteDateSet */
+        isQueued = true;                        /* ChangeBatch.swift: submitRedate */
+        rounds++
+    :: else -> break
+    od;
+    if
+    :: isPutOff = true;
+        date = LAST_DUE + 1;                    /* Timer+Scheduling.swift: setDate */
+        isDateSet = true;
+        isQueued = true
+    :: skip
+    fi;
+    running--
+}
+
 proctype FirstNotifies() {
     callingLoop = 1;                            /* RunLoop+Observers.swift: call */
     calls++;
@@ -181,6 +261,7 @@ init {
         if :: repeats = true :: repeats = false fi;
         if
         :: running = 2; run FirstFires(); run SecondFires()
+        :: running = 2; settings = 1; hasRequest = true; run FiresOnDemand(); run SetsDates()
         :: running = 2; run FirstNotifies(); run SecondNotifies()
         fi
     }

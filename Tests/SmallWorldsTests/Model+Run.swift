@@ -183,20 +183,17 @@ extension Model {
         item.kind.isTimer && item.isIn(place) && !item.isFiring && item.date.map { $0 <= dueBy } ?? false
     }
 
-    /// 5.2, 5.4, 5.5, 5.6.
+    /// 5.2, 5.4, 5.5, 5.6, 5.22.
     private func fireTimers(_ batch: [ModelItem], _ place: Place, _ dueBy: Int) {
         for item in batch where isDue(item, place, dueBy) {
             let date = item.date!
             item.isFiring = true
             (item.wasDated, item.pastDate) = (false, nil)
+            if item.kind == .onDemand { item.date = nil }  // 5.22
             call(item.name)
             item.isFiring = false
             if item.kind == .timer || item.kind == .delayed { invalidate(item.name) }
-            if item.wasDated { continue }
-            guard item.repeats else {
-                item.date = nil
-                continue
-            }
+            if item.wasDated || !item.repeats { continue }
             let present = now[place.loop]
             item.date = present < date ? date + Self.interval : present + Self.interval - (present - date) % Self.interval
             file(item)

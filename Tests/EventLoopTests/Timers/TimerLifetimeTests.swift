@@ -4,11 +4,14 @@
 // 20  invalidate releases the handler.
 // 16  When the last timer of a mode is removed, its wake-up is cancelled too: the loop makes no pass at the old date.
 // 22  An on-demand timer keeps its mode from being empty even without a date; without a date, nextTimerFire ignores it. It
-//     fires once each time nextFire is set, and stays valid.
+//     fires once each time nextFire is set, and stays valid. It has no date in its callout until one is set, and a date that another thread sets
+//     then is fired (Tests/Models/moving.pml has every interleaving).
 
-import EventLoop
 import EventLoopTestSupport
+import Synchronization
 import Testing
+
+@testable import EventLoop
 
 @Suite(.tags(.lifetimes)) struct TimerLifetimeTests {
     // MARK: 18
@@ -238,5 +241,39 @@ import Testing
             return trace.description
         }
         #expect(trace == "E T S W A in time T S W A X -> timedOut")
+    }
+
+    @Test func `an on-demand timer has no date in its callout until one is set`() throws {
+        let trace = try inManualTime { loop, clock, trace in
+            let timer = RunLoop.Timer.onDemand { timer in
+                trace.add(timer.nextFire == .distantFuture ? "none" : "date")
+                trace.add(loop.nextTimerFire() == nil ? "none" : "next")
+                if clock.ms == 10 { timer.nextFire = .ms(20) }
+                trace.add(timer.nextFire == .distantFuture ? "none" : "date")
+            }
+            loop.add(timer)
+            timer.nextFire = .ms(10)
+            _ = loop.run(until: .ms(50))
+            return trace.description
+        }
+        #expect(trace == "none none date none none none")
+    }
+
+    @Test func `an on-demand timer that another thread sets to the date that is being fired fires again, once`() throws {
+        let calls = try onFreshThread { loop in
+            let calls = Box(0)
+            let timer = RunLoop.Timer.onDemand { timer in
+                // The first step of `setDate` on another thread. The next steps come after the callout.
+                if calls.increment() == 1 { timer.date.store(RunLoop.Instant.distantPast.nanoseconds, ordering: .sequentiallyConsistent) }
+            }
+            loop.add(timer)
+            timer.nextFire = .distantPast
+            _ = loop.run(for: .zero)
+            _ = timer.state.noteDateSet()
+            timer.submitRedate(loop.id)
+            for _ in 0..<3 { _ = loop.run(for: .zero) }
+            return calls.value
+        }
+        #expect(calls == 2)
     }
 }

@@ -1,4 +1,5 @@
-// Step 9: firing the timers that are due. Tests/Models/moving.pml checks every interleaving with a loop that a handler moves its timer to.
+// Step 9: firing the timers that are due. Tests/Models/moving.pml checks every interleaving with a loop that a handler moves its timer to, and with
+// a thread that sets the date of a timer on demand.
 
 import Synchronization
 
@@ -29,7 +30,9 @@ extension RunLoop {
         // In this order: a removal that has returned before the firing began is seen here (Tests/Models/removal.pml), and so is a call in another
         // loop, which the timer was in meanwhile.
         let date = timer.date.load(ordering: .acquiring)
-        guard date <= dueBy, takeForFiring(timer, mode) else { return giveUpFiring(timer) }
+        guard date <= dueBy, takeForFiring(timer, mode), !timer.isOnDemand || takeDate(of: timer, date) else {
+            return giveUpFiring(timer)
+        }
         // A date in the distant past means "now".
         counters.fireTimer(late: date == .min ? 0 : (isAlone ? dueBy : now().nanoseconds).subtractingSaturated(date))
         let span = openSpan(mode, timer.callout)
@@ -85,11 +88,18 @@ extension RunLoop {
         }
     }
 
-    /// Gives a timer its next date.
+    /// A timer on demand loses its date before its callout. Nobody but those who set dates changes it from then on, so a date that another thread
+    /// sets is fired, also if it equals the one that is being fired. False if another date was set meanwhile.
+    @inline(__always)
+    private func takeDate(of timer: Timer, _ date: Int64) -> Bool {
+        timer.date.compareExchange(expected: date, desired: .max, ordering: .acquiringAndReleasing).exchanged
+    }
+
+    /// Gives a repeating timer its next date, and files a timer that stays valid under the date that it has.
     private func fileNext(_ timer: Timer, _ fired: Int64) { /* DOES CALLOUT */
         // Before the firing ends: from then on a loop that the timer was moved to fires it, and the date that was fired has passed.
-        if !timer.state.latest.isDateSet {
-            let next = timer.repeats ? Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds) : .max
+        if timer.repeats && !timer.state.latest.isDateSet {
+            let next = Timer.nextSlot(after: fired, interval: timer.intervalNanoseconds, now: now().nanoseconds)
             // A date that was set since then wins.
             _ = timer.date.compareExchange(expected: fired, desired: next, ordering: .acquiringAndReleasing)
         }

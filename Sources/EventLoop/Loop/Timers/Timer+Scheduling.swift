@@ -62,7 +62,8 @@ extension RunLoop.Timer {
         return timer
     }
 
-    /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired.
+    /// When the timer fires next; `.distantFuture` once it is invalid. While the handler runs, the date that is being fired; an `onDemand` timer
+    /// has none then until one is set.
     ///
     /// Setting it moves the timer and restarts a repeating timer's grid. A date in the past reads back as it was set, means the next
     /// pass, and starts the grid at the present of the timer's loop. While the timer is in no loop, the present is that of the calling thread's
