@@ -197,6 +197,19 @@ import Darwin
         }
     }
 
+    @Test func `a run finds what was queued for its mode during a step in one of its handlers`() throws {
+        try onFreshThread { loop in
+            let host = try PlainHost(loop, mode: "hosted")
+            loop.addIdleSource()
+            loop.perform(inModes: [.default]) {
+                loop.perform(inModes: ["hosted"]) { loop.perform(inModes: [.default]) { loop.stop() } }
+                host.step()
+            }
+            #expect(loop.run(for: patience) == .stopped)
+            host.hosted.invalidate()
+        }
+    }
+
     // MARK: Modes without items
 
     @Test func `an empty hosted mode is finished and quiet, whatever wakes the loop`() throws {

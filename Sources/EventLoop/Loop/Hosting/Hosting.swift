@@ -197,6 +197,8 @@ extension RunLoop {
     func sleepInHost() { /* DOES CALLOUT */
         // What is changed meanwhile is seen below.
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
+        // The bits that are taken below may be for the mode of the run in progress.
+        defer { if runs.depth > 0 { owned.pending.insert(.recheckQueues) } }
         owned.hosting.isMakingCallouts = true
         wakeInHost()
         for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
