@@ -334,6 +334,54 @@ import Testing
         #expect((3...16).contains(calls), "\(calls)")
     }
 
+    #if os(Linux)
+    @Test func `a nested run in a foreign callback ends the wait, also if a handler of the outer run has made a step before`() throws {
+        let calls = try onFreshThread { loop in
+            let (pipe, calls, callsBeforePerform) = (Pipe(), Box(0), Box(0))
+            let host = try PlainHost(loop, mode: "hosted")
+            loop.addIdleSource(forMode: "hosted")
+            let alive = loop.keepAlive(forMode: "other")
+            defer { alive.cancel() }
+            // The nested run calls it. The loop works then, so nobody writes to its channel.
+            let queuesStop = RunLoop.Timer(fireAt: .distantPast) { _ in
+                loop.perform(inModes: [.default]) {
+                    callsBeforePerform.value = calls.value
+                    loop.stop()
+                }
+            }
+            loop.add(queuesStop, forMode: "other")
+            // As in the test above, libevent's wait goes on until an event of the loop ends it.
+            let urgent = loop.withEventBase { base in
+                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
+                    switch calls.increment() {
+                    case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
+                    case 1_000: pipe.readAll()  // the wait was not ended
+                    default: break
+                    }
+                }
+            }
+            let other = loop.withEventBase { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
+            // Both become ready in the wait, not in the poll before it.
+            let timeout = loop.withEventBase { base in
+                ForeignEvent(base) { _ in
+                    pipe.write()
+                    urgent.activate()
+                }
+            }
+            for event in [urgent, other] { event.add() }
+            loop.perform(inModes: [.default]) {
+                host.step()
+                timeout.add(milliseconds: 20)
+            }
+            #expect(loop.run(for: patience) == .stopped)
+            for event in [urgent, other, timeout] { event.free() }
+            host.hosted.invalidate()
+            return callsBeforePerform.value
+        }
+        #expect((1...16).contains(calls), "\(calls)")
+    }
+    #endif
+
     @Test func `in a nested run in a foreign callback the loop works, and the sleep before it counts as sleep`() throws {
         let (isWaiting, statistics) = try onFreshThread { loop in
             let isWaiting = Box<Bool?>(nil)

@@ -189,8 +189,13 @@ extension RunLoop {
         owned.hosting.isBetweenSteps = false
         if runs.depth > 0 { observeHost(isWorking: true) }
         time.manualClock?.endWaiting(self)
+        if isInsideOwnSleep { return }
         if waker.endSleep() { counters.wakeUps.increment() }
     }
+
+    /// Whether the caller is a C library's callback in the sleep of a run: inside a run, the loop is alert and not asleep while its host sleeps. The
+    /// sleep is that run's to end, or to suspend for a nested run (`suspendWait`).
+    private var isInsideOwnSleep: Bool { runs.depth > 0 && waker.isSleeping }
 
     /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later.
     @inline(never)
@@ -210,7 +215,7 @@ extension RunLoop {
         owned.hosting.isBetweenSteps = true
         observeHost(isWorking: false)
         owned.hosting.depth = runs.depth
-        if runs.depth == 0 { waker.beginSleep() } else { waker.beAlert() }
+        if runs.depth == 0 { waker.beginSleep() } else if !isInsideOwnSleep { waker.beAlert() }
         let severalModes = owned.hosting.modes.count > 1
         for hosted in owned.hosting.modes {
             if severalModes { owned.pending.insert(.recheckQueues) }
