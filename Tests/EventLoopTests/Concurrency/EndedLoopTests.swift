@@ -2,7 +2,7 @@
 // - When a RunLoopThread stops, it runs the jobs that are queued by then in its last batch, on its own thread, before teardown.
 // - One thread of the process runs the jobs that are queued later, and the jobs that any other ending thread leaves behind. It runs them
 //   one after another. On it, isolation checks pass for the loop of the running job, and for no other loop. The program's signals are not
-//   delivered to it.
+//   delivered to it. A child that a job forks runs none of the other jobs.
 
 import Dispatch
 import EventLoop
@@ -130,6 +130,30 @@ import Darwin
             try waitUntil("the job has run") { blocked.value != nil }
             let all = try #require(blocked.value)
             #expect(all.isSuperset(of: [SIGTERM, SIGURG, SIGUSR1]) && all.isDisjoint(with: faultSignals), "\(all)")
+        }
+    }
+
+    @Test func `a child that a job of an ended loop forks runs none of the other jobs`() async {
+        await #expect(processExitsWith: .success) {
+            let (pipe, child, isDone) = (Pipe(), Box<Int32>(-1), Box(false))
+            let loop = try onFreshThread { loop in
+                Task(executorPreference: loop) {
+                    let number = systemFork()
+                    if number == 0 { killLater(seconds: 30) } else { child.value = number }
+                }
+                Task(executorPreference: loop) {
+                    pipe.write("x")
+                    isDone.value = true
+                }
+                return loop
+            }
+            try waitUntil("both jobs have run") { isDone.value }
+            var status: Int32 = 0
+            while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
+            let signal = status & 0x7f
+            #expect(signal != 0 && signal != SIGALRM, "the child traps, and does not wait for more jobs: signal \(signal)")
+            #expect(pipe.readAll() == "x")
+            #expect(!loop.isValid)
         }
     }
 

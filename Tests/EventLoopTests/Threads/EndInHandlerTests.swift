@@ -391,6 +391,32 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(await thread.join(timeout: patience))
     }
 
+    @Test func `jobs of ended loops run although one of them ends the thread for such jobs`() async {
+        // In a process of its own, because the process has one such thread, which other tests use.
+        await #expect(processExitsWith: .success) {
+            for way in WayToEnd.allCases {
+                let trace = Trace()
+                let loop = try onFreshThread { loop in
+                    // Never ends.
+                    Task(executorPreference: loop) { endOnly(way) }
+                    for number in 1...3 { Task(executorPreference: loop) { trace.add("\(number)") } }
+                    return loop
+                }
+                try waitUntil("the jobs behind it have run") { trace.list.count == 3 }
+                #expect(trace.take() == "1 2 3")
+                Task(executorPreference: loop) { trace.add("later") }
+                try waitUntil("a later job has run") { !trace.list.isEmpty }
+                let other = try onFreshThread { loop in
+                    Task(executorPreference: loop) { trace.add("other") }
+                    return loop
+                }
+                try waitUntil("a job of another loop has run") { trace.list.count == 2 }
+                #expect(trace.description == "later other")
+                #expect(!loop.isValid && !other.isValid)
+            }
+        }
+    }
+
     // MARK: Runs
 
     @Test(arguments: WayToEnd.allCases)

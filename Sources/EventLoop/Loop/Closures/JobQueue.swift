@@ -161,4 +161,14 @@ extension RunLoop {
     func takeLeftJobs() -> ContiguousArray<QueuedJob> {
         shared.withLock { $0.jobs.takeAll() }
     }
+
+    /// Puts back jobs that `takeLeftJobs` has returned and that have not begun, before all others. Returns true if there are no others: then the
+    /// caller calls `OrphanedJobExecutor.adopt`, which was called for the others.
+    func putBackLeftJobs(_ jobs: ArraySlice<QueuedJob>) -> Bool {
+        shared.withLock { shared in
+            let isFirst = shared.jobs.isEmpty && !jobs.isEmpty
+            shared.jobs.putBack(jobs)
+            return isFirst
+        }
+    }
 }

@@ -1,6 +1,7 @@
 // Runs the jobs of loops that have ended, one after another. A job cannot be refused: its task would wait for ever.
 //
-// Lifecycle of the thread: started with the first such job, detached, and there until the process ends.
+// Lifecycle of the thread: started with the first such job, detached, and there until the process ends, or until a job ends it: then its exit handler
+// (a pthread key) starts another one.
 
 internal import CPlatform
 internal import EventLoopLibC
@@ -12,6 +13,9 @@ enum OrphanedJobExecutor {
     private struct State: Sendable {
         /// Ended loops that have jobs; each once.
         var loops: [RunLoop] = []
+        /// The loop whose jobs the thread runs, and those of them that have not begun.
+        var current: RunLoop?
+        var jobs: ArraySlice<QueuedJob> = []
         var hasThread = false
         /// The thread waits for it while there are no jobs.
         var latch: Latch?
@@ -30,7 +34,7 @@ enum OrphanedJobExecutor {
     }
 
     static func hold() {
-        _ = fresh.hasThread
+        _ = (fresh.hasThread, exitKey)
         _ = state.lockValue()
     }
 
@@ -50,22 +54,54 @@ enum OrphanedJobExecutor {
     private static func runJobs() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
         blockSignals()
-        while true {  // ends: with the process
+        pthread_setspecific(exitKey, UnsafeRawPointer(bitPattern: 1))
+        while true {  // ends: with the process, or inside a job
             let latch = Latch()
-            let loops = state.withLock { state -> [RunLoop] in
-                if state.loops.isEmpty { state.latch = latch }
-                defer { state.loops = [] }
-                return state.loops
+            let next = state.withLock { state -> RunLoop? in
+                if state.loops.isEmpty {
+                    state.latch = latch
+                } else {
+                    state.current = state.loops.removeFirst()
+                }
+                return state.current
             }
-            if loops.isEmpty { _ = latch.wait(until: nil) }
-            for loop in loops { runJobs(of: loop) }
+            if let next { runJobs(of: next) } else { _ = latch.wait(until: nil) }
         }
     }
 
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         loop.preconditionOurs()
         LoopID.adopted = loop.id
-        for job in loop.takeLeftJobs() { loop.callOutToJob(job) }
+        let jobs = loop.takeLeftJobs()
+        state.withLock { $0.jobs = jobs[...] }
+        while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
+            loop.callOutToJob(job)
+            // The job may have forked: in the child, the other jobs are the parent's.
+            loop.preconditionOurs()
+        }
         LoopID.adopted = 0
+        // The caller holds the loop.
+        state.withLock { ($0.current, $0.jobs) = (nil, []) }
+    }
+
+    /// Its value is not nil on the thread, so that the handler is called there.
+    private static let exitKey: pthread_key_t = {
+        var key = pthread_key_t()
+        let code = pthread_key_create(&key) { _ in OrphanedJobExecutor.threadWillEnd() }
+        precondition(code == 0, "pthread_key_create: \(code)")
+        return key
+    }()
+
+    /// A job ends the thread. Another thread runs the other jobs.
+    private static func threadWillEnd() {
+        LoopID.adopted = 0
+        let (current, jobs) = state.withLock { state -> (RunLoop?, ArraySlice<QueuedJob>) in
+            defer { (state.current, state.jobs) = (nil, []) }
+            return (state.current, state.jobs)
+        }
+        // Nil in a child of fork.
+        guard let current else { return }
+        if current.putBackLeftJobs(jobs) { adopt(current) }
+        start()
     }
 }
