@@ -210,6 +210,23 @@ import Darwin
         }
     }
 
+    @Test func `after its thread was stopped a step returns stopped, and the thread ends when the host has ended`() throws {
+        let thread = try RunLoopThread(name: "host")
+        let trace = Trace()
+        thread.runLoop.perform {
+            #expect(throws: Never.self) {
+                let host = try PlainHost(RunLoop.current, mode: "hosted")
+                RunLoop.current.addIdleSource(forMode: "hosted")
+                RunLoop.current.performBlock(inModes: ["hosted"]) { trace.add("block") }
+                thread.stop()
+                while host.step() != .stopped { trace.add("not stopped") }  // ends: the thread was stopped
+                host.hosted.invalidate()
+            }
+        }
+        #expect(thread.join(timeout: patience))
+        #expect(trace.description == "block", "it is performed in the last batch")
+    }
+
     // MARK: Modes without items
 
     @Test func `an empty hosted mode is finished and quiet, whatever wakes the loop`() throws {

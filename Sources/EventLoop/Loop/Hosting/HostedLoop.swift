@@ -41,6 +41,9 @@ extension RunLoop {
 
         /// One pass that does not sleep, as `run(mode:for: .zero)`. Afterwards the loop counts as asleep, and `descriptor` says when to call again.
         ///
+        /// `.stopped` without a pass if the loop's `RunLoopThread` was stopped. `descriptor` may stay readable then, so the host must end: the thread waits
+        /// for it.
+        ///
         /// May be called from a handler of the loop. If a handler runs the host's loop itself (a modal dialog), it calls `step()` first: from then on
         /// `descriptor` is right inside the handler, too.
         @discardableResult
