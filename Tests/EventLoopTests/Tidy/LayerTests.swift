@@ -71,7 +71,8 @@ private let exceptions = [
 ]
 
 private let exceptionsOfStreams = [
-    NameException(name: "closed", prefix: "Transport/DescriptorSide.swift", reason: "of DescriptorSource.Events")
+    NameException(name: "closed", prefix: "Transport/PeerWatch.swift", reason: "of DescriptorSource.Events"),
+    NameException(name: "now", prefix: "Transport/PeerWatch.swift", reason: "of a clock"),
 ]
 
 /// Reports the uses that no exception covers, and the exceptions that cover none.
