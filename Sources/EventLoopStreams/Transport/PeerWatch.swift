@@ -16,6 +16,8 @@ final class PeerWatch: Sendable {
         var source: RunLoop.DescriptorSource?
         /// Ends the pause; nil without one.
         var timer: RunLoop.Timer?
+        /// How many pauses have begun. The latest one's timer counts.
+        var pauses = 0
         var nextPause = PeerWatch.shortestPause
         var hasEnded = false
     }
@@ -68,19 +70,21 @@ final class PeerWatch: Sendable {
     /// Not for other failures: a file has no peer, and a descriptor that is closed has none any more.
     private func pause(after failure: RunLoop.SourceError) { /* DOES CALLOUT */
         guard failure.isShortage else { return }
-        let pause = state.withLock { state -> Duration? in
+        let begun = state.withLock { state -> (pause: Duration, number: Int)? in
             if state.hasEnded { return nil }
             defer { state.nextPause = min(state.nextPause * 2, Self.longestPause) }
-            return state.nextPause
+            state.pauses += 1
+            return (state.nextPause, state.pauses)
         }
-        guard let pause else { return }
+        guard let (pause, number) = begun else { return }
         let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: pause), label: "pause of the watch for the end of a peer") {
             [weak self] _ in self?.begin()
         }
         // Added first and stored then: if the stream ends in between, the loop would warn of a timer that is invalid already.
         loop.add(timer, forMode: mode)
         let unused = state.withLock { state -> RunLoop.Timer? in
-            if state.hasEnded { return timer }
+            // Before it is stored, it may have fired and have begun the next pause.
+            if state.hasEnded || state.pauses != number { return timer }
             defer { state.timer = timer }
             return state.timer
         }

@@ -382,6 +382,30 @@ import Testing
     }
     #endif
 
+    @Test func `a host that steps the loop in a foreign callback becomes quiet`() throws {
+        let steps = try onFreshThread { loop in
+            let host = try PlainHost(loop, mode: "hosted")
+            loop.addIdleSource(forMode: "hosted")
+            let steps = Box(0)
+            // libevent calls it in the loop's sleep.
+            let timeout = loop.withEventBase { base in
+                ForeignEvent(base) { _ in
+                    host.step()
+                    while host.isReady && steps.increment() < 1_000 { host.step() }
+                    loop.stop()
+                }
+            }
+            timeout.add(milliseconds: 20)
+            let alive = loop.keepAlive(forMode: .default)
+            defer { alive.cancel() }
+            #expect(loop.run(for: patience) == .stopped)
+            timeout.free()
+            host.hosted.invalidate()
+            return steps.value
+        }
+        #expect(steps <= 2)
+    }
+
     @Test func `in a nested run in a foreign callback the loop works, and the sleep before it counts as sleep`() throws {
         let (isWaiting, statistics) = try onFreshThread { loop in
             let isWaiting = Box<Bool?>(nil)
