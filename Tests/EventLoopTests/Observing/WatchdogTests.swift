@@ -5,7 +5,7 @@
 // - A callout that is in progress at `watch` is judged from then on.
 // - After `stopWatching`, `invalidate` and the release of the watchdog, nothing is reported. `onStall` may call all of them.
 // - The processor time of a blocked thread is far less than the duration; that of a thread that computes is not.
-// - A loop that sleeps counts as asleep, whoever begins or ends to observe it.
+// - A sleeping loop counts as asleep, also when something starts or stops observing it meanwhile.
 // - A watchdog keeps no loop alive, and survives its loops.
 //
 // The stalled code waits until it has been reported, so no test depends on the speed of the machine. A slow machine makes other callouts
