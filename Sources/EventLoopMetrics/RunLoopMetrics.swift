@@ -39,28 +39,23 @@ public final class RunLoopMetrics: Sendable {
         var isInvalid = false
         /// The thread that reports; nil if none does. Zero where threads have no numbers.
         var reporter: Int32?
-        /// What it has reported, or has begun to.
-        var reported: Set<ObjectIdentifier> = []
-        /// What other calls ask for meanwhile.
-        var wishes = Wishes()
+        /// Of the report of each loop.
+        var progress: [Progress]
 
-        /// A metrics system that asks in every call of a report would otherwise have its thread report for ever.
-        mutating func wish(for loop: RunLoop) {
-            if let reporter, reporter != 0, reporter == cplatform_thread_id(), reported.contains(ObjectIdentifier(loop)) { return }
-            wishes.insert(loop)
+        /// The next loop to report. Nil if there is none: then the next call reports, and the meters are back, unless they are to be destroyed.
+        mutating func beginReport(_ meters: inout [LoopMeter]) -> Int? {
+            if let index = progress.firstIndex(of: .due) {
+                progress[index] = .begun
+                return index
+            }
+            reporter = nil
+            for index in progress.indices { progress[index] = .idle }
+            if !isInvalid { swap(&self.meters, &meters) }
+            return nil
         }
     }
 
-    private struct Wishes: Sendable {
-        /// To be reported; each once.
-        private(set) var loops: [RunLoop] = []
-        /// The metrics are to be destroyed.
-        var isEnd = false
-        var isEmpty: Bool { loops.isEmpty && !isEnd }
-
-        func contains(_ loop: RunLoop) -> Bool { loops.contains { $0 === loop } }
-        mutating func insert(_ loop: RunLoop) { if !contains(loop) { loops.append(loop) } }
-    }
+    private enum Progress: Sendable { case idle, due, begun }
 
     /// Metrics of one loop.
     ///
@@ -95,7 +90,7 @@ public final class RunLoopMetrics: Sendable {
             let labels = MetricLabels(prefix: prefix, dimensions: [("loop", name)] + dimensions, factory: factory)
             meters.append(LoopMeter(loop, labels))
         }
-        state = LoopLock(State(loops: meters.map { $0.loop }, meters: meters))
+        state = LoopLock(State(loops: meters.map { $0.loop }, meters: meters, progress: meters.map { _ in .idle }))
     }
 
     deinit { stopReporting() }
@@ -104,49 +99,38 @@ public final class RunLoopMetrics: Sendable {
 
     /// Reports all loops now. Call it whenever the metrics system is about to be read, or from a timer. Wakes no loop. A loop that has
     /// ended is reported with its last values.
-    public func report() {
+    public func report() { report { _ in true } }
+
+    func report(_ loop: RunLoop) { report { $0 === loop } }
+
+    private func report(_ isWanted: (RunLoop) -> Bool) {
         carryOut { state in
-            for loop in state.loops { state.wish(for: loop) }
+            // A metrics system that asks in every call of a report would otherwise have its thread report for ever.
+            let isInReport = state.reporter != 0 && state.reporter == cplatform_thread_id()
+            for (index, loop) in state.loops.enumerated() where isWanted(loop) && !(isInReport && state.progress[index] == .begun) {
+                state.progress[index] = .due
+            }
         }
     }
-
-    func report(_ loop: RunLoop) { carryOut { $0.wish(for: loop) } }
 
     /// The metrics system is the program's code. It may have locks that other threads hold while they ask for a report, so nothing of it is called
     /// under the lock, and no call waits for another one's report.
-    private func carryOut(_ wish: (inout State) -> Void) {
-        let taken: [LoopMeter]? =
-            state.withLockIfOwn { state -> [LoopMeter]? in
-                wish(&state)
-                if state.reporter != nil { return nil }
-                state.reporter = cplatform_thread_id()
-                defer { state.meters = [] }
-                return state.meters
-            } ?? nil
-        guard var meters = taken else { return }
-        while let wishes = nextWishes(&meters) {  // ends: each iteration takes what was asked for until then
-            for index in meters.indices where wishes.contains(meters[index].loop) { meters[index].report() }
-            if wishes.isEnd {
+    private func carryOut(_ wish: (inout State) -> Void) { /* DOES CALLOUT */
+        let taken = state.withLockIfOwn { state -> [LoopMeter]? in
+            wish(&state)
+            if state.reporter != nil { return nil }
+            state.reporter = cplatform_thread_id()
+            defer { state.meters = [] }
+            return state.meters
+        }
+        guard var meters: [LoopMeter] = taken ?? nil else { return }
+        while let next = state.withLockIfOwn({ $0.beginReport(&meters) }) {  // ends when nothing more is asked for
+            guard let index = next else {
                 for meter in meters { meter.destroy() }
-                meters = []
+                return
             }
+            meters[index].report()
         }
-    }
-
-    /// What is to be done next. Nil if there is nothing: then the meters are back, and the next call reports.
-    private func nextWishes(_ meters: inout [LoopMeter]) -> Wishes? {
-        let next = state.withLockIfOwn { state -> Wishes? in
-            let wishes = state.wishes
-            state.wishes = Wishes()
-            if !wishes.isEmpty {
-                for loop in wishes.loops { state.reported.insert(ObjectIdentifier(loop)) }
-                return wishes
-            }
-            state.meters = meters
-            (state.reporter, state.reported) = (nil, [])
-            return nil
-        }
-        return next ?? nil
     }
 
     /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing
@@ -182,11 +166,12 @@ public final class RunLoopMetrics: Sendable {
     public func invalidate() {
         // In one step: no call of `reportWhileWorking` comes between.
         let former = state.withLockIfOwn { state in
+            // The meters retain the loops.
             defer { (state.loops, state.reporters, state.isInvalid) = ([], [], true) }
-            return (state.loops, state.reporters)
+            return state.reporters
         }
-        for reporter in former?.1 ?? [] { reporter.stop() }
-        carryOut { $0.wishes.isEnd = true }
+        for reporter in former ?? [] { reporter.stop() }
+        carryOut { _ in }
     }
 }
 

@@ -216,6 +216,22 @@ private func doSomeWork(_ loop: RunLoop) {
         }
     }
 
+    @Test func `what another thread asks for during a report is not waited for, and is reported after it`() throws {
+        try onFreshThread { loop in
+            let system = InsistingSystem()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            metrics.report()
+            let values = system.values.value
+            system.ask.value = {
+                system.ask.value = nil
+                _ = try? plainThread { metrics.report() }.join()
+            }
+            metrics.report()
+            // Each report may have a value less: the share of the time since the one before.
+            #expect(system.values.value >= 3 * values - 2)
+        }
+    }
+
     @Test func `invalidating destroys the metrics, and nothing is reported any more`() throws {
         try onFreshThread { loop in
             let system = TestMetrics()
