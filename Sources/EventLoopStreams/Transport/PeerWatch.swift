@@ -14,10 +14,8 @@ final class PeerWatch: Sendable {
 
     private struct State: Sendable {
         var source: RunLoop.DescriptorSource?
-        /// Ends the pause; nil without one.
+        /// Its date is the end of the pause. Made with the first pause.
         var timer: RunLoop.Timer?
-        /// How many pauses have begun. The latest one's timer counts.
-        var pauses = 0
         var nextPause = PeerWatch.shortestPause
         var hasEnded = false
     }
@@ -70,25 +68,24 @@ final class PeerWatch: Sendable {
     /// Not for other failures: a file has no peer, and a descriptor that is closed has none any more.
     private func pause(after failure: RunLoop.SourceError) { /* DOES CALLOUT */
         guard failure.isShortage else { return }
-        let begun = state.withLock { state -> (pause: Duration, number: Int)? in
+        let begun = state.withLock { state -> (timer: RunLoop.Timer?, pause: Duration)? in
             if state.hasEnded { return nil }
             defer { state.nextPause = min(state.nextPause * 2, Self.longestPause) }
-            state.pauses += 1
-            return (state.nextPause, state.pauses)
+            return (state.timer, state.nextPause)
         }
-        guard let (pause, number) = begun else { return }
-        let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: pause), label: "pause of the watch for the end of a peer") {
-            [weak self] _ in self?.begin()
-        }
+        guard let (known, pause) = begun else { return }
+        let timer = known ?? RunLoop.Timer.onDemand(label: "pause of the watch for the end of a peer") { [weak self] _ in self?.begin() }
+        timer.nextFire = loop.clock.now.advanced(by: pause)
+        if known != nil { return }
         // Added first and stored then: if the stream ends in between, the loop would warn of a timer that is invalid already.
         loop.add(timer, forMode: mode)
-        let unused = state.withLock { state -> RunLoop.Timer? in
-            // Before it is stored, it may have fired and have begun the next pause.
-            if state.hasEnded || state.pauses != number { return timer }
-            defer { state.timer = timer }
-            return state.timer
+        let isKept = state.withLock { state in
+            // Another thread's has a date, too.
+            if state.hasEnded || state.timer != nil { return false }
+            state.timer = timer
+            return true
         }
-        unused?.invalidate()
+        if !isKept { timer.invalidate() }
     }
 
     /// Stops watching. Calls `body` when the kernel does not watch the descriptor any more. Two threads may call it.
