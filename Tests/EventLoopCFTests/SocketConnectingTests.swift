@@ -71,15 +71,21 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         }
     }
 
+    /// A socket whose connection was refused, and which has reported that.
+    private func refusedSocket(on loop: RunLoop) throws -> (CFSocket, SocketInfo) {
+        let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
+        let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
+        try attach(socket, to: loop)
+        #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
+        while info.calls.list.isEmpty { runUntilHandled() }
+        _ = pass()
+        #expect(!pass() && info.calls.take() == "connect:\(refused) read")
+        return (socket, info)
+    }
+
     @Test func `a read callback that is enabled again after a refused connection comes once`() throws {
         try onFreshThread { loop in
-            let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
-            let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
-            try attach(socket, to: loop)
-            #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
-            while info.calls.list.isEmpty { runUntilHandled() }
-            _ = pass()
-            #expect(!pass() && info.calls.take() == "connect:\(refused) read")
+            let (socket, info) = try refusedSocket(on: loop)
             for _ in 0..<2 {
                 CFSocketEnableCallBacks(socket, CFSocketCallBackType.readCallBack.rawValue)
                 for _ in 0..<4 { _ = pass() }
@@ -91,14 +97,8 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
 
     @Test func `a socket that the program connects by itself after a refused connection is served`() throws {
         try onFreshThread { loop in
-            let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
             let server = try listeningSocket(freeAddress(.ipv4), [], SocketInfo())
-            let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
-            try attach(socket, to: loop)
-            #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
-            while info.calls.list.isEmpty { runUntilHandled() }
-            _ = pass()
-            #expect(!pass() && info.calls.take() == "connect:\(refused) read")
+            let (socket, info) = try refusedSocket(on: loop)
             // Linux reports the failed attempt once more.
             let address: CFData = CFSocketCopyAddress(server)
             let native = CFSocketGetNative(socket)

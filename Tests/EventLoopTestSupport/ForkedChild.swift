@@ -1,6 +1,7 @@
 // Children of fork. A test that forks does so in a process of its own, in which no thread of another test holds a lock.
 
-import Testing
+public import EventLoop
+public import Testing
 
 #if canImport(Glibc)
 import Glibc
@@ -32,6 +33,19 @@ public func inForkedChild(_ body: () -> Int32) -> ChildEnd {
         if !end.stoodStill { return end }
     }
     return oneForkedChild(body)
+}
+
+/// A loop of a child of fork ends a source that the child has inherited, and does not call it.
+public func expectEndInChild(of source: RunLoop.Source, calls: Box<Int>, _ location: SourceLocation = #_sourceLocation) {
+    let end = inForkedChild {
+        // The mode is empty when the loop has ended the source.
+        let result = try? onFreshThread { loop in
+            loop.add(source)
+            return loop.run(for: patience)
+        }
+        return result == .finished && calls.value == 0 ? 0 : 1
+    }
+    #expect(end.status == 0, "\(end)", sourceLocation: location)
 }
 
 /// Runs `body` in one forked child, without a second attempt.

@@ -25,6 +25,14 @@ private func withoutDescriptors(_ body: () -> Void) {
     limit.rlim_cur = former
     setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
 }
+
+private func pausedStream(over pair: SocketPair, on loop: RunLoop, _ trace: Trace) throws -> ByteStream {
+    let stream = try ByteStream(adopting: pair.ours, on: loop)
+    stream.onReceive { _, _ in trace.add("received") }
+    _ = loop.run(for: .zero)
+    stream.isReading = false
+    return stream
+}
 #endif
 
 @Suite(.bounded) struct PeerFinishTests {
@@ -128,10 +136,7 @@ private func withoutDescriptors(_ body: () -> Void) {
         await #expect(processExitsWith: .success) {
             try inManualTime { loop, _, trace in
                 let pair = SocketPair()
-                let stream = try ByteStream(adopting: pair.ours, on: loop)
-                stream.onReceive { _, _ in trace.add("received") }
-                _ = loop.run(for: .zero)
-                stream.isReading = false
+                let stream = try pausedStream(over: pair, on: loop, trace)
                 withoutDescriptors {
                     stream.onPeerFinish { _ in trace.add("finished") }
                     _ = loop.run(for: .zero)
@@ -152,10 +157,7 @@ private func withoutDescriptors(_ body: () -> Void) {
         await #expect(processExitsWith: .success) {
             try inManualTime { loop, clock, trace in
                 let pair = SocketPair()
-                let stream = try ByteStream(adopting: pair.ours, on: loop)
-                stream.onReceive { _, _ in trace.add("received") }
-                _ = loop.run(for: .zero)
-                stream.isReading = false
+                let stream = try pausedStream(over: pair, on: loop, trace)
                 pair.send("unread")
                 for _ in 0..<4 { _ = loop.run(for: .zero) }
                 withoutDescriptors {

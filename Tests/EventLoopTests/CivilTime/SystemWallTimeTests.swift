@@ -62,14 +62,7 @@ import Testing
                 loop.add(timer)
                 // The descriptor is readable from then on, and the loop does not run.
                 timer.nextFire = .now
-                let end = inForkedChild {
-                    let result = try? onFreshThread { loop in
-                        loop.add(timer)
-                        return loop.run(for: patience)
-                    }
-                    return result == .finished && fired.value == 0 ? 0 : 1
-                }
-                #expect(end.status == 0, "\(end)")
+                expectEndInChild(of: timer, calls: fired)
                 #expect(loop.run(until: .now + patience, returnAfterSourceHandled: true) == .handledSource)
             }
             #expect(fired.value == 1)

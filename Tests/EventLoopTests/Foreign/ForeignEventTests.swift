@@ -22,6 +22,22 @@ import Testing
         }
     }
 
+    /// A wait of libevent that only an event of the loop ends: nobody reads the pipe, and libevent goes on with two events of different priorities
+    /// in one wait. The third event, which the caller adds, begins it.
+    private static func endlessWait(_ pipe: Pipe, on loop: RunLoop, _ body: @escaping () -> Void) -> [ForeignEvent] {
+        loop.withEventBase { base in
+            let urgent = ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in body() }
+            let other = ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in }
+            for event in [urgent, other] { event.add() }
+            // Both become ready in the wait, not in the poll before it.
+            let timeout = ForeignEvent(base) { _ in
+                pipe.write()
+                urgent.activate()
+            }
+            return [urgent, other, timeout]
+        }
+    }
+
     // MARK: The base
 
     @Test func `each mode has a base of its own, the same at every call`() throws {
@@ -298,37 +314,25 @@ import Testing
             let (pipe, calls, callsBeforePerform) = (Pipe(), Box(0), Box(0))
             let alive = loop.keepAlive(forMode: "other")
             defer { alive.cancel() }
-            // Nobody reads the pipe, and libevent goes on with two events of different priorities in one wait. Only an event of the loop ends it.
-            let urgent = loop.withEventBase { base in
-                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
-                    switch calls.increment() {
-                    case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
-                    case 3:
-                        #expect(throws: Never.self) {
-                            try plainThread {
-                                loop.perform {
-                                    callsBeforePerform.value = calls.value
-                                    loop.stop()
-                                }
-                            }.join()
-                        }
-                    case 1_000: pipe.readAll()  // the wake-up was lost
-                    default: break
+            let events = Self.endlessWait(pipe, on: loop) {
+                switch calls.increment() {
+                case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
+                case 3:
+                    #expect(throws: Never.self) {
+                        try plainThread {
+                            loop.perform {
+                                callsBeforePerform.value = calls.value
+                                loop.stop()
+                            }
+                        }.join()
                     }
+                case 1_000: pipe.readAll()  // the wake-up was lost
+                default: break
                 }
             }
-            let other = loop.withEventBase { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
-            // Both become ready in the wait, not in the poll before it.
-            let timeout = loop.withEventBase { base in
-                ForeignEvent(base) { _ in
-                    pipe.write()
-                    urgent.activate()
-                }
-            }
-            for event in [urgent, other] { event.add() }
-            timeout.add(milliseconds: 20)
+            events[2].add(milliseconds: 20)
             #expect(loop.run(for: patience) == .stopped)
-            for event in [urgent, other, timeout] { event.free() }
+            for event in events { event.free() }
             return callsBeforePerform.value
         }
         #expect((3...16).contains(calls), "\(calls)")
@@ -350,31 +354,19 @@ import Testing
                 }
             }
             loop.add(queuesStop, forMode: "other")
-            // As in the test above, libevent's wait goes on until an event of the loop ends it.
-            let urgent = loop.withEventBase { base in
-                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
-                    switch calls.increment() {
-                    case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
-                    case 1_000: pipe.readAll()  // the wait was not ended
-                    default: break
-                    }
+            let events = Self.endlessWait(pipe, on: loop) {
+                switch calls.increment() {
+                case 1: _ = loop.run(mode: "other", for: .milliseconds(1))
+                case 1_000: pipe.readAll()  // the wait was not ended
+                default: break
                 }
             }
-            let other = loop.withEventBase { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
-            // Both become ready in the wait, not in the poll before it.
-            let timeout = loop.withEventBase { base in
-                ForeignEvent(base) { _ in
-                    pipe.write()
-                    urgent.activate()
-                }
-            }
-            for event in [urgent, other] { event.add() }
             loop.perform(inModes: [.default]) {
                 host.step()
-                timeout.add(milliseconds: 20)
+                events[2].add(milliseconds: 20)
             }
             #expect(loop.run(for: patience) == .stopped)
-            for event in [urgent, other, timeout] { event.free() }
+            for event in events { event.free() }
             host.hosted.invalidate()
             return callsBeforePerform.value
         }

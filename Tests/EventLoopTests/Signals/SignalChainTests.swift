@@ -245,15 +245,7 @@ import Darwin
             let told = Box(0)
             let source = try countingSource(SIGUSR1, told)
             raiseHere(SIGUSR1)
-            let end = inForkedChild {
-                // The mode is empty when the loop has ended the source.
-                let result = try? onFreshThread { loop in
-                    loop.add(source)
-                    return loop.run(for: patience)
-                }
-                return result == .finished && told.value == 0 ? 0 : 1
-            }
-            #expect(end.status == 0, "\(end)")
+            expectEndInChild(of: source, calls: told)
             raiseHere(SIGUSR1)
             try onFreshThread { loop in
                 loop.add(source)
