@@ -28,11 +28,10 @@ final class FileTransfer: Sendable {
 
     deinit { close(socket) }
 
-    /// Sends the file from `offset` on. Returns how far it came: to the end, or to where the kernel cannot send this kind of file. Throws
+    /// Sends the file. Returns how far it came: to the end, or to where the kernel cannot send this kind of file. Throws
     /// `ClientGone` also if the client takes nothing for `patience`.
-    func send(_ file: OpenFile, from start: Int, patience: Duration) async throws -> Int { /* DOES CALLOUT */
-        var offset = start
-        var isLate = false
+    func send(_ file: OpenFile, patience: Duration) async throws -> Int { /* DOES CALLOUT */
+        var (offset, isLate) = (0, false)
         while offset < file.size {  // ends: each iteration sends something, waits for room, or throws
             try Task.checkCancellation()
             let count = Self.withoutPipeSignal { file.send(to: socket, from: offset, upTo: min(Self.pieceSize, file.size - offset)) }

@@ -38,11 +38,9 @@ struct Framing: Sendable {
     }
 
     private mutating func noteConnection(_ value: UnsafeRawBufferPointer) {
-        var (closes, staysOpen) = (closes, staysOpen)
         value.forEachListElement { option in
             if option.equals("close") { closes = true } else if option.equals("keep-alive") { staysOpen = true }
         }
-        (self.closes, self.staysOpen) = (closes, staysOpen)
     }
 
     private mutating func noteLength(_ value: UnsafeRawBufferPointer) throws(Refusal) {
@@ -64,18 +62,17 @@ struct Framing: Sendable {
 
     private mutating func noteTransferEncoding(_ value: UnsafeRawBufferPointer) throws(Refusal) {
         hasTransferEncoding = true
-        var (chunked, isWrong, isUnknown) = (isChunked ? 1 : 0, false, false)
+        var (chunked, isWrong) = (isChunked ? 1 : 0, false)
         value.forEachListElement { coding in
             if coding.equals("chunked") {
                 chunked += 1
             } else if coding.isEmpty {
                 isWrong = true
             } else {
-                isUnknown = true
+                hasUnknownCoding = true
             }
         }
         isChunked = chunked == 1
-        hasUnknownCoding = hasUnknownCoding || isUnknown
         if isWrong || chunked > 1 { throw Refusal(400, "the field Transfer-Encoding is no list of codings, each once") }
     }
 
@@ -92,14 +89,14 @@ struct Framing: Sendable {
     }
 
     /// Nil for a body in chunks.
-    func bodyLength(isOld: Bool, limit: Int) throws(Refusal) -> Int? {
+    func bodyLength(limit: Int) throws(Refusal) -> Int? {
         if isChunked { return nil }
         if isTooLong || length ?? 0 > limit { throw Refusal(413, "the body is longer than \(limit) bytes") }
         return length ?? 0
     }
 
     /// RFC 9112, 9.3.
-    func keepsAlive(isOld: Bool) -> Bool { !closes && (!isOld || staysOpen) }
+    var keepsAlive: Bool { !closes && (!isOld || staysOpen) }
 }
 
 #endif

@@ -152,10 +152,7 @@ extension HTTPConnection {
             do { body = try exchange.isHead ? [] : file.read(upTo: file.size, from: 0) } catch {
                 throw UnsendableResponse(description: "\(path): \(error)")
             }
-            var (bytes, keepsAlive) = try makeHead(head, .length(file.size), exchange, reserving: body.count)
-            bytes.append(contentsOf: body)
-            try await write(bytes)
-            return keepsAlive
+            return try await sendWhole(head, body, .length(file.size), exchange)
         }
         let (bytes, keepsAlive) = try makeHead(head, .length(file.size), exchange)
         // At once, with what waits before it: what a task writes waits for the end of the pass, and the kernel sends the file only behind everything else.
@@ -175,7 +172,7 @@ extension HTTPConnection {
     private func transfer(_ file: OpenFile) async throws -> Int { /* DOES CALLOUT */
         #if os(Linux)
         guard server.options.prepareConnection == nil, let transfer = FileTransfer(stream, mode: host.mode) else { return 0 }
-        let count = try await transfer.send(file, from: 0, patience: server.options.idleTimeout)
+        let count = try await transfer.send(file, patience: server.options.idleTimeout)
         #if DEBUG
         server.testsOnlyKernelBytes.add(count, ordering: .relaxed)
         #endif

@@ -18,9 +18,9 @@ final class LoopHost: @unchecked Sendable {
     private let timers = Mutex<[RunLoop.Timer]>([])
 
     // SAFETY: the loop's thread.
-    private var deadlines: RunLoop.Timer?
+    private lazy var deadlines: RunLoop.Timer = makeTimer("timeouts of an HTTP server") { $0.checkDeadlines() }
     private var nextDeadline = RunLoop.Instant.distantFuture
-    private var watch: RunLoop.Timer?
+    private lazy var watch: RunLoop.Timer = makeTimer("clients of an HTTP server") { $0.watchClients() }
     private var isWatching = false
     /// Handlers run for these, and nobody watches the clients yet.
     private var unwatched: [HTTPConnection] = []
@@ -75,9 +75,7 @@ final class LoopHost: @unchecked Sendable {
     func expect(_ date: RunLoop.Instant) {
         if date >= nextDeadline { return }
         nextDeadline = date
-        let timer = deadlines ?? makeTimer("timeouts of an HTTP server") { $0.checkDeadlines() }
-        deadlines = timer
-        timer.nextFire = date
+        deadlines.nextFire = date
     }
 
     private func checkDeadlines() { /* DOES CALLOUT */
@@ -112,9 +110,7 @@ final class LoopHost: @unchecked Sendable {
 
     private func startWatching() {
         isWatching = true
-        let timer = watch ?? makeTimer("clients of an HTTP server") { $0.watchClients() }
-        watch = timer
-        timer.nextFire = loop.clock.now.advanced(by: Self.watchDelay)
+        watch.nextFire = loop.clock.now.advanced(by: Self.watchDelay)
     }
 
     private func watchClients() { /* DOES CALLOUT */

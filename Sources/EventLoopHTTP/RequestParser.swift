@@ -158,12 +158,9 @@ struct RequestParser: Sendable {
 
     /// The head is whole: what follows it. A step if the caller is to act first.
     private mutating func beginBody(isLast: Bool) throws(Refusal) -> Step? {
-        guard let length = try framing.bodyLength(isOld: line?.isOld ?? false, limit: limits.body) else {
-            phase = .chunkLine
-            return framing.expectsContinue && isLast ? .expectsContinue : nil
-        }
+        let length = try framing.bodyLength(limit: limits.body)
         if length == 0 { return finish() }
-        phase = .body(remaining: length)
+        phase = length.map { Phase.body(remaining: $0) } ?? .chunkLine
         return framing.expectsContinue && isLast ? .expectsContinue : nil
     }
 
@@ -189,7 +186,7 @@ struct RequestParser: Sendable {
 
     private mutating func finish() -> Step {
         guard let head else { preconditionFailure("a request has a head") }
-        let step = Step.request(head, body: body, keepsAlive: framing.keepsAlive(isOld: head.line.isOld))
+        let step = Step.request(head, body: body, keepsAlive: framing.keepsAlive)
         self = RequestParser(limits)
         return step
     }

@@ -28,7 +28,9 @@ enum ResponseHead {
         bytes.append("HTTP/1.1 ")
         append(number: status.code, to: &bytes)
         bytes.append(.space)
-        try append(checked: status.reasonPhrase, "the reason phrase", to: &bytes)
+        let phraseStart = bytes.count
+        bytes.append(contentsOf: status.reasonPhrase.utf8)
+        if !bytes[phraseStart...].allSatisfy(\.isFieldText) { throw UnsendableResponse(description: "the reason phrase has a control character") }
         bytes.append("\r\n")
         var hasDate = false
         for field in head.headerFields {
@@ -66,12 +68,6 @@ enum ResponseHead {
         }
         if !isValid { throw UnsendableResponse(description: "the field \(field.name) has a control character") }
         bytes.append("\r\n")
-    }
-
-    private static func append(checked text: String, _ what: String, to bytes: inout [UInt8]) throws(UnsendableResponse) {
-        let start = bytes.count
-        bytes.append(contentsOf: text.utf8)
-        if !bytes[start...].allSatisfy(\.isFieldText) { throw UnsendableResponse(description: "\(what) has a control character") }
     }
 
     private static func append(number: Int, to bytes: inout [UInt8]) {
