@@ -102,7 +102,10 @@ extension Poller {
         var flags = watch.eventFlags
         var watched = watch.descriptor
         // Adding the descriptor to a set takes such a report.
-        let vanishing = watch.isOfReportsThatVanish ? Readiness.now(of: watch.descriptor, wanted: watch.wanted) : []
+        let vanishing =
+            watch.isOfReportsThatVanish
+            ? Readiness.now(of: watch.descriptor, wanted: watch.wanted).union(registration.pointee.kept) : []
+        registration.pointee.kept = []
         if needsNestedPoller(watch) {
             let nestedPoller = cplatform_make_nested_poller(
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)

@@ -22,6 +22,8 @@ struct Registration: ~Copyable {
     var nextOnDescriptor: UnsafeMutablePointer<Registration>?
     var previousOnDescriptor: UnsafeMutablePointer<Registration>?
     var watch: Watch
+    /// What the source was not called for because another loop was in its handler, if the kernel may not report it again.
+    var kept: Readiness = []
     /// What the owner knows the base by.
     fileprivate(set) var tag: Int32 = 0
     /// The descriptor of the registration's own small poller, or -1.
@@ -157,6 +159,7 @@ extension Registration {
         registration.pointee.owner = owner
         registration.pointee.collector = poller.collector
         registration.pointee.watch = watch
+        registration.pointee.kept = []
         registration.pointee.tag = tag
         registration.pointee.nextOfOwner = nil
         registration.pointee.nestedPoller = -1

@@ -1,7 +1,7 @@
 // Errors and exceptional events (semantics 4.24, 4.25, 4.26):
 //  - A message in the error queue of a socket does not keep the loop busy, whatever the trigger, and loses no data and no later error.
 //  - `.error` is called with the error alone, until the handler has taken it.
-//  - `.priority` is called for urgent data, and for the files of the kernel that report to the first who asks.
+//  - `.priority` is called for urgent data. (KernelFileTests has the files of the kernel.)
 //  - Urgent data that is there already when a handler arms a source, or adds one, is for the next pass.
 
 #if os(Linux)
@@ -404,45 +404,6 @@ private func withSocketAddress<R>(_ address: sockaddr_in, _ body: (UnsafePointer
         }
         #expect(calls == [1, 2, 3])
     }
-
-    @Test(
-        .enabled(if: MountsOfThread.arePossible, "only a privileged process may have mounts of its own"),
-        arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
-    func `a change of the list of mounts calls a source once for each`(trigger: RunLoop.DescriptorSource.Trigger) throws {
-        let trace = try onFreshThread { loop in
-            // A list of mounts of this thread's own.
-            let mounts = MountsOfThread()!
-            let file = open("/proc/thread-self/mounts", O_RDONLY | O_CLOEXEC)
-            precondition(file >= 0)
-            defer { close(file) }
-            let calls = Trace()
-            let source = try RunLoop.DescriptorSource(descriptor: file, events: .priority, trigger: trigger) { _, ready in
-                calls.add(describe(ready))
-            }
-            loop.add(source)
-            Self.poll(loop, 3)
-            for _ in 0..<3 {
-                calls.add("change")
-                #expect(mounts.change())
-                Self.poll(loop, 3)
-                if trigger == .oneShot {
-                    #expect(mounts.change())
-                    Self.poll(loop, 3)
-                    calls.add("rearm")
-                    source.rearm()
-                    Self.poll(loop, 3)
-                }
-            }
-            source.invalidate()
-            return calls.description
-        }
-        // A change while a one-shot is not armed waits for it.
-        let expected =
-            trigger == .oneShot
-            ? "change priority rearm priority change rearm priority change rearm priority"
-            : "change priority change priority change priority"
-        #expect(trace == expected)
-    }
 }
 
 /// Two connected TCP sockets.
@@ -456,26 +417,5 @@ private func connectedTCP() -> (Int32, Int32) {
     let far = accept(listener, nil, nil)
     precondition(far >= 0)
     return (near, far)
-}
-
-/// A list of mounts that only the calling thread has, and a change to it. Nil where the process may not have one.
-private struct MountsOfThread {
-    private typealias Unshare = @convention(c) (Int32) -> Int32
-    private typealias Mount =
-        @convention(c) (UnsafePointer<CChar>?, UnsafePointer<CChar>, UnsafePointer<CChar>?, UInt, UnsafeRawPointer?) -> Int32
-
-    private let mount: Mount
-
-    static let arePossible = (try? onFreshThread { _ in MountsOfThread()?.change() == true }) == true
-
-    init?() {
-        guard let unshare = dlsym(nil, "unshare"), let mount = dlsym(nil, "mount") else { return nil }
-        self.mount = unsafeBitCast(mount, to: Mount.self)
-        // unshare(2): CLONE_NEWNS, which implies CLONE_FS. mount(2): MS_REC and MS_PRIVATE, so that nobody else sees the changes.
-        guard unsafeBitCast(unshare, to: Unshare.self)(0x0002_0000) == 0 else { return nil }
-        guard self.mount(nil, "/", nil, 1 << 14 | 1 << 18, nil) == 0 else { return nil }
-    }
-
-    func change() -> Bool { mount("none", "/tmp", "tmpfs", 0, nil) == 0 }
 }
 #endif

@@ -62,7 +62,7 @@ extension RunLoop {
             suspendRegistrations(membership())
             return false
         }
-        guard core.claimServing(for: id) || waitToServe(membership()) else { return false }
+        guard core.claimServing(for: id) || waitToServe(membership(), readiness, mode) else { return false }
         guard isToServe() else {
             Source.endServing(core)
             return false
@@ -83,7 +83,14 @@ extension RunLoop {
     }
 
     @inline(never)
-    private func waitToServe(_ membership: SourceMembership) -> Bool { membership.source.waitToServe(on: membership) }
+    private func waitToServe(_ membership: SourceMembership, _ readiness: Readiness, _ mode: ModeState) -> Bool {
+        let registration = membership.registration(inMode: mode.index)
+        // Before the wait, which may be over before this returns.
+        if let registration, registration.pointee.watch.isOfReportsThatVanish { registration.pointee.kept = readiness }
+        guard membership.source.waitToServe(on: membership) else { return false }
+        if let registration { registration.pointee.kept = [] }
+        return true
+    }
 
     // MARK: Custom sources (step 4)
 
