@@ -61,7 +61,9 @@ extension RunLoop {
         }
 
         override var watch: Watch? {
-            Watch(descriptor: child.descriptor, wanted: .read, trigger: .level, priority: .default, identity: child.identity)
+            // An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer
+            // releases the child, the kernel reports it again.
+            Watch(descriptor: child.descriptor, wanted: .read, trigger: .edge, priority: .default, identity: child.identity)
         }
 
         override func willBeWatched() { child.letThrough() }

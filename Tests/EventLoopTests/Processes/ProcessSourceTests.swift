@@ -218,6 +218,28 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
             waitForEnd(of: alive.pid)
         }
     }
+
+    @Test func `a loop sleeps while another process traces a child that has ended, and then reports the child`() async {
+        await #expect(processExitsWith: .success) {
+            let child = TracedChild()
+            let descriptor = cplatform_child_descriptor(child.pid)
+            // This kernel has no descriptors for processes, or lets nobody trace.
+            if descriptor < 0 || !child.isTraced { return child.release() }
+            kill(child.pid, SIGKILL)
+            try waitUntilReadable(descriptor, "the child ends")
+            let end = try inManualTime { loop, _, trace in
+                loop.add(try watch(child.pid, trace))
+                let passes = Box(0)
+                // Without this bound, a loop that does not sleep would never come to its limit.
+                loop.add(RunLoop.Observer(activities: .beforeTimers) { _, _ in if passes.increment() > 100 { loop.stop() } })
+                trace.add("\(loop.run(until: .ms(50)))")
+                child.release()
+                trace.add("\(loop.run(until: .ms(100)))")
+                return trace.description
+            }
+            #expect(end == "timedOut killed 9 finished")
+        }
+    }
     #endif
 
     @Test(arguments: ChildWay.allCases)
@@ -237,3 +259,57 @@ private func watch(_ child: Int32, _ trace: Trace) throws -> RunLoop.ProcessSour
         }
     }
 }
+
+#if os(Linux)
+/// A child of this process that another child of it traces.
+private final class TracedChild: Sendable {
+    // Swift imports no function with a variable number of arguments.
+    private typealias Trace = @convention(c) (Int32, Int32, UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> Int
+    private typealias Control = @convention(c) (Int32, UInt, UInt, UInt, UInt) -> Int32
+
+    let pid: Int32
+    /// Whether the kernel allowed it.
+    let isTraced: Bool
+    private let tracer: Int32
+    /// The tracer ends when this is closed.
+    private let end: Int32
+
+    init() {
+        // Looked up before the forks.
+        let control = unsafeBitCast(dlsym(nil, "prctl")!, to: Control.self)
+        let trace = unsafeBitCast(dlsym(nil, "ptrace")!, to: Trace.self)
+        var (answers, ends): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
+        precondition(closeOnExecPipe(&answers) && closeOnExecPipe(&ends), "pipe: errno \(errno)")
+        var answer: UInt8 = 0
+        let child = systemFork()
+        if child == 0 {
+            killLater()
+            // prctl(2): PR_SET_PTRACER with PR_SET_PTRACER_ANY. Kernels without Yama do not know it.
+            _ = control(0x5961_6D61, UInt.max, 0, 0, 0)
+            write(answers[1], &answer, 1)
+            while true { pause() }  // ends: it is killed
+        }
+        precondition(child > 0 && read(answers[0], &answer, 1) == 1, "the child runs: errno \(errno)")
+        let tracer = systemFork()
+        if tracer == 0 {
+            killLater()
+            close(ends[1])
+            // ptrace(2): PTRACE_SEIZE does not stop the child.
+            answer = trace(0x4206, child, nil, nil) == 0 ? 1 : 0
+            write(answers[1], &answer, 1)
+            _ = read(ends[0], &answer, 1)
+            _exit(0)
+        }
+        precondition(tracer > 0 && read(answers[0], &answer, 1) == 1, "the tracer runs: errno \(errno)")
+        for descriptor in [answers[0], answers[1], ends[0]] { close(descriptor) }
+        (pid, self.tracer, end, isTraced) = (child, tracer, ends[1], answer == 1)
+    }
+
+    /// Returns when the child is not traced any more.
+    func release() {
+        close(end)
+        kill(pid, SIGKILL)
+        waitForEnd(of: tracer)
+    }
+}
+#endif
