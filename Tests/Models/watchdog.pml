@@ -30,7 +30,7 @@ inline ring() {
 #ifdef FAULT_NO_BELL
     atomic { if :: isBlocked -> bell = true :: else fi }
 #else
-    bell = true                                 /* WatchdogAlarm.swift: ring */
+    bell = true                                 /* CalloutState.swift: ring */
 #endif
 }
 

@@ -42,7 +42,7 @@ enum WatchdogThread {
             state.changes += 1
             return (true, !state.hasThread)
         }
-        if isNew { loop.beginObservingCallouts(for: .watchdog) }
+        if isNew { loop.beginObservingCallouts() }
         if mustStart { startThread() } else if isNew { WatchdogAlarm.ring() }
     }
 
@@ -75,7 +75,7 @@ enum WatchdogThread {
 
     private static func endObserving(_ entries: [Entry]) {
         if entries.isEmpty { return }
-        for entry in entries { LoopRegistry.loop(entry.loopID)?.endObservingCallouts(for: .watchdog) }
+        for entry in entries { LoopRegistry.loop(entry.loopID)?.endObservingCallouts() }
         // The thread has a copy, which holds what the watchdog's closure holds.
         WatchdogAlarm.ring()
     }

@@ -264,11 +264,11 @@ private enum Place: String, CaseIterable, Sendable, CustomTestStringConvertible 
     @Test func `a loop from which one of two observers withdraws while it sleeps counts as asleep`() throws {
         let running = RunningLoop()
         let loop = running.loop
-        for _ in 0..<2 { loop.beginObservingCallouts(for: .watchdog) }
+        for _ in 0..<2 { loop.beginObservingCallouts() }
         try waitUntil("the loop publishes its callouts") { loop.hasAdoptedObservation }
         try loop.performAndWait {}
         try waitUntilAsleep(loop)
-        loop.endObservingCallouts(for: .watchdog)
+        loop.endObservingCallouts()
         // An edge without a wake-up has the loop look once more, and sleep on.
         try waitUntil("the loop notices the withdrawal") {
             loop.waker.channel.wake()
@@ -283,7 +283,7 @@ private enum Place: String, CaseIterable, Sendable, CustomTestStringConvertible 
             Issue.record("a loop that sleeps counts as working")
             return
         }
-        loop.endObservingCallouts(for: .watchdog)
+        loop.endObservingCallouts()
         try running.end()
     }
 

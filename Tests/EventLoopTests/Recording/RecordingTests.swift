@@ -145,7 +145,7 @@ import Testing
 
     @Test func `no event begins before its recording, though somebody observed the loop before`() throws {
         try inManualTime { loop, _, _ in
-            loop.beginObservingCallouts(for: .watchdog)
+            loop.beginObservingCallouts()
             let taken = Box<RunLoop.Recording?>(nil)
             let begin = Box(RunLoop.Instant.distantPast)
             loop.performBlock {

@@ -153,7 +153,8 @@ extension RunLoop.Statistics {
     /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
     public var slowestCallouts: [RunLoop.SlowCallout] {
         if let loop = LoopRegistry.loop(slowest.loopID), loop.observation.load()?.wantsSlowest != true {
-            loop.beginObservingCallouts(for: .slowest)
+            loop.observationForWishes().findSlowest()
+            loop.notifyOfObservers()
         }
         return slowest.list
     }

@@ -1,5 +1,6 @@
 // What a loop's thread is doing, for a watchdog on another thread.
 
+internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -51,15 +52,15 @@ extension RunLoop {
     /// `calloutState()` afterwards: the owner may have begun before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
-    /// Has the owner publish its callouts, from its next pass on; wakes it. Any thread.
-    package func beginObservingCallouts(for reason: CalloutObservation) {
-        observationForWishes().begin(reason)
+    /// Has the owner publish its callouts for a watchdog, from its next pass on; wakes it. Any thread.
+    package func beginObservingCallouts() {
+        observationForWishes().countWatchdogs(1)
         notifyOfObservers()
     }
 
-    /// Any thread. The owner notices with its next pass.
-    package func endObservingCallouts(for reason: CalloutObservation) {
-        observationForWishes().end(reason)
+    /// Ends that for one watchdog. Any thread. The owner notices with its next pass.
+    package func endObservingCallouts() {
+        observationForWishes().countWatchdogs(-1)
         if isOurs { waker.mark(.observers) }
     }
 
@@ -72,4 +73,10 @@ extension RunLoop {
         runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         notify([.observers, .wake])
     }
+}
+
+/// The bell of the thread that serves all watchdogs. It sleeps while all loops that it watches do.
+package enum WatchdogAlarm {
+    /// Wakes the watchdogs' thread. No lock and no allocation; one system call. Async-signal-safe.
+    package static func ring() { cplatform_ring_alarm() }
 }

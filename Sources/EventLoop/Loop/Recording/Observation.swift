@@ -3,12 +3,6 @@
 internal import CPlatform
 import Synchronization
 
-/// Why the callouts of a loop are observed.
-/// Recordings have a ring instead.
-package enum CalloutObservation: Sendable {
-    case watchdog, slowest
-}
-
 /// The observation of a loop: made with the first wish to observe it, and kept as long as the loop object.
 final class Observation: @unchecked Sendable {
     // SAFETY: atomics, a value with a lock of its own, and what the loop's thread owns.
@@ -60,23 +54,11 @@ final class Observation: @unchecked Sendable {
 
     // MARK: Any thread
 
-    func begin(_ reason: CalloutObservation) {
-        wishes.withLock { wishes in
-            switch reason {
-            case .watchdog: wishes.watchdogs += 1
-            case .slowest: wishes.wantsSlowest = true
-            }
-        }
-    }
+    /// A watchdog begins (1) or ends (-1) to watch the loop.
+    func countWatchdogs(_ difference: Int) { wishes.withLock { $0.watchdogs += difference } }
 
-    func end(_ reason: CalloutObservation) {
-        wishes.withLock { wishes in
-            switch reason {
-            case .watchdog: wishes.watchdogs -= 1
-            case .slowest: wishes.wantsSlowest = false
-            }
-        }
-    }
+    /// From now on the owner finds the slowest callouts, until the loop ends.
+    func findSlowest() { wishes.withLock { $0.wantsSlowest = true } }
 
     /// Exchanges the ring. The old one is released by the caller, outside the lock.
     func setRing(_ ring: EventRing?) -> EventRing? {
