@@ -122,7 +122,7 @@ extension Poller {
     /// anything of ours: a wake-up, the deadline, a source. It could go on only if guests of two levels became ready at the same moment
     /// and the more urgent one stayed so.
     func enterBesideGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        if state.guestObserver != nil { return enterBesideObservedGuests(waiting: waiting) }
+        if state.guestObserver != nil, let set = setForObservedWait() { return enterBesideObservedGuests(set, waiting: waiting) }
         askBesideGuests(waiting: false)
         if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
     }

@@ -8,27 +8,19 @@ internal import CPlatform
 /// Who observes a loop's callouts.
 protocol GuestObserver: AnyObject {
     /// libevent may call C libraries from now on. If `isWaiting`, it may wait before.
-    func willCallGuests(isWaiting: Bool) -> GuestCalls?
-    func didCallGuests(_ calls: GuestCalls, wereCalled: Bool)
+    func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan?
+    func didCallGuests(_ span: OpenCalloutSpan, mayHaveWaited: Bool, wereCalled: Bool)
 }
 
-/// One call of libevent that is observed.
-struct GuestCalls {
-    /// The index of its span, and the number of the observation that has it.
+/// A callout that the owner has opened a span for: the index of the span, and the number of the observation that has it.
+struct OpenCalloutSpan {
     let level: Int, adoption: UInt32
-    let mayHaveWaited: Bool
 }
 
 extension Poller {
     /// As `enterBesideGuests`. The timeouts of C libraries are up to a tick of the kernel's clock later than in libevent's own wait.
     @inline(never)
-    func enterBesideObservedGuests(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
-        let set = setForObservedWait()
-        if set < 0 {
-            askBesideGuests(waiting: false)
-            if waiting && state.collected == 0 && state.outcome.isEmpty { askBesideGuests(waiting: true) }
-            return
-        }
+    func enterBesideObservedGuests(_ set: Int32, waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         while true {  // ends: with an event of ours, the deadline, or a callback of a C library
             askBesideGuests(waiting: false)
             // A callback may have ended the observation.
@@ -51,11 +43,12 @@ extension Poller {
         cplatform_poll(&entry, 1, left)
     }
 
-    private func setForObservedWait() -> Int32 {
-        if let set = state.guests?.observedSet { return set }
-        let set = state.base.reportsEdges ? epollSet() ?? -1 : -1
+    /// Nil if the base has no set that can be found: then libevent waits, as if nobody observed.
+    @inline(never)
+    func setForObservedWait() -> Int32? {
+        let set = state.guests?.observedSet ?? (state.base.reportsEdges ? epollSet() ?? -1 : -1)
         state.guests?.observedSet = set
-        return set
+        return set < 0 ? nil : set
     }
 
     /// One call of libevent, which the observer hears of.
@@ -63,9 +56,9 @@ extension Poller {
     func askBesideGuests(waiting: Bool, _ observer: any GuestObserver) { /* DOES CALLOUT, of C libraries only */
         let hadForeign = state.outcome.contains(.foreign)
         state.outcome.remove(.foreign)
-        let calls = observer.willCallGuests(isWaiting: waiting)
+        let span = observer.willCallGuests(isWaiting: waiting)
         askUnobserved(waiting: waiting)
-        if let calls { observer.didCallGuests(calls, wereCalled: state.outcome.contains(.foreign)) }
+        if let span { observer.didCallGuests(span, mayHaveWaited: waiting, wereCalled: state.outcome.contains(.foreign)) }
         if hadForeign { state.outcome.insert(.foreign) }
     }
 }

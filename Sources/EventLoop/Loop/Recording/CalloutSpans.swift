@@ -22,12 +22,6 @@ extension RunLoop.Timer {
     var callout: CalloutItem { CalloutItem(kind: recordedKind, site: site, label: recordedKind == .perform ? nil : label) }
 }
 
-/// A callout that the owner has opened a span for.
-struct OpenCalloutSpan {
-    let level: Int
-    let adoption: UInt32
-}
-
 extension RunLoop {
     /// Whether somebody observes the callouts of this loop. Owning thread only.
     @inline(__always)
@@ -116,15 +110,12 @@ extension RunLoop {
             // The counters have read the clock on both sides of the wait.
             let (mark, end) = (SpanMark(.sleep, depth: runs.depth, modeIndex: mode.index), counters.lastChange)
             reference.use { $0.recordSleep(mark, from: end &- (counters.waitedTicks &- waited), until: end) }
-            if counters.wakeUps.current != wakeUps { recordWakeUp(mark, at: end) }
+            if counters.wakeUps.current != wakeUps {
+                let wakeUp = SpanMark(.wakeUp, depth: mark.depth, modeIndex: mark.modeIndex)
+                reference.use { $0.recordSleep(wakeUp, from: end, until: end) }
+            }
         }
         return ready
-    }
-
-    @inline(never)
-    private func recordWakeUp(_ sleep: SpanMark, at ticks: UInt64) {
-        let mark = SpanMark(.wakeUp, depth: sleep.depth, modeIndex: sleep.modeIndex)
-        owned.observation?.use { $0.recordSleep(mark, from: ticks, until: ticks) }
     }
 
     // MARK: Callouts
@@ -149,18 +140,12 @@ extension RunLoop {
 
     @inline(never)
     func openCallout(_ item: CalloutItem, _ mode: ModeState) -> OpenCalloutSpan? {
-        guard let span = openCallout(item.kind, item.site?.word ?? 0, item.flow, mode) else { return nil }
-        if let label = item.label { owned.observation?.use { $0.spans.setLabel(label) } }
-        return span
-    }
-
-    @inline(__always)
-    private func openCallout(_ kind: Recording.Kind, _ site: UInt64, _ flow: UInt64, _ mode: ModeState) -> OpenCalloutSpan? {
         guard let reference = owned.observation else { return nil }
-        let mark = SpanMark(kind, depth: runs.depth, modeIndex: mode.index, site: site, flow: flow)
+        let mark = SpanMark(item.kind, depth: runs.depth, modeIndex: mode.index, site: item.site?.word ?? 0, flow: item.flow)
         if reference.use({ $0.runsOpen }) < mark.depth { openRuns() }
         let level = reference.use { $0.spans.depth }
         guard reference.use({ $0.beginCallout(mark) }) else { return nil }
+        if let label = item.label { reference.use { $0.spans.setLabel(label) } }
         return OpenCalloutSpan(level: level, adoption: owned.observationCount)
     }
 
@@ -178,18 +163,18 @@ extension RunLoop: GuestObserver {
     /// The base of a mode reports from now on when C libraries are called, or no longer does.
     func observeGuests(of poller: Poller) { poller.state.guestObserver = isObserved ? self : nil }
 
-    func willCallGuests(isWaiting: Bool) -> GuestCalls? {
+    func willCallGuests(isWaiting: Bool) -> OpenCalloutSpan? {
         let modeIndex = runs.modeIndex
         guard modeIndex >= 0, let span = openCallout(CalloutItem(kind: .hostedLibrary), modeTable[modeIndex]) else { return nil }
         // If libevent may wait, nobody can tell when the wait is over.
         if !isWaiting { observeHost(isWorking: true) }
-        return GuestCalls(level: span.level, adoption: span.adoption, mayHaveWaited: isWaiting)
+        return span
     }
 
-    func didCallGuests(_ calls: GuestCalls, wereCalled: Bool) {
+    func didCallGuests(_ span: OpenCalloutSpan, mayHaveWaited: Bool, wereCalled: Bool) {
         // A run inside the callback may have ended the observation.
-        if calls.adoption != owned.observationCount { return }
-        if !calls.mayHaveWaited && waker.isSleeping { observeHost(isWorking: false) }
-        closeCallout(OpenCalloutSpan(level: calls.level, adoption: calls.adoption), isCalled: wereCalled)
+        if span.adoption != owned.observationCount { return }
+        if !mayHaveWaited && waker.isSleeping { observeHost(isWorking: false) }
+        closeCallout(span, isCalled: wereCalled)
     }
 }
