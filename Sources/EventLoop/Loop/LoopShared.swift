@@ -23,7 +23,8 @@ struct LoopShared: ~Copyable, Sendable {
     var commonObservers: ContiguousArray<RunLoop.Observer> = []
     var changes = ChangeQueue()
     var jobs = JobQueue()
-    var sleeps = SleepingTasks()
+    /// Tasks that sleep on a timer of the loop, and wake when it ends.
+    var sleeps: [ObjectIdentifier: PerformRequest] = [:]
     var released = ReleaseQueue()
     var delayed = DelayedPerforms()
     /// The sequence number of the closure that was queued last.
@@ -50,10 +51,12 @@ struct LoopOwned: ~Copyable {
     /// The ticket of the innermost closure that is being performed.
     var performing: Unmanaged<WorkTicket>?
     var jobs = JobRunner()
-    var passEnds = PassEnds()
+    /// Those who have asked to be called at the end of the pass.
+    var passEnds = Deque<any PassEndListener>()
     var mainQueue = MainQueue()
     var hosting = Hosting()
-    var messageSteps = MessageSteps()
+    /// How many steps have delivered messages: a port has one turn in each.
+    var messageSteps: UInt64 = 0
     var finishedRuns = FinishedRuns()
     /// What the loop has not released yet, at its end.
     var remains = LoopRemains()

@@ -297,8 +297,9 @@ extension LoopShared {
             mode.removeAllObserversLocked()
         }
         commonObservers = []
+        defer { sleeps = [:] }
         return HeldAtEnd(
-            sources: endedSources, timers: endedTimers, observers: endedObservers, dropped: dropped, sleeps: sleeps.takeAll(),
+            sources: endedSources, timers: endedTimers, observers: endedObservers, dropped: dropped, sleeps: Array(sleeps.values),
             delayed: delayed.takeAll())
     }
 }

@@ -6,16 +6,6 @@ package protocol PassEndListener: AnyObject, Sendable {
     func passWillEnd() /* DOES CALLOUT */
 }
 
-/// Who has asked. Owning thread only.
-struct PassEnds: ~Copyable {
-    private var listeners = Deque<any PassEndListener>()
-
-    mutating func append(_ listener: any PassEndListener) { listeners.append(listener) }
-
-    /// One at a time, so that a nested run calls those that are left.
-    mutating func popFirst() -> (any PassEndListener)? { listeners.isEmpty ? nil : listeners.popFirst() }
-}
-
 extension RunLoop {
     /// Has `listener` called once: when the pass in progress ends, also by the thread's end, or before it sleeps. False when the thread is in no pass: then nobody is
     /// called. Owning thread only.
@@ -29,7 +19,8 @@ extension RunLoop {
     @inline(never)
     func callPassEndListeners() { /* DOES CALLOUT */
         owned.pending.remove(.passEnd)
-        // Ends: a listener asks again only when a task has written again, and no task runs here.
-        while let listener = owned.passEnds.popFirst() { listener.passWillEnd() }
+        // One at a time, so that a nested run calls those that are left. Ends: a listener asks again only when a task has written again, and no
+        // task runs here.
+        while !owned.passEnds.isEmpty { owned.passEnds.popFirst().passWillEnd() }
     }
 }

@@ -55,13 +55,3 @@ extension ModeState {
         countQueueingLocked()
     }
 }
-
-/// Counts the steps that deliver messages: a port has one turn in each. Owning thread only.
-struct MessageSteps {
-    private(set) var last: UInt64 = 0
-
-    mutating func next() -> UInt64 {
-        last += 1
-        return last
-    }
-}

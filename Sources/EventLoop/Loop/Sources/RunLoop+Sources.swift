@@ -364,7 +364,7 @@ extension RunLoop.Source {
             let membership = SourceMembership(source: self, loop: loop)
             // Removed and added by its own handler, it has had its turn in this step.
             if kind == .messages && loop.isCurrent && core.pointee.servingLoop.load(ordering: .relaxed) == loop.id {
-                membership.owned.messageStep = loop.owned.messageSteps.last
+                membership.owned.messageStep = loop.owned.messageSteps
             }
             state.add(membership)
             return membership

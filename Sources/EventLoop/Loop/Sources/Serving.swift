@@ -199,7 +199,8 @@ extension RunLoop {
         owned.pending.takeMessages()
         var isHandled = false
         var isLeft = false
-        let step = owned.messageSteps.next()
+        owned.messageSteps += 1
+        let step = owned.messageSteps
         var turns: Int?
         // Ends: there are as many iterations as there were ports at the beginning.
         while let membership = shared.withLock({ _ in mode.locked.messaged.takeTurn(inStep: step, mode: mode.index, &turns) }) {

@@ -2,19 +2,6 @@
 
 import Synchronization
 
-/// Tasks that sleep on a timer of the loop, and wake when it ends. Under the loop's lock.
-struct SleepingTasks: Sendable {
-    private var requests: [ObjectIdentifier: PerformRequest] = [:]
-
-    mutating func add(_ request: PerformRequest) { requests[ObjectIdentifier(request)] = request }
-    mutating func remove(_ request: PerformRequest) { requests[ObjectIdentifier(request)] = nil }
-
-    mutating func takeAll() -> [PerformRequest] {
-        defer { requests = [:] }
-        return Array(requests.values)
-    }
-}
-
 extension RunLoop {
     /// The loop's time as a clock for tasks. Thread-safe.
     public var clock: Clock { Clock(loop: self) }
@@ -66,7 +53,7 @@ extension RunLoop {
     fileprivate func addSleep(_ timer: Timer, _ request: PerformRequest) -> Bool {
         let isOpen = shared.withLock { shared in
             if shared.phase == .ended { return false }
-            shared.sleeps.add(request)
+            shared.sleeps[ObjectIdentifier(request)] = request
             return true
         }
         guard isOpen else { return false }
@@ -75,6 +62,6 @@ extension RunLoop {
     }
 
     fileprivate func forgetSleep(_ request: PerformRequest) {
-        shared.withLock { $0.sleeps.remove(request) }
+        shared.withLock { $0.sleeps[ObjectIdentifier(request)] = nil }
     }
 }
