@@ -88,8 +88,7 @@ extension RunLoop {
         while let change = shared.withLock({ takeChange(&$0) }) {  // ends: with the batch
             apply(change)
             // Released at the safe point: the queue may have held the last reference.
-            owned.ended.append(.applied(change.change.item))
-            owned.pending.insert(.finishing)
+            finishLater(.applied(change.change.item))
         }
         owned.changeBatch.end()
     }
@@ -260,25 +259,17 @@ extension RunLoop {
         if isServing(membership.source) { endUseAfterCalls(of: membership.source) } else { endUse(of: membership.source) }
     }
 
-    func endUse(of timer: Timer) {
-        if timer.state.exit() {
-            owned.ended.append(.timer(timer))
-            owned.pending.insert(.finishing)
-        }
-    }
+    func endUse(of timer: Timer) { if timer.state.exit() { finishLater(.timer(timer)) } }
 
-    func endUse(of source: Source) {
-        if source.rundown.exit() {
-            owned.ended.append(.source(source))
-            owned.pending.insert(.finishing)
-        }
-    }
+    func endUse(of source: Source) { if source.rundown.exit() { finishLater(.source(source)) } }
 
-    func endUse(of observer: Observer) {
-        if observer.rundown.exit() {
-            owned.ended.append(.observer(observer))
-            owned.pending.insert(.finishing)
-        }
+    func endUse(of observer: Observer) { if observer.rundown.exit() { finishLater(.observer(observer)) } }
+
+    /// At the next safe point.
+    @inline(__always)
+    func finishLater(_ item: FinishedItem) {
+        owned.ended.append(item)
+        owned.pending.insert(.finishing)
     }
 
     /// Makes the last callouts of items that have ended, and releases their handlers.

@@ -24,9 +24,7 @@ extension RunLoop {
             body()
         }
         token.timer.withLock { $0 = timer }
-        if let target {
-            shared.withLock { $0.delayed.add(token, of: target) }
-        }
+        if let target { shared.withLock { $0.delayed.add(token, of: target) } }
         var isAdded = false
         for mode in modes where add(timer, forMode: mode) { isAdded = true }
         if !isAdded { token.cancel() }
@@ -60,19 +58,13 @@ extension RunLoop {
 
         /// Withdraws the perform if it has not begun. Thread-safe.
         public func cancel() {
-            if !loop.isOurs {
-                timer.withLockIfOwn { $0 }??.invalidate()
-                return
-            }
-            timer.withLock { $0 }?.invalidate()
-            forget()
+            timer.withLockIfOwn { $0 }??.invalidate()
+            if loop.isOurs { forget() }
         }
 
         /// Leaves the loop's list, and releases the target.
         func forget() {
-            if let targetID {
-                loop.shared.withLock { $0.delayed.remove(self, of: targetID) }
-            }
+            if let targetID { loop.shared.withLock { $0.delayed.remove(self, of: targetID) } }
             let released = target.withLock { target in
                 defer { target = nil }
                 return target

@@ -169,23 +169,12 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         end(.done, from: .begun)
     }
 
-    /// True when the closure had not begun, and will not.
+    /// True when the closure had not begun, and will not. The completion handler is not called.
     @discardableResult
-    func withdraw() -> Bool {
-        let released =
-            content.withLockIfOwn { content -> Content? in
-                guard content.state == .waiting else { return nil }
-                let released = content
-                content = Content(state: .cancelled)
-                return released
-            } ?? nil
-        // The closures are released outside the lock: what they hold is the user's.
-        return released != nil
-    }
+    func withdraw() -> Bool { end(.cancelled, from: .waiting, completes: false) }
 
     /// As `withdraw`, and wakes the waiter.
-    @discardableResult
-    func cancel() -> Bool { end(.cancelled, from: .waiting) }
+    func cancel() { end(.cancelled, from: .waiting) }
 
     override func workWasDropped() { end(.dropped, from: .waiting) }
 
@@ -195,7 +184,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
 
     /// False when the request was not in `expected`.
     @discardableResult
-    private func end(_ state: State, from expected: State) -> Bool {
+    private func end(_ state: State, from expected: State, completes: Bool = true) -> Bool {
         var released =
             content.withLockIfOwn { content -> Content? in
                 guard content.state == expected else { return nil }
@@ -204,7 +193,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
                 return released
             } ?? nil
         guard released != nil else { return false }
-        let completion = released?.completion
+        let completion = completes ? released?.completion : nil
         // Outside the lock, because a deinit is a callout; before the waiter wakes, because the closure may be on its stack.
         released = nil
         completion?(self)

@@ -152,12 +152,8 @@ extension RunLoop {
         mode.owned.timers.remove(location.slot)
         let isWorking = waker.isWorking
         if isLast {
-            if (isWorking || mayCallOut) && owned.ended.isEmpty && !owned.changeBatch.isApplying {
-                timer.finish()
-            } else {
-                owned.ended.append(.timer(timer))
-                owned.pending.insert(.finishing)
-            }
+            let isSafe = (isWorking || mayCallOut) && owned.ended.isEmpty && !owned.changeBatch.isApplying
+            if isSafe { timer.finish() } else { finishLater(.timer(timer)) }
         }
         // Inside a C library's callback the wait would go on with the old deadline, or in an empty mode.
         if !isWorking { notifyIfElsewhere(.wake) }
