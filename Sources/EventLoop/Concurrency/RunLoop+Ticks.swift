@@ -45,7 +45,7 @@ extension RunLoop {
             let end = ReleaseNotifier { channel.end() }
             let nanoseconds = Swift.max(interval.saturatedNanoseconds, Timer.shortestInterval)
             let timer = Timer(
-                date: loop.timeForOthers().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds,
+                date: loop.now().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds,
                 tolerance: tolerance.saturatedNanoseconds, order: 0, endsWithLoop: true, label: "ticks for a task", site: site
             ) { timer in
                 withExtendedLifetime(end) {

@@ -24,7 +24,7 @@ extension RunLoop {
     public func withTimeout<R>(
         _ duration: Duration, isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> sending R
     ) async throws -> sending R { /* DOES CALLOUT */
-        let (deadline, clock) = (timeForOthers().advanced(by: duration), clock)
+        let (deadline, clock) = (now().advanced(by: duration), clock)
         return try await withoutActuallyEscaping(body) { body in
             _ = isolation  // used here, so that this closure has the caller's isolation, too
             nonisolated(unsafe) let borrowed = body  // SAFETY: this function waits until the child task that runs it has ended

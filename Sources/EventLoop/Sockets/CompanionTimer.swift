@@ -23,7 +23,7 @@ final class CompanionTimer: Sendable {
     }
 
     private static func date(after delay: Duration) -> @Sendable (RunLoop) -> RunLoop.Instant? {
-        { $0.timeForOthers().advanced(by: delay) }
+        { $0.now().advanced(by: delay) }
     }
 
     /// Fires `delay` from now, instead of at its former date.

@@ -15,9 +15,8 @@ extension RunLoop {
     ) -> DelayedPerform {
         preconditionOurs()
         let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
-        let start = timeForOthers()
         let timer = Timer(
-            date: start.advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
+            date: now().advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
             recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
         ) { [weak token] _ in
             token?.forget()

@@ -5,7 +5,7 @@ import Synchronization
 
 extension RunLoop {
     /// The present as the calling thread's loop sees it; the monotonic clock's on a thread without a loop, which does not get one by this.
-    package static var presentOfCaller: Instant { callersNow() }
+    package static var presentOfCaller: Instant { LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now() }
 
     /// Whether the loop makes no more passes: its thread has exited, or its `RunLoopThread` was stopped. Thread-safe.
     ///

@@ -14,7 +14,7 @@ extension RunLoop {
         let loop: RunLoop
 
         /// The present in the loop's time. Thread-safe.
-        public var now: Instant { loop.timeForOthers() }
+        public var now: Instant { loop.now() }
 
         /// One nanosecond: sleeps end when the kernel's timer does.
         public var minimumResolution: Swift.Duration { .nanoseconds(1) }
@@ -45,9 +45,6 @@ extension RunLoop {
             if request.wasCancelled { throw CancellationError() }
         }
     }
-
-    /// The loop's time, for any thread.
-    func timeForOthers() -> Instant { time.now }
 
     /// False when the loop has ended.
     fileprivate func addSleep(_ timer: Timer, _ request: PerformRequest) -> Bool {

@@ -11,7 +11,7 @@ extension RunLoop.Timer {
         handler: @escaping @Sendable (RunLoop.Timer) -> Void
     ) {
         self.init(
-            date: RunLoop.callersNow().advanced(by: delay).nanoseconds, interval: 0, tolerance: 0, order: 0, label: label,
+            date: RunLoop.presentOfCaller.advanced(by: delay).nanoseconds, interval: 0, tolerance: 0, order: 0, label: label,
             site: CreationSite(file, line), handler: handler)
     }
 
@@ -24,7 +24,7 @@ extension RunLoop.Timer {
         let site = CreationSite(file, line)
         let nanoseconds = Self.honouredInterval(interval.saturatedNanoseconds, ifNegative: Self.shortestInterval, label, site)
         self.init(
-            date: RunLoop.callersNow().nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: 0, order: 0,
+            date: RunLoop.presentOfCaller.nanoseconds.addingSaturated(nanoseconds), interval: nanoseconds, tolerance: 0, order: 0,
             label: label, site: site, handler: handler)
     }
 
@@ -94,8 +94,8 @@ extension RunLoop.Timer {
 
     /// The present in the time of the loop that the timer is in; of the caller's loop if it is in none.
     private func present(in loopID: UInt64) -> Int64 {
-        if loopID == 0 || loopID == LoopID.current { return RunLoop.callersNow().nanoseconds }
-        return (LoopRegistry.loop(loopID)?.timeForOthers() ?? RunLoop.callersNow()).nanoseconds
+        if loopID == 0 || loopID == LoopID.current { return RunLoop.presentOfCaller.nanoseconds }
+        return (LoopRegistry.loop(loopID)?.now() ?? RunLoop.presentOfCaller).nanoseconds
     }
 
     @inline(never)
@@ -151,12 +151,5 @@ extension RunLoop.Timer {
         if was.loopID == 0 { return }
         if was.loopID != LoopID.current { LoopRegistry.loop(was.loopID)?.expel(self); return }
         LoopLifetime.withCurrent { $0.expel(self) }
-    }
-}
-
-extension RunLoop {
-    /// The present, as the calling thread's loop sees it.
-    static func callersNow() -> Instant {
-        LoopID.current == 0 ? .now : LoopLifetime.unsafeCurrent.now()
     }
 }
