@@ -43,8 +43,14 @@ extension RunLoop {
             let order: Int
             /// Of a repeating timer.
             let tolerance: Atomic<Int64>
-            /// Created when one of the dates is first kept; retained from then on.
-            private let keptDatesWord = Atomic<Unmanaged<KeptDates>?>(nil)
+            /// A date in the past to which the timer was set, and the current time that `date` got instead; `.max` while there is none.
+            let past = Atomic<Int64>(0)
+            let presentForPast = Atomic<Int64>(.max)
+            /// A date of the wall clock, as the bits of a Double, and its exclusive or with the instant that it was converted to. Not a
+            /// number while there is none. Two threads that set dates at the same time may leave a half each. Such a pair is valid for no
+            /// instant, unless the two dates are equal.
+            let wallDate = Atomic<UInt64>(Double.nan.bitPattern)
+            let wallDateCheck = Atomic<UInt64>(0)
             // SAFETY: accessed under the lock of the loop that the timer is in, as `listing`.
             nonisolated(unsafe) var memberships: [TimerMembership] = []
             // SAFETY: set before another thread has the timer; afterwards only read.
@@ -53,32 +59,6 @@ extension RunLoop {
                 (self.label, self.order) = (label, order)
                 self.tolerance = Atomic(tolerance)
             }
-
-            deinit { keptDatesWord.load(ordering: .relaxed)?.release() }
-
-            @inline(__always)
-            var keptDates: KeptDates? { keptDatesWord.load(ordering: .acquiring)?.takeUnretainedValue() }
-
-            var neededKeptDates: KeptDates {
-                if let keptDates { return keptDates }
-                let new = Unmanaged.passRetained(KeptDates())
-                let (isStored, earlier) = keptDatesWord.compareExchange(expected: nil, desired: new, ordering: .acquiringAndReleasing)
-                if isStored { return new.takeUnretainedValue() }
-                new.release()
-                return earlier.unsafelyUnwrapped.takeUnretainedValue()  // another thread's, since it is not nil
-            }
-        }
-
-        /// Dates as they were set, where `date` does not say them.
-        private final class KeptDates: Sendable {
-            /// A date in the past to which the timer was set, and the current time that `date` got instead.
-            let past = Atomic<Int64>(0)
-            let presentForPast = Atomic<Int64>(.max)
-            /// A date of the wall clock, as the bits of a Double, and its exclusive or with the instant that it was converted to. Not a
-            /// number while there is none. Two threads that set dates at the same time may leave a half each. Such a pair is valid for no
-            /// instant, unless the two dates are equal.
-            let wallDate = Atomic<UInt64>(Double.nan.bitPattern)
-            let wallDateCheck = Atomic<UInt64>(0)
         }
 
         init(
@@ -208,10 +188,10 @@ extension RunLoop {
         func dateToFile(_ set: Int64, present: Int64) -> Int64 {
             if set >= present {
                 // It may be the time at which another date was in the past.
-                details?.keptDates?.presentForPast.store(.max, ordering: .releasing)
+                details?.presentForPast.store(.max, ordering: .releasing)
                 return set
             }
-            let kept = neededDetails.neededKeptDates
+            let kept = neededDetails
             kept.past.store(set, ordering: .releasing)
             kept.presentForPast.store(present, ordering: .releasing)
             return present
@@ -222,9 +202,9 @@ extension RunLoop {
         @inline(never)
         func compareDateAgain(present: Int64) {
             let filed = date.load(ordering: .sequentiallyConsistent)
-            guard repeats, filed > present, filed != .max, let kept = details?.keptDates,
-                kept.presentForPast.load(ordering: .acquiring) == filed
-            else { return }
+            guard repeats, filed > present, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed else {
+                return
+            }
             let set = kept.past.load(ordering: .acquiring)
             // A date that another thread sets meanwhile wins.
             _ = date.compareExchange(
@@ -233,7 +213,7 @@ extension RunLoop {
 
         /// The date that was set, for the date that was filed.
         func dateAsSet(_ filed: Int64) -> Int64 {
-            guard repeats, filed != .max, let kept = details?.keptDates, kept.presentForPast.load(ordering: .acquiring) == filed else {
+            guard repeats, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed else {
                 return filed
             }
             return kept.past.load(ordering: .acquiring)
@@ -243,14 +223,14 @@ extension RunLoop {
 
         /// Keeps `wallDate`, which was converted to `instant`, for as long as that is the timer's date.
         package func keepWallDate(_ wallDate: Double, convertedTo instant: Instant) {
-            let kept = neededDetails.neededKeptDates
+            let kept = neededDetails
             kept.wallDate.store(wallDate.bitPattern, ordering: .releasing)
             kept.wallDateCheck.store(wallDate.bitPattern ^ UInt64(bitPattern: instant.nanoseconds), ordering: .releasing)
         }
 
         /// The date of the wall clock that was converted to `instant`; nil if another date or none is kept.
         func wallDate(convertedTo instant: Instant) -> Double? {
-            guard let kept = details?.keptDates else { return nil }
+            guard let kept = details else { return nil }
             let bits = kept.wallDate.load(ordering: .acquiring)
             let converted = kept.wallDateCheck.load(ordering: .acquiring) ^ bits
             let date = Double(bitPattern: bits)
