@@ -11,8 +11,6 @@ enum Warnings {
     static let ordinaryRefusals = 16
 
     private enum Receiver: Sendable {
-        /// Not decided yet: the environment is read with the first warning.
-        case initial
         case nobody
         case standardError
         case handler(@Sendable (RunLoop.Warning) -> Void)
@@ -28,7 +26,7 @@ enum Warnings {
 
         func callAsFunction(_ warning: RunLoop.Warning) { /* DOES CALLOUT */
             switch self {
-            case .initial, .nobody: break
+            case .nobody: break
             case .standardError: print(warning)
             case .handler(let handler): handler(warning)
             }
@@ -36,19 +34,25 @@ enum Warnings {
     }
 
     private struct State: Sendable {
-        var receiver = Receiver.initial
-        /// What was reported: hashes of kinds and places. At most `limit`.
+        /// Nil until the first warning, with which the environment is read.
+        var receiver: Receiver?
+        /// What was reported: hashes of kinds and places. At most `limit`, and the first that is not reported itself.
         var reported: Set<Int> = []
-        var isFull = false
         /// By loop, how often it has refused work. At most `limit` loops.
         var refusals: [UInt64: Int] = [:]
+
+        mutating func decidedReceiver() -> Receiver {
+            let decided = receiver ?? .asBuilt
+            receiver = decided
+            return decided
+        }
     }
 
     private static let state = LoopLock(State())
 
     static func setHandler(_ handler: (@Sendable (RunLoop.Warning) -> Void)?) {
         let old = state.withLock { state in
-            defer { state.receiver = handler.map { .handler($0) } ?? .nobody }
+            defer { state.receiver = handler.map { Receiver.handler($0) } ?? Receiver.nobody }
             return state.receiver
         }
         // Released outside the lock: what the handler holds is the user's.
@@ -85,10 +89,7 @@ enum Warnings {
     ) { /* DOES CALLOUT */
         guard cplatform_begin_warning() else { return }
         defer { cplatform_end_warning() }
-        let receiver = state.withLockIfOwn { state in
-            if case .initial = state.receiver { state.receiver = .asBuilt }
-            return state.receiver
-        }
+        let receiver = state.withLockIfOwn { $0.decidedReceiver() }
         receiver?(RunLoop.Warning(kind: kind, message: message(), label: label, createdAt: site.description))
     }
 
@@ -98,42 +99,25 @@ enum Warnings {
         var key = Hasher()
         key.combine(kind)
         key.combine(site)
-        switch admit(key.finalize()) {
-        case .known: break
-        case .new(let receiver): receiver(make())
-        case .tooMany(let receiver):
-            receiver(
-                RunLoop.Warning(
-                    kind: .furtherWarningsDropped,
-                    message: "\(limit) different warnings were reported; mend their causes, because no others will be reported"))
-        }
+        guard let (receiver, isTooMany) = admit(key.finalize()) else { return }
+        let dropped = "\(limit) different warnings were reported; mend their causes, because no others will be reported"
+        receiver(isTooMany ? RunLoop.Warning(kind: .furtherWarningsDropped, message: dropped) : make())
     }
 
-    private enum Admission: Sendable {
-        /// It was reported before, or nobody listens.
-        case known
-        case new(Receiver)
-        case tooMany(Receiver)
-    }
-
-    private static func admit(_ key: Int) -> Admission {
-        state.withLockIfOwn { state -> Admission in
-            if case .initial = state.receiver { state.receiver = .asBuilt }
-            if case .nobody = state.receiver { return .known }
-            if state.isFull || state.reported.contains(key) { return .known }
-            if state.reported.count == limit {
-                state.isFull = true
-                return .tooMany(state.receiver)
-            }
-            state.reported.insert(key)
-            return .new(state.receiver)
-        } ?? .known
+    /// Who receives a warning, and whether it is one too many. Nil if it was reported before, or nobody listens.
+    private static func admit(_ key: Int) -> (Receiver, Bool)? {
+        state.withLockIfOwn { state -> (Receiver, Bool)? in
+            let receiver = state.decidedReceiver()
+            if case .nobody = receiver { return nil }
+            if state.reported.count > limit || !state.reported.insert(key).inserted { return nil }
+            return (receiver, state.reported.count > limit)
+        } ?? nil
     }
 
     /// Counts a refusal of work by a loop. Returns how often this loop has refused work so far, as far as it was counted.
     static func countRefusal(by loop: UInt64) -> Int {
         state.withLockIfOwn { state in
-            if case .nobody = state.receiver { return 0 }
+            if case .nobody? = state.receiver { return 0 }
             if state.refusals.count == limit && state.refusals[loop] == nil { return 0 }
             state.refusals[loop, default: 0] += 1
             return state.refusals[loop]!  // it was just set
