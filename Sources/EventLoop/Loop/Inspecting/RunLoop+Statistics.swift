@@ -63,12 +63,6 @@ struct Counters: ~Copyable, Sendable {
     }
 
     @inline(__always)
-    borrowing func endRunning() { endWork() }
-
-    @inline(__always)
-    borrowing func beginWaiting() { endWork() }
-
-    @inline(__always)
     borrowing func endWaiting() {
         let now = TickClock.ticks
         ticksWaiting.add(TickClock.passed(changedAt.current, now))
@@ -89,8 +83,9 @@ struct Counters: ~Copyable, Sendable {
         latenessSum.add(lateness)
     }
 
+    /// The owner is about to wait, or its outermost run has ended.
     @inline(__always)
-    private borrowing func endWork() {
+    borrowing func endWork() {
         let now = TickClock.ticks
         let worked = TickClock.passed(changedAt.current, now)
         if worked > longestWork.current { longestWork.set(worked) }

@@ -37,7 +37,7 @@ extension RunLoop {
         waker.stayAwake()
         if runs.depth == 0 { return }
         if wasAsleep { counters.endWaiting() }
-        counters.endRunning()
+        counters.endWork()
     }
 
     /// Ends the runs, and the firing that each is in.

@@ -10,14 +10,14 @@ final class SlowestCallouts: @unchecked Sendable {
 
     private static let capacity = 8
 
-    private struct Texts: Sendable {
-        /// Parallel to the words.
-        var kinds: [RunLoop.Recording.Kind] = []
-        var sites: [UInt64] = []
-        var labels: [String?] = []
+    private struct Text: Sendable {
+        let kind: RunLoop.Recording.Kind
+        let site: UInt64
+        let label: String?
     }
 
-    private let texts = LoopLock(Texts())
+    /// Parallel to the words.
+    private let texts = LoopLock<[Text]>([])
     private let words: UnsafeMutablePointer<Entry>
     private let count = Counter()
     private let shortest = Counter()
@@ -70,16 +70,10 @@ final class SlowestCallouts: @unchecked Sendable {
 
     @inline(never)
     private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, keepsCount: Bool) {
-        let mark = SpanMark(word: span.mark, site: span.site, flow: 0)
-        let label = LabelWords.read(span.label)
+        let kind = RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: span.mark))
+        let text = Text(kind: kind, site: span.site, label: LabelWords.read(span.label))
         texts.withLock { texts in
-            if index == texts.kinds.count {
-                texts.kinds.append(mark.kind)
-                texts.sites.append(mark.site)
-                texts.labels.append(label)
-            } else {
-                (texts.kinds[index], texts.sites[index], texts.labels[index]) = (mark.kind, mark.site, label)
-            }
+            if index == texts.count { texts.append(text) } else { texts[index] = text }
             words[index].key.set(key)
             words[index].duration.set(duration)
             if !keepsCount { words[index].count.set(1) }
@@ -91,7 +85,7 @@ final class SlowestCallouts: @unchecked Sendable {
     private func removeAll() {
         texts.withLock { texts in
             wasReset.store(false, ordering: .releasing)
-            texts = Texts()
+            texts = []
             count.set(0)
             shortest.set(0)
         }
@@ -106,9 +100,9 @@ final class SlowestCallouts: @unchecked Sendable {
     func list(nanosecondsPerTick unit: Double) -> [RunLoop.SlowCallout] {
         let found = texts.withLock { texts -> [RunLoop.SlowCallout] in
             if wasReset.load(ordering: .relaxed) { return [] }
-            return texts.kinds.indices.map { index in
+            return texts.enumerated().map { index, text in
                 RunLoop.SlowCallout(
-                    kind: texts.kinds[index], label: texts.labels[index], createdAt: CreationSite(word: texts.sites[index])?.description,
+                    kind: text.kind, label: text.label, createdAt: CreationSite(word: text.site)?.description,
                     duration: .nanoseconds(Int64(clamping: Double(words[index].duration.current) * unit)),
                     count: words[index].count.current)
             }

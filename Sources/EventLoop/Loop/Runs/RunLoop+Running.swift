@@ -130,7 +130,7 @@ extension RunLoop {
         Reserve.completeAgain()
         if !isNested { counters.beginRunning() }
         let result = runPasses(frame, in: mode)
-        if !isNested { counters.endRunning() }
+        if !isNested { counters.endWork() }
         runs.leaveMode(to: outerMode)
         // This run may have taken bits that were set for the outer one.
         if isNested { owned.pending.insert(.recheckQueues) }

@@ -42,7 +42,7 @@ extension RunLoop {
             }
             let limit = min(min(frame.owned.limit, latest), mode.owned.timers.nextWake())
             counters.waits.increment()
-            counters.beginWaiting()
+            counters.endWork()
             let ready = waitWithoutPoller(entries, mode, until: limit, atMost: pause)
             counters.endWaiting()
             let wasWoken = waker.endSleep()

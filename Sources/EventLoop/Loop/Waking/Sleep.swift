@@ -112,7 +112,7 @@ extension RunLoop {
     @inline(__always)
     private func wait(_ poller: Poller, until limit: Int64) -> Poller.WaitResult {
         counters.waits.increment()
-        counters.beginWaiting()
+        counters.endWork()
         defer { counters.endWaiting() }
         if let clock = time.manualClock { return wait(poller, until: limit, on: clock) }
         return poller.wait(until: limit)
@@ -162,7 +162,7 @@ extension RunLoop {
     /// run may have taken attention bits and set dates. So the wait is ended.
     @inline(never)
     func resumeWait() {
-        counters.beginWaiting()
+        counters.endWork()
         waker.beginSleep()
         waker.channel.wake()
     }
