@@ -28,22 +28,11 @@ struct DeadlineTimer: ~Copyable {
         let refusal = descriptor < 0 && errno != ENOSYS ? errno : 0
         reportsEdges = base.reportsEdges
         record = EventRecord.allocate(Record())
-        let event = EventRecord.event(record)
-        if descriptor < 0 {
-            event.assign(base, -1, [.timeout], isInternal: isInternal, Self.deadlineFired, record)
-            if refusal != 0 {
-                EventRecord.free(record)
-                throw .system(operation: "making a timer descriptor", errno: refusal)
-            }
-            return
-        }
-        event.assign(base, descriptor, flags, isInternal: isInternal, Self.deadlineFired, record)
-        let code = event.add()
-        if code != 0 {
-            // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
-            EventRecord.free(record)
-            throw .system(operation: "watching a timer descriptor", errno: code)
-        }
+        let code = refusal == 0 ? add(to: base, isInternal: isInternal) : refusal
+        if code == 0 { return }
+        // Everything is initialized by now, so this ends in deinit, which closes the descriptor.
+        EventRecord.free(record)
+        throw .system(operation: refusal == 0 ? "watching a timer descriptor" : "making a timer descriptor", errno: code)
     }
 
     deinit {
@@ -52,16 +41,18 @@ struct DeadlineTimer: ~Copyable {
 
     /// Leaves its base for another one.
     mutating func move(to base: borrowing EventBase) {
-        let event = EventRecord.event(record)
-        event.delete()
-        if descriptor < 0 {
-            event.assign(base, -1, [.timeout], Self.deadlineFired, record)
-            armed = .max
-            return
-        }
-        event.assign(base, descriptor, flags, Self.deadlineFired, record)
-        let code = event.add()
+        EventRecord.event(record).delete()
+        if descriptor < 0 { armed = .max }
+        let code = add(to: base)
         precondition(code == 0, "a timer descriptor that one base takes another one takes too; errno \(code)")
+    }
+
+    /// 0, or the errno of the kernel's refusal. An edge needs no read: each arming that comes due is a new one.
+    private func add(to base: borrowing EventBase, isInternal: Bool = false) -> Int32 {
+        let event = EventRecord.event(record)
+        let flags: EventFlags = descriptor < 0 ? [.timeout] : reportsEdges ? [.read, .persist, .edge] : [.read, .persist]
+        event.assign(base, descriptor, flags, isInternal: isInternal, Self.deadlineFired, record)
+        return descriptor < 0 ? 0 : event.add()
     }
 
     private static let deadlineFired: EventCallback = { _, _, context in
@@ -75,9 +66,6 @@ struct DeadlineTimer: ~Copyable {
         EventRecord.event(record).makeInternal()
         record.pointee.host = Borrowed(host, keptBy: .event)
     }
-
-    /// An edge needs no read: each arming that comes due is a new one.
-    private var flags: EventFlags { reportsEdges ? [.read, .persist, .edge] : [.read, .persist] }
 
     /// Before the base is freed; the last call.
     func disconnect() {
@@ -93,15 +81,16 @@ struct DeadlineTimer: ~Copyable {
     mutating func acknowledgeExpiry() {
         record.pointee.hasFired = false
         armed = .max
-        if descriptor >= 0 && !reportsEdges {
-            var count: UInt64 = 0
-            _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
-        }
+        if !reportsEdges { readExpiry() }
     }
 
     /// Makes an expired descriptor unreadable when nothing is armed: an edge needs no read, but `EPOLL_CTL_MOD` reports it once more.
     func forgetExpiry() {
-        if descriptor < 0 || armed != .max { return }
+        if armed == .max { readExpiry() }
+    }
+
+    private func readExpiry() {
+        if descriptor < 0 { return }
         var count: UInt64 = 0
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
     }
