@@ -59,7 +59,7 @@ extension CFSocket {
         }
         endPause()
         watch()
-        loop.addUnlessInvalid(watcher, forMode: mode)
+        loop.addIfPossible(watcher, forMode: mode)
         // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !isSource(in: loop, mode) { loop.remove(watcher, forMode: mode) }
     }
@@ -69,7 +69,7 @@ extension CFSocket {
         state.withLock { $0.places -= 1 }
         loop.remove(watcher, forMode: mode)
         // Another thread may have added the source again meanwhile, and its `join` may have come first.
-        if isSource(in: loop, mode) { loop.addUnlessInvalid(watcher, forMode: mode) }
+        if isSource(in: loop, mode) { loop.addIfPossible(watcher, forMode: mode) }
         // The timer of a pause may be in this loop.
         endPause()
         watch()

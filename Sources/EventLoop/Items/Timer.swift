@@ -170,8 +170,8 @@ extension RunLoop {
             }
         }
 
-        /// For `attachment`.
-        var attachedObject: (any AnyObject & Sendable)? {
+        /// What another library of the package stores with the timer, which does not retain it. Set it before another thread has the timer.
+        package var attachment: (any AnyObject & Sendable)? {
             get { details?.attachment }
             set { neededDetails.attachment = newValue }
         }

@@ -46,7 +46,7 @@ final class PeerWatch: Sendable {
         // Before it is added, so that this is called on the loop's thread.
         source.onInvalidation { [weak self] source in self?.sourceDidEnd(source) }
         // The stream may end meanwhile, which is no mistake.
-        loop.addUnlessInvalid(source, forMode: mode)
+        loop.addIfPossible(source, forMode: mode)
     }
 
     private func makeSource() throws(RunLoop.SourceError) -> RunLoop.DescriptorSource {

@@ -24,11 +24,6 @@ extension RunLoop {
         Warnings.report(kind, loop: id, mode: nil, message())
     }
 
-    /// `add` for a source that another thread may invalidate meanwhile, which is no mistake: a refusal is not reported. Thread-safe.
-    package func addUnlessInvalid(_ source: Source, forMode mode: Mode) { /* DOES CALLOUT */
-        _ = addIfPossible(source, forMode: mode)
-    }
-
     /// Whether a run of `name` would be `.finished` without a pass. Owning thread only; asks nobody and calls nobody.
     package func isFinished(_ name: Mode) -> Bool {
         preconditionOnLoop("a Foundation form of run")
@@ -63,12 +58,6 @@ extension RunLoop.Timer {
 
     /// The date of the wall clock that was converted to `nextFire`, if the timer has not moved since. Thread-safe.
     package var wallDateOfNextFire: Double? { isValid ? wallDate(convertedTo: nextFire) : nil }
-
-    /// What another library of the package stores with the timer, which does not retain it. Set it before another thread has the timer.
-    package var attachment: (any AnyObject & Sendable)? {
-        get { attachedObject }
-        set { attachedObject = newValue }
-    }
 
     /// `tolerance` for a module that has another property of that name.
     package var toleranceAsDuration: Duration {

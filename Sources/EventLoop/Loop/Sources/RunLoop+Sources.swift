@@ -12,8 +12,9 @@ extension RunLoop {
         addIfPossible(source, forMode: mode) || refuse(source)
     }
 
-    /// The same for a source that may be invalid, or for a loop that may have ended, without the caller's mistake.
-    func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
+    /// The same for a source that may be invalid, or for a loop that may have ended, without the caller's mistake: a refusal is not reported.
+    @discardableResult
+    package func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
         preconditionOurs()
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
