@@ -3,23 +3,16 @@
 internal import EventLoopLibC
 
 /// Of every driven loop: none of them sleeps.
-private final class SharedChannel: Sendable {
-    static let shared = SharedChannel()
-    let channel: WakeChannel
-
-    private init() {
-        guard let channel = WakeChannel() else {
-            preconditionFailure("no descriptor could be made for simulated run loops: errno \(errno)")
-        }
-        self.channel = channel
-    }
-}
+private let sharedChannel: WakeChannel = {
+    guard let channel = WakeChannel() else { preconditionFailure("no descriptor could be made for simulated run loops: errno \(errno)") }
+    return channel
+}()
 
 extension RunLoop {
     /// Makes the calling thread's loop. It has no wake-up descriptor of its own: tasks of a simulation that has ended may hold it for ever.
     package static func makeDrivenLoopOfThread() -> RunLoop {
         LoopGlobals.prepare()
-        let loop = RunLoop(waking: WakeChannel(sharing: SharedChannel.shared.channel))
+        let loop = RunLoop(waking: WakeChannel(sharing: sharedChannel))
         LoopLifetime.adopt(loop)
         return loop
     }
