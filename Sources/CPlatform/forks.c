@@ -38,6 +38,8 @@ static void after_fork(void) { let_go(false); }
 
 static void begin_as_child(void) {
     cplatform_forks++;
+    // The thread's loop is the parent's, so nothing that an owner may do is done here. `cplatform_current_loop` remains, for the message.
+    cplatform_thread_state.loop_id = 0;
     let_go(true);
 }
 

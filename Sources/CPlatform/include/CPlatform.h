@@ -19,7 +19,7 @@ void cplatform_error_message(int code, char *buffer, unsigned size);
 // The calling thread's run loop. Swift has no thread-local variables. A pthread key costs a library call; this is one load, on a path
 // that every wake-up and every timer change takes.
 struct cplatform_thread {
-    uint64_t loop_id;  // 0: the thread has no loop (yet)
+    uint64_t loop_id;  // 0: the thread has no loop (yet), or it is a child's, and its loop the parent process's
     void *loop;        // unretained; the thread's exit handler holds the reference
     uint64_t adopted_loop_id;  // the ended loop whose jobs this thread runs; otherwise 0
     bool reports_warning;      // inside the handler of warnings

@@ -39,7 +39,7 @@ extension RunLoopThreadGroup {
 
     private func preconditionOutside() {
         precondition(
-            !threads.contains { $0.runLoop.isCurrent && $0.runLoop.isOurs },
+            !threads.contains { $0.runLoop.isCurrent },
             "shutdown joins the group's threads, so it cannot be called on one of them; call it from another thread")
     }
 

@@ -67,7 +67,6 @@ extension RunLoop {
 
     /// The same on the owning thread, in a call that must not call out: what ends or fails waits for the next safe point.
     func applyQueuedChanges() {
-        if !isOurs { return }
         applyBatch()
         leaveFailures()
     }

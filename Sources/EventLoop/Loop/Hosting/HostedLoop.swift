@@ -32,7 +32,7 @@ extension RunLoop {
         init(_ loop: RunLoop, _ hosted: HostedMode) { (self.loop, self.hosted) = (loop, hosted) }
 
         deinit {
-            if !hosted.isOver && loop.isCurrent && loop.isOurs { loop.endHosting(hosted) }
+            if !hosted.isOver && loop.isCurrent { loop.endHosting(hosted) }
         }
 
         /// Readable whenever `step()` has something to do: a source, a post, a wake-up, a due timer, an event of a C library. Level-triggered;

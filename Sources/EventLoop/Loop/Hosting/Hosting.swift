@@ -183,7 +183,6 @@ extension RunLoop {
         guard owned.hosting.isBetweenSteps, runs.depth == 0, owned.hosting.modes.count == 1, time.manualClock == nil,
             let request = owned.hosting.modes[0].stepRequest
         else { return notify(bits) }
-        guard isOurs else { return }
         waker.markForStep(bits)
         if !request() { waker.wakeIfAsleep() }
     }

@@ -60,7 +60,7 @@ enum LoopLifetime {
 
     /// True when the caller is the main thread; its loop is `main` from then on.
     static func adoptMainLoopIfMainThread() -> Bool {
-        guard LoopID.current == 0 else { return LoopID.current == main.id }
+        guard cplatform_current_loop() == nil else { return LoopID.current == main.id }
         guard cplatform_is_main_thread() else { return false }
         main.preconditionOurs()
         own(main)
@@ -88,9 +88,8 @@ enum LoopLifetime {
     private static func end(_ pointer: UnsafeMutableRawPointer) { /* DOES CALLOUT */
         let owned = Unmanaged<RunLoop>.fromOpaque(pointer)
         let loop = Borrowed(owned, keptBy: .thread)
-        if loop.use({ !$0.isOurs }) {
-            return cplatform_set_current_loop(0, nil)
-        }
+        // The parent process's.
+        if LoopID.current == 0 { return cplatform_set_current_loop(0, nil) }
         // If a callout ends the thread, its exit handler calls this again, which continues where it stopped.
         pthread_setspecific(exitKey, pointer)
         loop.use { $0.end() }
@@ -126,7 +125,7 @@ package enum LoopRegistry {
     /// Before the thread releases its loop.
     static func remove(_ id: UInt64) { loops.withLock { $0[id] = nil } }
 
-    /// Nil when the loop has ended, or is the parent process's and not the caller's own.
+    /// Nil when the loop has ended, or is the parent process's.
     package static func loop(_ id: UInt64) -> RunLoop? {
         if id == LoopID.current { return LoopLifetime.unsafeCurrent }
         // A registered loop is held by its thread, so it can be retained under the lock.

@@ -155,9 +155,8 @@ enum RecordedPosts {
 
     @inline(never)
     static func record(to target: UInt64, _ flow: UInt64, at ticks: UInt64) {
-        guard cplatform_current_loop() != nil else { return }
+        guard LoopID.current != 0 else { return }
         LoopLifetime.withCurrent { loop in
-            guard loop.isOurs else { return }
             loop.owned.observation?.use { observation in
                 observation.ringReference?.use { $0.recordPost(to: target, flow, at: ticks) }
             }

@@ -117,7 +117,7 @@ extension RunLoop {
 
     @inline(__always)
     private func takeOutAtOnce(_ timer: Timer, _ location: TimerLocation, _ name: Mode) -> Bool {
-        guard isOurs, location.modeIndex < modeTable.count else { return false }
+        guard location.modeIndex < modeTable.count else { return false }
         return modeTable.withMode(location.modeIndex) { mode in
             if name == mode.name { return takeOut(timer, location, mode, ending: .membership, isCommon: false) }
             // Its only mode need not be one of those that `.common` stands for.
@@ -129,7 +129,7 @@ extension RunLoop {
     /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if the
     /// owner has not seen the mode yet, or another thread has moved the timer meanwhile.
     func expelAtOnce(_ timer: Timer, _ location: TimerLocation, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
-        guard isOurs, location.modeIndex < modeTable.count else { return false }
+        guard location.modeIndex < modeTable.count else { return false }
         return modeTable.withMode(location.modeIndex) { takeOut(timer, location, $0, ending: end, isCommon: nil) }
     }
 
@@ -322,7 +322,7 @@ extension RunLoop {
 
     /// The earliest date, from the owner's queue. Nil on other threads, and if the queue does not know it: then the list does.
     private func earliestForOwner(_ name: Mode) -> Int64? {
-        guard LoopID.current == id, isOurs, name != .common else { return nil }
+        guard LoopID.current == id, name != .common else { return nil }
         // Under the lock, which also orders what other threads did before.
         let isQueueRight = shared.withLock { shared in
             if owned.timersFireOutside { owned.timersFireOutside = shared.timers.contains { timer in timer.isFiring } }
