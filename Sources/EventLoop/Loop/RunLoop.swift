@@ -94,7 +94,7 @@ public final class RunLoop: Sendable {
     /// Whether the caller is on the owning thread. Thread-safe.
     public var isCurrent: Bool {
         if LoopID.current == id { return true }
-        return isMainLoop && LoopLifetime.adoptMainLoopIfMainThread() && LoopID.current == id
+        return isMainLoop && isOurs && LoopLifetime.adoptMainLoopIfMainThread() && LoopID.current == id
     }
 
     /// False once the owning thread has exited. Thread-safe.
@@ -130,6 +130,12 @@ public final class RunLoop: Sendable {
 
     @inline(__always)
     package var isOurs: Bool { mark.isOurs }
+
+    /// Calls `body` under the lock; nil, without taking the lock, if the loop is the parent process's (decision 24). For calls that end the use
+    /// of something, and for those that may come from anywhere.
+    @inline(__always)
+    @discardableResult
+    func withSharedIfOwn<R>(_ body: (inout LoopShared) -> R) -> R? { isOurs ? shared.withLock(body) : nil }
 }
 
 extension RunLoop {

@@ -55,7 +55,6 @@ extension RunLoop {
 
         /// There is room, or the port is invalid. Called outside every lock.
         func notify() {
-            guard loop.isOurs else { return }
             let delivery = Delivery(request: self)
             loop.performIfPossible(inModes: modes) { delivery.request.takeBody()?() }
         }

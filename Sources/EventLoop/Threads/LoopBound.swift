@@ -31,7 +31,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     deinit {
-        if !loop.isOurs || loop.isIsolatingCaller { return }
+        if loop.isIsolatingCaller { return }
         // The loop's thread empties the box. Sending it the last reference to the box does not suffice, because this thread holds a
         // reference until it returns.
         _ = loop.releaseOnThread(box)

@@ -87,7 +87,7 @@ public final class RunLoopThread: Sendable {
     /// shortens the wait, and never lengthens it. With a limit of zero or less the thread waits for none. Thread-safe.
     public func stop(drainingFor limit: Duration) {
         // The thread itself shortens the limit, so that several calls leave the shortest. Refused if there is nothing to drain any more.
-        if runLoop.isOurs { runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) } }
+        runLoop.performIfPossible { [life] in life.shortenDraining(to: limit) }
         stop()
     }
 

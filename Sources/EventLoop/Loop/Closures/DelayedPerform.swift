@@ -33,9 +33,8 @@ extension RunLoop {
     /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
     /// `cancelPreviousPerformRequestsWithTarget:`.
     public func cancelDelayedPerforms(target: AnyObject) {
-        guard isOurs else { return }
-        let tokens = shared.withLock { $0.delayed.takeAll(of: target) }
-        for token in tokens { token.cancel() }
+        let tokens = withSharedIfOwn { $0.delayed.takeAll(of: target) }
+        for token in tokens ?? [] { token.cancel() }
     }
 
     /// The token of a delayed perform.
@@ -58,13 +57,13 @@ extension RunLoop {
         /// Withdraws the perform if it has not begun. Thread-safe.
         public func cancel() {
             timer.withLockIfOwn { $0 }??.invalidate()
-            if loop.isOurs { forget() }
+            forget()
         }
 
         /// Leaves the loop's list, and releases the target.
         func forget() {
-            if let targetID { loop.shared.withLock { $0.delayed.remove(self, of: targetID) } }
-            let released = target.withLock { target in
+            if let targetID { loop.withSharedIfOwn { $0.delayed.remove(self, of: targetID) } }
+            let released = target.withLockIfOwn { target in
                 defer { target = nil }
                 return target
             }

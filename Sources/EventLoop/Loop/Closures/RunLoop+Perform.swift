@@ -58,14 +58,13 @@ extension RunLoop {
     func enqueueClosure(
         _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?, _ kind: ClosureKind
     ) -> Bool {
-        preconditionOurs()
         let posted = RecordedPosts.present
-        let sequence = shared.withLock { shared -> UInt64? in
+        let sequence = withSharedIfOwn { shared -> UInt64? in
             if shared.phase != .open { return nil }
             let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
             modeTable.enqueueLocked(item, modes, kind)
             return item.sequence
-        }
+        } ?? nil
         guard let sequence else { return false }
         if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
         return true
@@ -149,9 +148,8 @@ extension RunLoop {
 
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
     func dequeue(_ ticket: WorkTicket) {
-        guard isOurs else { return }
         // Released outside the lock.
-        let item = shared.withLock { $0.modes.takeTicketedLocked(ticket) }
+        let item = withSharedIfOwn { $0.modes.takeTicketedLocked(ticket) }
         withExtendedLifetime(item) {}
         notifyIfElsewhere(.wake)
     }

@@ -27,8 +27,7 @@ extension RunLoop {
     /// drains first (`beginDraining`). What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
     /// for that batch run after the loop's end. Thread-safe.
     func requestEnd() {
-        guard isOurs else { return }
-        shared.withLock { shared in
+        withSharedIfOwn { shared in
             // Only once: the thread resumes its runs before it drains, and before its last batch.
             guard shared.phase == .open, !shared.drain.isRequested else { return }
             shared.drain.isRequested = true
@@ -67,24 +66,22 @@ extension RunLoop {
 
     /// Takes a hold. False if the loop refuses work already. Thread-safe.
     func takeHold() -> Bool {
-        guard isOurs else { return false }
-        return shared.withLock { shared in
+        withSharedIfOwn { shared -> Bool in
             guard shared.phase == .open else { return false }
             shared.drain.holds += 1
             return true
-        }
+        } ?? false
     }
 
     /// Thread-safe.
     func releaseHold() {
-        guard isOurs else { return }
-        let isLast = shared.withLock { shared in
+        let isLast = withSharedIfOwn { shared -> Bool in
             shared.drain.holds -= 1
             guard shared.drain.holds == 0, shared.drain.isWaitingForHolds, shared.phase == .open else { return false }
             shared.closeLocked(runs)
             return true
         }
-        if isLast { wakeUp() }
+        if isLast == true { wakeUp() }
     }
 
     /// Whether performs and blocks are accepted. Thread-safe.

@@ -33,7 +33,7 @@ extension RunLoop {
     /// Has the loop's thread release a value: in its next pass in a common mode, or, when it accepts no performs any more, as it ends.
     /// False when the thread has made its last callout. Thread-safe.
     func releaseOnThread(_ value: any LoopReleased) -> Bool {
-        let (isAccepted, isFirst) = shared.withLock { $0.released.append(value) }
+        guard let (isAccepted, isFirst) = withSharedIfOwn({ $0.released.append(value) }) else { return false }
         // One perform releases all. If it is refused or dropped, `releaseLast` releases them.
         if isFirst { perform { RunLoop.threadsLoop().releaseQueued() } }
         return isAccepted

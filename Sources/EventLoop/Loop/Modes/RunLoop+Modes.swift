@@ -36,8 +36,7 @@ extension RunLoop {
             return queues
         }
         return KeepAlive { [self] in
-            guard isOurs else { return }
-            shared.withLock { _ in queues.changePopulationLocked(by: -1) }
+            withSharedIfOwn { _ in queues.changePopulationLocked(by: -1) }
             notifyIfElsewhere(.wake)
         }
     }

@@ -57,8 +57,7 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        guard isOurs else { return }
-        let isDead = shared.withLock { shared in
+        let isDead = withSharedIfOwn { shared -> Bool in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             taking(&shared)
             guard observer.modes.isEmpty && !observer.isCommon else { return false }
@@ -66,7 +65,7 @@ extension RunLoop {
             return true
         }
         removals.increment()
-        if isDead && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
+        if isDead == true && !submitEnd(of: observer) && observer.rundown.exit() { observer.finish() }
     }
 
     private func claimLocked(_ observer: Observer, _ shared: borrowing LoopShared) -> Bool {

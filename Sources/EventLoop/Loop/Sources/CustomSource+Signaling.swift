@@ -28,9 +28,8 @@ extension RunLoop.CustomSource {
 extension RunLoop {
     @inline(__always)
     fileprivate func enqueueSignal(_ membership: SourceMembership) {
-        guard isOurs else { return }
-        _ = shared.lockValue()
-        if !membership.locked.isDead {
+        withSharedIfOwn { _ in
+            if membership.locked.isDead { return }
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
             var word = membership.locked.modes.lowWord
             while word != 0 {  // ends: each iteration clears a bit
@@ -39,7 +38,6 @@ extension RunLoop {
             }
             if membership.locked.modes.hasHighWords { enqueueSignalInHighModesLocked(membership) }
         }
-        shared.unlock()
         waker.mark(.signals)
     }
 

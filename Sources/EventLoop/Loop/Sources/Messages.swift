@@ -25,8 +25,7 @@ extension RunLoop.Source {
 
 extension RunLoop {
     fileprivate func enqueueMessages(of membership: SourceMembership) {
-        guard isOurs else { return }
-        shared.withLock { _ in
+        withSharedIfOwn { _ in
             if membership.locked.isDead { return }
             membership.locked.modes.forEach { modeTable.reference($0).use { $0.enqueueMessagesLocked(of: membership) } }
         }

@@ -43,7 +43,6 @@ extension RunLoop {
     /// On the owning thread there are no further calls of the handler once this returns; on another, at most the one in progress.
     /// Validity and a pending signal stay. Calls `cancel` of a custom source, on the calling thread. Thread-safe.
     public func remove(_ source: Source, forMode mode: Mode = .default) { /* DOES CALLOUT */
-        guard isOurs else { return }
         // Held until the callouts have returned. The thread that invalidated a source is taking it out of every mode.
         guard source.rundown.enter() else { return }
         defer { if source.rundown.exit() { source.finish() } }
@@ -88,11 +87,11 @@ extension RunLoop {
     /// Marks the queued change before another thread can know of it. An owner that takes a batch at the new count of removals finds the change and
     /// carries it out before, and so it does before what that thread queues next.
     private func leaveMarked(_ body: (inout LoopShared) -> LoopShared.Departure) -> LoopShared.Departure {
-        shared.withLock { shared in
+        withSharedIfOwn { shared -> LoopShared.Departure in
             let departure = body(&shared)
             if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
             return departure
-        }
+        } ?? LoopShared.Departure()
     }
 
     func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
@@ -342,8 +341,8 @@ extension RunLoop.Source {
         // Most sources are in one loop: no list is made for it.
         let (first, others) = state.withLockIfOwn { ($0.first, $0.others) } ?? (nil, nil)
         var isEndedHere = false
-        if let first, first.loop.isOurs { isEndedHere = first.loop.expel(first) }
-        for membership in others ?? [] where membership.loop.isOurs {
+        if let first { isEndedHere = first.loop.expel(first) }
+        for membership in others ?? [] {
             if membership.loop.expel(membership) { isEndedHere = true }
         }
         // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
@@ -383,7 +382,7 @@ extension RunLoop.Source {
     }
 
     func existingMembership(of loop: RunLoop) -> SourceMembership? {
-        state.withLock { $0.membership(of: loop) }
+        state.withLockIfOwn { $0.membership(of: loop) } ?? nil
     }
 
     func forget(_ membership: SourceMembership) {

@@ -163,8 +163,7 @@ extension RunLoop {
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMembership]) {
-        guard isOurs else { return }
-        let (hasLeft, endsUnseen) = shared.withLock { shared -> (Bool, Bool) in
+        let (hasLeft, endsUnseen) = withSharedIfOwn { shared -> (Bool, Bool) in
             guard isHereLocked(timer) else { return (false, false) }
             let isRedated = shared.changes.cancelRedate(of: timer)
             for membership in taking(&shared) {
@@ -185,7 +184,7 @@ extension RunLoop {
             timer.state.leave()
             held.release()  // the caller holds it
             return (true, endsUnseen)
-        }
+        } ?? (false, false)
         guard hasLeft else { return }
         if isCurrent {
             if endsUnseen { endUse(of: timer) }

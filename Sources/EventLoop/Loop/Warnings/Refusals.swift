@@ -14,6 +14,8 @@ extension RunLoop {
     /// Returns false, the result of a call whose closure the loop does not take.
     @inline(never)
     func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
+        // The parent process's loop takes nothing.
+        preconditionOurs()
         if isRefusalLikelyMistake {
             Warnings.report(
                 .refusedClosure, label: nil, site: site,
