@@ -7,10 +7,13 @@ internal import CPlatform
 internal import EventLoopLibC
 
 /// An eventfd (a pipe where there is none) that stands in every base of a loop. Thread-safe; `wake` also in signal handlers.
+///
+/// A child of fork shares it with its parent: there it is neither written to nor read (decision 24).
 struct WakeChannel: ~Copyable, Sendable {
     let readEnd: Int32
     let writeEnd: Int32
     private let isOwner: Bool
+    private let mark = ProcessMark()
 
     /// Nil with errno set when there are no descriptors left.
     init?() {
@@ -37,12 +40,14 @@ struct WakeChannel: ~Copyable, Sendable {
 
     /// Async-signal-safe: one `write`, and errno is kept.
     func wake() {
+        guard mark.isOurs else { return }
         withUnsafePointer(to: (readEnd, writeEnd)) { ends in
             ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
         }
     }
     /// Takes back every wake-up there was, for a channel that is watched as a level.
     func drain() {
+        guard mark.isOurs else { return }
         var bytes: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
         // Ends: an eventfd is empty after one read, and a pipe has an end; a writer that goes on writing does so once for each taking.
         while withUnsafeMutableBytes(of: &bytes, { read(readEnd, $0.baseAddress, $0.count) }) == MemoryLayout.size(ofValue: bytes) {}

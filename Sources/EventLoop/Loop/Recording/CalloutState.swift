@@ -61,14 +61,13 @@ extension RunLoop {
     /// Ends that for one watchdog. Any thread. The owner notices with its next pass.
     package func endObservingCallouts() {
         observationForWishes().countWatchdogs(-1)
-        if isOurs { waker.mark(.observers) }
+        waker.mark(.observers)
     }
 
     func observationForWishes() -> Observation { observation.load() ?? observation.storeIfNil(Observation()) }
 
     /// The owner looks who observes it, before it sleeps again.
     func notifyOfObservers() {
-        guard isOurs else { return }
         // Its next run looks before it calls out.
         runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         notify([.observers, .wake])

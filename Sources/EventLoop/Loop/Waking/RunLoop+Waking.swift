@@ -9,10 +9,7 @@ extension RunLoop {
     ///
     /// Any thread, and any signal handler: it takes no lock, allocates nothing, keeps errno. One system call when the loop sleeps, none
     /// when it works. See `CFRunLoopWakeUp`.
-    public func wakeUp() {
-        guard isOurs else { return }
-        waker.wakeUp()
-    }
+    public func wakeUp() { waker.wakeUp() }
 
     /// Whether the owning thread is blocked waiting for an event. False in every callout. Thread-safe.
     public var isWaiting: Bool {
@@ -23,7 +20,6 @@ extension RunLoop {
     /// Sets bits, and wakes the owner if it sleeps.
     @inline(__always)
     func notify(_ bits: Attention) {
-        guard isOurs else { return }
         waker.mark(bits)
         waker.wakeIfAsleep()
     }
