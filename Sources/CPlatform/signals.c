@@ -42,6 +42,8 @@ struct cplatform_signal_watch {
     _Atomic uint64_t count;
     int ends[2];
     int signal;
+    // At which number of forks it was made. Not the process's number: a child in a namespace of its own, or a late one, may have that of the parent.
+    int forks;
     _Atomic uint64_t filled;
     // Of the consumer: details that it has taken, and details of counts that it has taken.
     uint64_t emptied, owed;
@@ -367,6 +369,7 @@ struct cplatform_signal_watch *cplatform_watch_signal(int signal, const int ends
     watch->ends[0] = ends[0];
     watch->ends[1] = ends[1];
     watch->signal = signal;
+    watch->forks = cplatform_forks;
     atomic_init(&watch->count, 0);
     atomic_init(&watch->filled, 0);
     watch->emptied = watch->owed = 0;
@@ -464,6 +467,11 @@ bool cplatform_let_signal_through(int signal) {
 }
 
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
+    // A child's copy is in no list.
+    if (watch->forks != cplatform_forks) {
+        free(watch);
+        return;
+    }
     pthread_mutex_lock(&lock);
     struct station *station = &stations[watch->signal];
     struct cplatform_signal_watch *_Atomic *link = &station->first;
@@ -482,5 +490,3 @@ void cplatform_unwatch_signal(struct cplatform_signal_watch *watch) {
     pthread_mutex_unlock(&lock);
     free(watch);
 }
-
-void cplatform_free_inherited_watch(struct cplatform_signal_watch *watch) { free(watch); }

@@ -254,11 +254,8 @@ bool cplatform_thread_blocks_signal(int32_t thread, int signal);
 bool cplatform_is_signal_pending(int signal);
 #endif
 // Frees the watch. When this returns, no handler uses it or its ends any more. Waits for the part of handlers in progress on other threads
-// that is ours. Must not be called in a signal handler.
+// that is ours. Must not be called in a signal handler. In a child of fork, only frees the copy of its parent's watch.
 void cplatform_unwatch_signal(struct cplatform_signal_watch *watch);
-// Frees a child's copy of a watch of its parent, which is in no list there. Not by the process's number: a child in a namespace of its own, or a
-// late one, may have that of the parent.
-void cplatform_free_inherited_watch(struct cplatform_signal_watch *watch);
 
 // Installs the handler of watched signals for this one, over whatever is installed, until `cplatform_release_signal`; a second call renews that.
 // In the handler, `takes` is called before anything else, for every signal: one that it takes is not counted, and no other handler is called.

@@ -52,7 +52,7 @@ extension RunLoop {
             alarm = try WallAlarm(reportsSettings: true)
             settings = LoopLock(State(offset: cplatform_wall_clock_offset()))
             self.handler = HandlerSlot(Handler(call: handler))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit { endByLastRelease() }
@@ -62,8 +62,7 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            if !alarm.isOurs { return endInChild() }
-            let jump = settings.withLock { state -> Int64 in
+            let jump = alarm.withLockIfOwn(settings) { state -> Int64 in
                 alarm.drain()
                 // First, so that a setting after the measurement makes the descriptor readable again.
                 alarm.arm(.distantFuture)
@@ -78,7 +77,7 @@ extension RunLoop {
                 }
                 return jump
             }
-            if jump == 0 { return false }
+            guard let jump, jump != 0 else { return false }
             handler.with { $0.handlers.call(self, .nanoseconds(jump)) }
             return true
         }
@@ -88,7 +87,6 @@ extension RunLoop {
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) }
 
         private func count(_ loop: RunLoop, _ difference: Int) {
-            guard alarm.isOurs else { return }
             let clock = loop.time.manualClock
             clock?.count(self, difference)
             settings.withLock { $0.clocks.count(clock, difference) }
@@ -104,8 +102,8 @@ extension RunLoop {
 
 extension RunLoop.ClockChangeSource: WallClockObserver {
     func wallClockMoved(settingItBy jump: Int64) {
-        guard alarm.isOurs, jump != 0 else { return }
-        settings.withLock { state in
+        if jump == 0 { return }
+        alarm.withLockIfOwn(settings) { state in
             state.manualJump = state.manualJump.addingSaturated(jump)
             alarm.makeReadable()
         }

@@ -5,9 +5,7 @@
 internal import CPlatform
 internal import EventLoopLibC
 
-/// A timer of the kernel on CLOCK_REALTIME. Thread-safe, but callers arm it under a lock of their own, so that the last date counts.
-///
-/// A child shares the timer with its parent: every call is a no-op there.
+/// A timer of the kernel on CLOCK_REALTIME. All calls after `init` are made in `withLockIfOwn`, so that the last date counts.
 struct WallAlarm: ~Copyable, Sendable {
     /// Readable from the date on, until `drain`.
     let descriptor: Int32
@@ -28,11 +26,14 @@ struct WallAlarm: ~Copyable, Sendable {
 
     deinit { close(descriptor) }
 
-    var isOurs: Bool { mark.isOurs }
+    /// Calls `body` under a lock of the caller's; nil in a child, which shares the timer with its parent and leaves it alone.
+    @discardableResult
+    func withLockIfOwn<State, R>(_ lock: borrowing LoopLock<State>, _ body: (inout State) -> R) -> R? {
+        mark.isOurs ? lock.withLock(body) : nil
+    }
 
     /// Arms for `date` instead of the former one; at once if it has come.
     func arm(_ date: RunLoop.WallTime) {
-        guard isOurs else { return }
         // The kernel takes zero for "disarm", and nothing less.
         let result = cplatform_arm_wall_timer(descriptor, max(1, date.nanosecondsSince1970), reportsSettings)
         precondition(result == 0, "timerfd_settime takes any valid time; errno \(errno)")
@@ -40,7 +41,6 @@ struct WallAlarm: ~Copyable, Sendable {
 
     /// Readable when this returns, so that the next pass of a loop finds it. With `reportsSettings`, arm it again afterwards.
     func makeReadable() {
-        guard isOurs else { return }
         arm(RunLoop.WallTime(nanosecondsSince1970: 0))
         // The kernel expires a timer of the past in an interrupt, which comes within microseconds.
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -49,7 +49,6 @@ struct WallAlarm: ~Copyable, Sendable {
 
     /// Not readable any more. A timer that has expired stays so until it is armed again.
     func drain() {
-        guard isOurs else { return }
         var count: UInt64 = 0
         // ECANCELED says that the clock was set, and EAGAIN that another loop was faster.
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)

@@ -53,7 +53,7 @@ extension RunLoop {
             alarm = try WallAlarm(reportsSettings: false)
             dates = LoopLock(State(date: date))
             self.handler = HandlerSlot(Handler(call: handler))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit { endByLastRelease() }
@@ -61,15 +61,15 @@ extension RunLoop {
         /// The date that it waits for; `.distantFuture` if there is none: it has fired, or is invalid. Setting it replaces the date, and reaches
         /// a sleeping loop. No-op if the timer is invalid. Thread-safe.
         public var nextFire: WallTime {
-            get { alarm.isOurs && isValid ? dates.withLock { $0.date } : .distantFuture }
+            get { isValid ? alarm.withLockIfOwn(dates) { $0.date } ?? .distantFuture : .distantFuture }
             set {
-                guard alarm.isOurs, isValid else { return }
-                let isManual = dates.withLock { state in
+                guard isValid else { return }
+                let isManual = alarm.withLockIfOwn(dates) { state -> Bool in
                     state.date = newValue
                     arm(&state)
                     return state.clocks.includesManualClock
                 }
-                if isManual { startDeadline() }
+                if isManual == true { startDeadline() }
             }
         }
 
@@ -104,8 +104,7 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            if !alarm.isOurs { return endInChild() }
-            let (isDue, isManual) = dates.withLock { state in
+            let (isDue, isManual) = alarm.withLockIfOwn(dates) { state -> (Bool, Bool) in
                 alarm.drain()
                 state.isReadable = false
                 // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
@@ -113,7 +112,7 @@ extension RunLoop {
                 if isDue { state.date = .distantFuture }
                 arm(&state)
                 return (isDue, state.clocks.includesManualClock)
-            }
+            } ?? (false, false)
             if !isDue { return false }
             // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
             if isManual { startDeadline() }
@@ -126,20 +125,16 @@ extension RunLoop {
         override func didLeave(_ loop: RunLoop, _ mode: Mode) { count(loop, -1) { deadline.leave(loop, mode, self) } }
 
         private func count(_ loop: RunLoop, _ difference: Int, ifManual: () -> Void) {
-            guard alarm.isOurs else { return }
             let clock = loop.time.manualClock
             clock?.count(self, difference)
-            dates.withLock { state in
+            alarm.withLockIfOwn(dates) { state in
                 state.clocks.count(clock, difference)
                 arm(&state)
             }
             if clock != nil { ifManual() }
         }
 
-        override func didInvalidate() {
-            guard alarm.isOurs else { return }
-            deadline.stop()
-        }
+        override func didInvalidate() { deadline.stop() }
 
         override func releaseHandlers() { handler.clear() }
 
@@ -151,11 +146,11 @@ extension RunLoop {
 
 extension RunLoop.WallTimer: WallClockObserver {
     func wallClockMoved(settingItBy jump: Int64) {
-        guard alarm.isOurs else { return }
-        let isDue = dates.withLock { state in
+        let isDue = alarm.withLockIfOwn(dates) { state -> Bool in
             arm(&state)
             return state.isReadable
         }
+        guard let isDue else { return }
         if isDue || jump != 0 { startDeadline() }
     }
 }

@@ -13,6 +13,7 @@ extension RunLoop {
         public let label: String?
         let site: CreationSite
         let kind: SourceKind
+        private let mark = ProcessMark()
         package let state = LoopLock(SourceState())
         /// What serving needs. It lives as long as the source.
         let core: SourceCorePointer
@@ -36,6 +37,9 @@ extension RunLoop {
             @inline(__always)
             _read { yield core.pointee.rundown }
         }
+
+        /// Whether only the parent process may read its descriptor. It joins no loop then, where it would be readable in every pass.
+        final var isOfParent: Bool { core.pointee.traits.contains(.isOfOneProcess) && !mark.isOurs }
 
         /// False after the source was invalidated, or failed by itself. Thread-safe.
         public var isValid: Bool { rundown.isValid }

@@ -43,6 +43,8 @@ struct SourceCore: ~Copyable {
         static let isOneShot = Traits(rawValue: 1 << 2)
         /// It becomes invalid when its loop ends, although others than the loop retain it.
         static let endsWithLoop = Traits(rawValue: 1 << 3)
+        /// Only the process that made it may read its descriptor.
+        static let isOfOneProcess = Traits(rawValue: 1 << 4)
     }
 
     init(object: UnsafeRawPointer, traits: Traits) {

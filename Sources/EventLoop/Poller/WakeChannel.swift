@@ -45,11 +45,13 @@ struct WakeChannel: ~Copyable, Sendable {
             ends.withMemoryRebound(to: Int32.self, capacity: 2) { cplatform_wake($0) }
         }
     }
-    /// Takes back every wake-up there was, for a channel that is watched as a level.
-    func drain() {
-        guard mark.isOurs else { return }
+    /// Takes back every wake-up there was, for a channel that is watched as a level. False, and nothing taken, in a child.
+    @discardableResult
+    func drain() -> Bool {
+        guard mark.isOurs else { return false }
         var bytes: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
         // Ends: an eventfd is empty after one read, and a pipe has an end; a writer that goes on writing does so once for each taking.
         while withUnsafeMutableBytes(of: &bytes, { read(readEnd, $0.baseAddress, $0.count) }) == MemoryLayout.size(ofValue: bytes) {}
+        return true
     }
 }

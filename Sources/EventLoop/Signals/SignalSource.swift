@@ -53,7 +53,7 @@ extension RunLoop {
             signals = try SignalWatch(signal: signal)
             self.signal = signal
             self.handler = HandlerSlot(Handler(call: handler))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit {
@@ -67,7 +67,6 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            if !signals.isOurs { return endInChild() }
             let count = signals.take()
             // Zero if another loop that the source is in has taken the count, or if the count was taken between the signal handler's
             // increment and its write.

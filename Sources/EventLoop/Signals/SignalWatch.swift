@@ -8,13 +8,11 @@ internal import EventLoopLibC
 
 /// Counts the arrivals of one process signal, from its creation to `end`. Thread-safe.
 ///
-/// A child shares the channel with its parent, and draining it would leave the parent with a count that nobody is woken for. So every call is
-/// a no-op there, but for the memory that `end` frees.
+/// A child shares the channel with its parent, so the source joins no loop there (`Source.isOfParent`).
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
     private let watch: LoopLock<Watch>
-    private let mark = ProcessMark()
     let identity: FileIdentity
 
     private struct Watch: @unchecked Sendable {
@@ -41,22 +39,18 @@ final class SignalWatch: Sendable {
     /// Readable while there are signals to take.
     var descriptor: Int32 { channel.readEnd }
 
-    var isOurs: Bool { mark.isOurs }
-
     /// Takes the count of signals since the last call; zero after `end`.
     func take() -> Int {
-        guard isOurs else { return 0 }
         // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
         // readable again.
-        channel.drain()
+        guard channel.drain() else { return 0 }
         return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
     }
 
     /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if there were more than the watch keeps, or if
     /// a handler is still in progress.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
-        guard isOurs else { return [] }
-        return watch.withLock { watch in
+        watch.withLock { watch in
             guard let pointer = watch.pointer else { return [] }
             var all: [RunLoop.SignalSource.Details] = []
             var details = cplatform_signal_details()
@@ -73,18 +67,16 @@ final class SignalWatch: Sendable {
 
     /// Unblocks the signal on this thread if all threads block it: a program that is started with a signal blocked has it blocked in every
     /// thread.
-    func letThrough() { if isOurs { _ = cplatform_let_signal_through(signal) } }
+    func letThrough() { _ = cplatform_let_signal_through(signal) }
 
     /// Makes `descriptor` readable without a signal.
-    func wake() { if isOurs { channel.wake() } }
+    func wake() { channel.wake() }
 
-    /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time. In a child
-    /// it only frees the child's copy of the watch, which nothing there knows.
+    /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() {
-        let isOurs = isOurs
         _ = watch.withLockIfOwn { watch in
             guard let pointer = watch.pointer else { return }
-            if isOurs { cplatform_unwatch_signal(pointer) } else { cplatform_free_inherited_watch(pointer) }
+            cplatform_unwatch_signal(pointer)
             watch.pointer = nil
         }
     }

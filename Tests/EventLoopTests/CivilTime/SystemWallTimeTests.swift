@@ -69,6 +69,21 @@ import Testing
         }
     }
 
+    @Test func `inherited sources that only the parent may read join no loop of a child, and end there`() async {
+        await #expect(processExitsWith: .success) {
+            let sources: [RunLoop.Source] = [
+                try RunLoop.WallTimer(fireAt: .distantFuture) { _ in }, try RunLoop.ClockChangeSource { _, _ in },
+                try RunLoop.SignalSource(signal: SIGUSR1) { _, _ in },
+            ]
+            let end = inForkedChild {
+                let joined = try? onFreshThread { loop in sources.map { loop.add($0) } }
+                return joined?.contains(true) == false && sources.allSatisfy { !$0.isValid } ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(sources.allSatisfy { $0.isValid })
+        }
+    }
+
     @Test(.enabled(if: getenv("EVENTLOOP_SETS_CLOCK") != nil))
     func `a clock that is set calls the source with the difference, and moves the timers`() throws {
         try onFreshThread { loop in

@@ -16,6 +16,7 @@ extension RunLoop {
     @discardableResult
     package func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
         preconditionOurs()
+        if source.isOfParent { source.invalidate() }
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
         defer { if source.rundown.exit() { source.finish() } }
@@ -347,13 +348,6 @@ extension RunLoop.Source {
         }
         // Another thread may have taken it out of this thread's loop, whose caller may close the descriptor next.
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
-    }
-
-    /// For `serve` in a child of fork, of a source whose descriptor only the parent may drain: a loop of the child would find it readable in
-    /// every pass.
-    func endInChild() -> Bool { /* DOES CALLOUT */
-        invalidate()
-        return false
     }
 
     /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
