@@ -1,7 +1,7 @@
 // One poller and one wake-up channel in reserve, for calls that cannot throw when the process has run out of descriptors.
 //
-// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A
-// child leaves the parent's reserve alone (decision 24).
+// Lifecycle: made when the process has made a poller and has descriptors left; taken by one atomic exchange. A child of fork forgets the
+// parent's without freeing it.
 
 import Synchronization
 
@@ -21,6 +21,12 @@ enum Reserve {
     static func prepare() {
         _ = (nextTry.load(ordering: .relaxed), pause.load(ordering: .relaxed))
         _ = (poller.isEmpty, channel.isEmpty)
+    }
+
+    /// See `LoopGlobals`.
+    static func clear() {
+        poller.clear()
+        channel.clear()
     }
 
     private final class ChannelBox {
@@ -80,40 +86,25 @@ enum Reserve {
 
     /// Holds one object, or none.
     private struct Slot<Object: AnyObject>: ~Copyable, Sendable {
-        /// A retained `Kept`, or zero.
+        /// A retained object, or zero.
         private let word = Atomic<UInt>(0)
-        /// The process that made the object in `word`. `fill` reads it here: if it took the object to look at it, it would hide the object
-        /// from a thread that needs one.
-        private let maker = Atomic<Int32>(0)
-
-        private final class Kept {
-            let object: Object
-            let mark = ProcessMark()
-            init(_ object: Object) { self.object = object }
-        }
 
         var isEmpty: Bool { word.load(ordering: .relaxed) == 0 }
 
+        borrowing func clear() { word.store(0, ordering: .relaxed) }
+
         borrowing func take() -> Object? {
             let address = word.exchange(0, ordering: .acquiringAndReleasing)
-            guard let pointer = UnsafeRawPointer(bitPattern: address) else { return nil }
-            let kept = Unmanaged<Kept>.fromOpaque(pointer)
-            // The parent's is left alone, and with it the reference.
-            if Borrowed(kept, keptBy: .caller).use({ !$0.mark.isOurs }) { return nil }
-            return kept.takeRetainedValue().object
+            return UnsafeRawPointer(bitPattern: address).map { Unmanaged<Object>.fromOpaque($0).takeRetainedValue() }
         }
 
-        /// True when there is one now. Replaces the parent's only.
+        /// True when there is one now.
         borrowing func fill(_ make: () -> Object?) -> Bool {
-            let found = word.load(ordering: .acquiring)
-            if found != 0 && maker.load(ordering: .relaxed) == ProcessMark().number { return true }
+            if !isEmpty { return true }
             guard let object = make() else { return false }
-            let reference = Unmanaged.passRetained(Kept(object))
-            // Before the word: who reads the word reads at least this mark. All threads of a process write the same one.
-            maker.store(ProcessMark().number, ordering: .relaxed)
-            // The parent's is never freed, so no other object has its address.
+            let reference = Unmanaged.passRetained(object)
             let (isKept, _) = word.compareExchange(
-                expected: found, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)
+                expected: 0, desired: UInt(bitPattern: reference.toOpaque()), ordering: .acquiringAndReleasing)
             // Another thread was faster.
             if !isKept { reference.release() }
             return true

@@ -90,7 +90,7 @@ import Testing
                 locked.open()
                 try waitUntil { forking.value }
                 for _ in 0..<10_000 { sched_yield() }
-                LoopRegistry.release(inChild: false)
+                LoopRegistry.release()
             }
             _ = locked.wait(until: nil)
             forking.value = true

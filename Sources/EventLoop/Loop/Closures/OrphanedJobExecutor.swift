@@ -38,13 +38,13 @@ enum OrphanedJobExecutor {
         _ = state.lockValue()
     }
 
-    /// For `release(inChild:)`.
+    /// For `clear`.
     private static let fresh = State()
 
-    static func release(inChild: Bool) {
-        if inChild { state.lockedValue().initialize(to: fresh) }
-        state.unlock()
-    }
+    /// Between `hold` and `release`.
+    static func clear() { state.lockedValue().initialize(to: fresh) }
+
+    static func release() { state.unlock() }
 
     private static func start() {
         let code = NativeThread.start { runJobs() }

@@ -1,8 +1,8 @@
 // What all loops of a process share, at rest over every fork: see decision 24.
 //
 // `hold` takes every lock before a fork, so that no thread is in the middle of a change. `release` gives them back in both processes. In the
-// child, the loops and threads of the parent do not exist: it overwrites the values, and frees nothing in the handler. The empty values that
-// it writes are made before (`fresh`, `none`): to make one, the runtime may look up types, under locks of its own.
+// child, the loops and threads of the parent do not exist: `clear` overwrites the values, and frees nothing. The empty values that it writes
+// are made before (`fresh`, `none`): to make one, the runtime may look up types, under locks of its own.
 
 internal import CPlatform
 
@@ -29,9 +29,14 @@ enum LoopGlobals {
     }
 
     private static func release(inChild: Bool) {
+        if inChild {
+            OrphanedJobExecutor.clear()
+            LoopRegistry.clear()
+            Reserve.clear()
+        }
         Warnings.release()
         LibeventRuntime.release()
-        OrphanedJobExecutor.release(inChild: inChild)
-        LoopRegistry.release(inChild: inChild)
+        OrphanedJobExecutor.release()
+        LoopRegistry.release()
     }
 }

@@ -132,7 +132,7 @@ package enum LoopRegistry {
         return loops.withLock { $0[id]?.object }
     }
 
-    /// For `release(inChild:)`.
+    /// For `clear`.
     private static let none: [UInt64: Borrowed<RunLoop>] = [:]
 
     static func hold() {
@@ -140,10 +140,10 @@ package enum LoopRegistry {
         _ = loops.lockValue()
     }
 
-    static func release(inChild: Bool) {
-        if inChild { loops.lockedValue().initialize(to: none) }
-        loops.unlock()
-    }
+    /// Between `hold` and `release`.
+    static func clear() { loops.lockedValue().initialize(to: none) }
+
+    static func release() { loops.unlock() }
 }
 
 extension RunLoop {
