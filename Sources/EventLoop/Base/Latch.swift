@@ -4,7 +4,7 @@ internal import CPlatform
 internal import EventLoopLibC
 import Synchronization
 
-/// Opens once, and stays open.
+/// Opens once, and stays open. A child of fork has none of the threads that would open its parent's latches, so these are open there.
 ///
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
 package final class Latch: @unchecked Sendable {
@@ -43,7 +43,7 @@ package final class Latch: @unchecked Sendable {
     /// Blocks until the latch is open. Returns false if `deadline` (real time) passes first. A thread that is cancelled meanwhile waits on.
     /// Thread-safe.
     package func wait(until deadline: RunLoop.Instant?) -> Bool {
-        guard mark.isOurs else { return isOpen }
+        guard mark.isOurs else { return true }
         // "When a cancellation request is acted upon, or a thread calls pthread_exit", the mutex is locked (pthread_cond_wait(3p)), and nobody
         // would unlock it. And what the thread waits for may refer to its stack.
         var cancellation: Int32 = 0

@@ -7,7 +7,6 @@ extension RunLoopThread {
     /// there; it warns then, and the main thread waits.
     @discardableResult
     public func join(timeout: Duration? = nil) -> Bool {
-        guard runLoop.isOurs else { return true }
         precondition(!runLoop.isCurrent, "a run loop thread cannot join itself; call join from another thread, or stop() to end this one")
         return threadEnd.wait(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
     }
@@ -19,7 +18,6 @@ extension RunLoopThread {
     /// thread for ended loops. Thread-safe.
     @discardableResult
     public func join(timeout: Duration? = nil) async -> Bool {
-        guard runLoop.isOurs else { return true }
-        return await threadEnd.suspend(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
+        await threadEnd.suspend(until: timeout.map { RunLoop.Instant.now.advanced(by: $0) })
     }
 }

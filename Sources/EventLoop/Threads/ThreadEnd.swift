@@ -29,6 +29,8 @@ final class ThreadEnd: Sendable {
 
     /// Suspends the task until the thread has ended. Returns false if `deadline` (real time) passes or the task is cancelled first.
     func suspend(until deadline: RunLoop.Instant?) async -> Bool {
+        // Before the lock: see `Latch`.
+        if latch.wait(until: .distantPast) { return true }
         let wait = TaskWait<Bool>()
         let hasCome = tasks.withLock { tasks in
             if !tasks.hasCome { tasks.waiting[ObjectIdentifier(wait)] = wait }
