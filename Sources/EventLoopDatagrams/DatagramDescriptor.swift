@@ -222,7 +222,7 @@ final class DatagramDescriptor: DatagramTransport {
             if isForeign { isGone.store(true, ordering: .relaxed) }
             return !uses.hasEnded
         }
-        if isNew && isOurs { file?.remove() }
+        if isNew { file?.remove() }
         closeIfUnused()
     }
 

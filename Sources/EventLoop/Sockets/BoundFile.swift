@@ -8,6 +8,7 @@ package struct BoundFile: Sendable {
     private let path: String
     private let device: UInt64
     private let inode: UInt64
+    private let mark = ProcessMark()
 
     /// Nil if there is no file.
     package init?(_ path: String?) {
@@ -16,8 +17,9 @@ package struct BoundFile: Sendable {
         (self.path, self.device, self.inode) = (path, device, inode)
     }
 
-    /// While the socket is open: until then no other file can have its inode. Leaves a file alone that has replaced it.
-    package func remove() { cplatform_unlink_bound_file(path, device, inode) }
+    /// While the socket is open: until then no other file can have its inode. Leaves a file alone that has replaced it. In a child of fork, the
+    /// file is the parent's.
+    package func remove() { if mark.isOurs { cplatform_unlink_bound_file(path, device, inode) } }
 
     /// The path of a file, from the root on; nil for other addresses, and for abstract names, which begin with a zero byte.
     package static func absolutePath(of address: RunLoop.SocketAddress) -> String? {

@@ -27,7 +27,6 @@ final class ListeningSocket: Sendable {
     private let isAdopted: Bool
     /// Accepting waits, because the open file belongs to others too, and must stay as it is.
     private let isBlocking: Bool
-    private let mark = ProcessMark()
 
     init(_ address: RunLoop.SocketAddress, backlog: Int32, reusePort: Bool, ipv6Only: Bool) throws(RunLoop.SourceError) {
         let path = BoundFile.absolutePath(of: address)
@@ -104,7 +103,7 @@ final class ListeningSocket: Sendable {
     /// Closes the socket, and removes its file unless another file has replaced it. No-op if already closed.
     func end() {
         let descriptor = handle.exchange(-1, ordering: .acquiringAndReleasing)
-        if descriptor >= 0 { Self.release(descriptor, mark.isOurs ? file : nil) }
+        if descriptor >= 0 { Self.release(descriptor, file) }
     }
 
     /// Only those that wait in the queue are accepted from now on, as far as the system can do that. No-op for an adopted socket, which a
