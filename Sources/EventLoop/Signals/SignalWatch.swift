@@ -39,7 +39,7 @@ final class SignalWatch: Sendable {
     /// Readable while there are signals to take.
     var descriptor: Int32 { channel.readEnd }
 
-    /// Takes the count of signals since the last call; zero after `end`.
+    /// Takes the count of signals since the last call; zero after `end`, and in a child.
     func take() -> Int {
         // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
         // readable again.
