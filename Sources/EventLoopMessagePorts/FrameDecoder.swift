@@ -110,8 +110,6 @@ struct FrameDecoder: Sendable {
 
     /// Bytes of frames that `next` has not returned yet.
     var heldBytes: Int { buffer.count - start }
-    /// A frame is incomplete.
-    var isInsideFrame: Bool { heldBytes > 0 }
 
     /// The allocated memory: at most a little more than the announced frame and the bytes behind it, or twice the held bytes, whichever is
     /// less.
@@ -145,10 +143,7 @@ struct FrameDecoder: Sendable {
     }
 
     /// How many descriptors come with the first frame; nil while its header is incomplete.
-    mutating func announcedDescriptors() -> Int? {
-        guard let header = try? readHeader() else { return nil }
-        return header.descriptorCount
-    }
+    mutating func announcedDescriptors() -> Int? { (try? readHeader())?.descriptorCount }
 
     /// Returns the next complete frame. A cancelled one comes without its body, because the caller must still close its descriptors.
     mutating func next() throws(FrameError) -> (frame: Frame, isCancelled: Bool)? {

@@ -106,7 +106,7 @@ struct FrameReceiver: ~Copyable {
         if let announced = decoder.announcedDescriptors() {
             isRight = passed.count == announced
         } else {
-            isRight = passed.count <= (decoder.isInsideFrame ? Frame.descriptorLimit : 0)
+            isRight = passed.count <= (decoder.heldBytes > 0 ? Frame.descriptorLimit : 0)
         }
         return isRight ? .received : .failed(.protocolViolation("received \(passed.count) descriptors that no frame announced"))
     }

@@ -14,7 +14,7 @@ struct PortLimits: ~Copyable {
     private let descriptorLimit: Int
 
     private(set) var memory: MessageMemory
-    private var stalls = StallDetector()
+    var stalls = StallDetector()
     /// Bytes of replies that have not been sent, or not to the end, in total and for each process.
     private(set) var replyBytes = 0
     private var replyBytesByProcess: [Int32: Int] = [:]
@@ -155,15 +155,6 @@ struct PortLimits: ~Copyable {
     }
 
     // MARK: Stalls
-
-    /// When to look for stalled connections next; nil if none keeps another waiting.
-    var nextStallCheck: RunLoop.Instant? { stalls.nextCheck }
-
-    /// Nobody waits, so nobody is stalled.
-    mutating func pauseStallTime() { stalls.pause() }
-
-    /// Somebody waits. Returns true if it is time to look for stalled connections.
-    mutating func advanceStallTime(to now: RunLoop.Instant) -> Bool { stalls.advance(to: now) }
 
     mutating func restartStallTime(of connection: ServedConnection) {
         connection.stallMark = stalls.mark(held: connection.receiver.heldBytes, unsent: connection.unsentBytes)

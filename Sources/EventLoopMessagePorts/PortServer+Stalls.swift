@@ -9,8 +9,8 @@ extension PortServer {
 
     /// Closes the connections that keep others waiting and have made too little progress for too long.
     func dropStalled() {
-        if !hasWaiters { return limits.pauseStallTime() }
-        if !limits.advanceStallTime(to: clock()) { return }
+        if !hasWaiters { return limits.stalls.pause() }
+        if !limits.stalls.advance(to: clock()) { return }
         // Meanwhile descriptors may have been closed.
         resumeDescriptorWaiters()
         for connection in table.everyConnection.sorted(by: { $0.token < $1.token }) where limits.isStalled(connection) {
@@ -24,8 +24,8 @@ extension PortServer {
     func updateAlarm() {
         var due: Int64 = 1
         if !scheduler.hasTurns {
-            if hasWaiters && limits.nextStallCheck == nil { dropStalled() }
-            due = min(acceptor.nextRetry?.nanoseconds ?? .max, limits.nextStallCheck?.nanoseconds ?? .max)
+            if hasWaiters && limits.stalls.nextCheck == nil { dropStalled() }
+            due = min(acceptor.nextRetry?.nanoseconds ?? .max, limits.stalls.nextCheck?.nanoseconds ?? .max)
             if due == .max { due = 0 }
         }
         if due == alarm { return }

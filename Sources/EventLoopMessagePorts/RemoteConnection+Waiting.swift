@@ -29,7 +29,8 @@ extension RemoteConnection {
             if let result = state.withLock({ _ in waiter.result }) { return try result.get() }
             // The loop has ended and does not run any more, so its thread blocks.
             if loop.isOver || runResult == .finished {
-                return try waitWithoutLoop(waiter, until: .now.advanced(by: loop.now().duration(to: deadline))).get()
+                block(waiter, until: .now.advanced(by: loop.now().duration(to: deadline)))
+                return try abandon(waiter, .replyTimedOut).get()
             }
             if runResult == .timedOut || loop.now() >= deadline { return try abandon(waiter, .replyTimedOut).get() }
         }
@@ -57,7 +58,11 @@ extension RemoteConnection {
             if RunLoop.Instant.now >= deadline { abandonSending(waiter) }
             if let result = state.withLock({ _ in waiter.result }) { return result }
             let runResult = loop.run(mode, limit: .max, returnsAfterSource: true)
-            if loop.isOver || runResult == .finished { return waitForRoom(waiter, until: deadline) }
+            if loop.isOver || runResult == .finished {
+                block(waiter, until: deadline)
+                abandonSending(waiter)
+                return state.withLock { _ in waiter.result }
+            }
         }
         return nil
     }
@@ -76,29 +81,16 @@ extension RemoteConnection {
         wakeUps.performAll()
     }
 
-    /// Blocks until the request is sent, for a thread whose loop does not run any more. Returns the result if there is one.
-    private func waitForRoom(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) -> ReplyWaiter.ReplyResult? {
+    /// Blocks until the request is sent, or if it is, until the reply has arrived: for a thread whose loop does not run any more. In real time,
+    /// whatever clock the loop has: nothing advances the manual clock of a loop that has ended.
+    private func block(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) {
         let latch = Latch()
         let isFinished = state.withLock { _ in
             waiter.unsent?.latch = latch
             waiter.latch = latch
-            return waiter.result != nil || waiter.unsent?.isFinished ?? true
+            return waiter.result != nil || waiter.unsent?.isFinished == true
         }
         if !isFinished { _ = latch.wait(until: deadline) }
-        abandonSending(waiter)
-        return state.withLock { _ in waiter.result }
-    }
-
-    /// Blocks until the reply has arrived. In real time, whatever clock the loop has: nothing advances the manual clock of a loop that has
-    /// ended.
-    private func waitWithoutLoop(_ waiter: ReplyWaiter, until deadline: RunLoop.Instant) -> ReplyWaiter.ReplyResult {
-        let latch = Latch()
-        let isFinished = state.withLock { _ in
-            waiter.latch = latch
-            return waiter.result != nil
-        }
-        if !isFinished { _ = latch.wait(until: deadline) }
-        return abandon(waiter, .replyTimedOut)
     }
 
     /// Sends a request and suspends the task until the reply has arrived.

@@ -43,7 +43,7 @@ import Testing
             #expect(!more)
         }
         #expect(found == Self.frames)
-        #expect(!decoder.isInsideFrame)
+        #expect(decoder.heldBytes == 0)
     }
 
     @Test func `a cancelled frame has no body, and the next one is decoded`() throws {
