@@ -58,12 +58,8 @@ extension DatagramCore {
             return (old, state.end == nil && !state.input.isEmpty && !state.isDelivering)
         }
         withExtendedLifetime(released) {}
-        if isDue { perform { $0.deliver() } }
-    }
-
-    /// Has the loop's thread call `body` in one of the socket's modes.
-    func perform(_ body: @escaping @Sendable (DatagramCore) -> Void) {
-        let call: @Sendable () -> Void = { body(self) }
+        if !isDue { return }
+        let call: @Sendable () -> Void = { self.deliver() }
         _ = mode == .common ? loop.perform(call) : loop.perform(inModes: [mode], call)
     }
 

@@ -88,8 +88,10 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
     }
 
     /// The transport has left the loop: after `close`, because it failed, or because the loop has ended. On the loop's thread.
-    func transportDidEnd(_ failure: RunLoop.SourceError?, isForeign: Bool) { /* DOES CALLOUT */
+    func transportDidEnd(_ failure: RunLoop.SourceError?) { /* DOES CALLOUT */
         guard transport.isOurs else { return }
+        // Somebody else has closed a bad descriptor, and the number may be another file's.
+        let isForeign = if case .badDescriptor? = failure { true } else { false }
         withState { state in
             if state.end == nil, !isForeign {
                 flushLocked(&state)

@@ -121,9 +121,7 @@ final class DatagramDescriptor: DatagramTransport {
             didLeaveLoop(isForeign: false)
             throw .loopEnded
         }
-        let number = number
-        // Somebody else has closed a bad descriptor, and the number may be another file's.
-        source.onInvalidation { source in core.transportDidEnd(source.failure, isForeign: source.failure == .badDescriptor(number)) }
+        source.onInvalidation { source in core.transportDidEnd(source.failure) }
     }
 
     /// Under the lock of the socket.

@@ -70,7 +70,7 @@ final class MemoryDatagramEnd: DatagramTransport {
             didLeaveLoop(isForeign: false)
             throw .loopEnded
         }
-        source.onInvalidation { _ in core.transportDidEnd(nil, isForeign: false) }
+        source.onInvalidation { _ in core.transportDidEnd(nil) }
     }
 
     /// Changes the state, and signals the source if there is something to receive. A signal stays pending until the loop runs in the mode.

@@ -119,14 +119,6 @@ extension RunLoop.SocketAddress {
         }
     }
 
-    func withPort(_ port: UInt16) -> Self {
-        switch self {
-        case .ipv4(let host, _): .ipv4(host: host, port: port)
-        case .ipv6(let host, _): .ipv6(host: host, port: port)
-        case .unix: self
-        }
-    }
-
     func loopback(port: UInt16) -> Self {
         switch self {
         case .ipv4: .ipv4(host: "127.0.0.1", port: port)

@@ -16,19 +16,19 @@ package struct Resolver: Sendable {
 
     /// getaddrinfo(3).
     package static let system = Resolver { host, port, answer in
-        if let known = SystemLookup.withoutThread(host, port) {
-            answer(known)
+        // Lookups are shared by name, so the port is set afterwards.
+        let answerWithPort: Answer = { found in answer(found.map { addresses in addresses.map { $0.withPort(port) } }) }
+        if let known = SystemLookup.withoutThread(host) {
+            answerWithPort(known)
             return {}
         }
-        // Lookups are shared by name, so the port is set afterwards.
-        return LookupPool.shared.lookUp(host, { SystemLookup.run(host, 0) }) { found in
-            answer(found.map { addresses in addresses.map { $0.with(port: port) } })
-        }
+        return LookupPool.shared.lookUp(host, { SystemLookup.run(host) }, answerWithPort)
     }
 }
 
 extension RunLoop.SocketAddress {
-    fileprivate func with(port: UInt16) -> Self {
+    /// Unix sockets have none.
+    package func withPort(_ port: UInt16) -> Self {
         switch self {
         case .ipv4(let host, _): .ipv4(host: host, port: port)
         case .ipv6(let host, _): .ipv6(host: host, port: port)
@@ -47,15 +47,15 @@ extension LookupPool.Refusal: CustomStringConvertible {
     }
 }
 
-/// One call of getaddrinfo.
+/// One call of getaddrinfo. The addresses have no port.
 enum SystemLookup {
     /// NI_MAXHOST without its zero byte. The names of DNS have at most 254.
     static let longestHost = 1024
 
     /// The answer for a numeric host, or for one that no lookup can find. Nil for the others. Does not block.
-    static func withoutThread(_ host: String, _ port: UInt16) -> LookupResult? {
+    static func withoutThread(_ host: String) -> LookupResult? {
         if let reason = flaw(of: host) { return .failure(.hostNotFound(host: host, reason: reason)) }
-        var found = Addresses(port: port)
+        var found = Addresses()
         let code = found.fill(host, onlyNumeric: true).code
         if code != 0 && cstreams_is_no_numeric_host(code) { return nil }
         return code == 0 && !found.list.isEmpty ? .success(found.list) : nil
@@ -69,8 +69,8 @@ enum SystemLookup {
     }
 
     /// Blocks.
-    static func run(_ host: String, _ port: UInt16) -> LookupResult {
-        var found = Addresses(port: port)
+    static func run(_ host: String) -> LookupResult {
+        var found = Addresses()
         let (code, errno) = found.fill(host, onlyNumeric: false)
         if code != 0 {
             let reason = sentence { cstreams_lookup_error(code, errno, $0, $1) }
@@ -92,11 +92,8 @@ enum SystemLookup {
 
     /// In getaddrinfo's order (RFC 6724), each once.
     private struct Addresses {
-        let port: UInt16
         var list: [RunLoop.SocketAddress] = []
         private var known: Set<RunLoop.SocketAddress> = []
-
-        init(port: UInt16) { self.port = port }
 
         mutating func fill(_ host: String, onlyNumeric: Bool) -> (code: Int32, errno: Int32) {
             var errno: Int32 = 0
@@ -110,7 +107,7 @@ enum SystemLookup {
         }
 
         private mutating func append(_ host: String, _ isIPv6: Bool) {
-            let address: RunLoop.SocketAddress = isIPv6 ? .ipv6(host: host, port: port) : .ipv4(host: host, port: port)
+            let address: RunLoop.SocketAddress = isIPv6 ? .ipv6(host: host, port: 0) : .ipv4(host: host, port: 0)
             if known.insert(address).inserted { list.append(address) }
         }
     }

@@ -55,7 +55,8 @@ public final class ByteStream: Sendable {
         try core.open(label: label, file: file, line: line)
     }
 
-    deinit { if isOurs { core.endByLastRelease() } }
+    // A stream with handlers lives until its end.
+    deinit { closeAfterWriting() }
 
     /// Asked by whatever ends a stream or sends, before it takes a lock.
     var isOurs: Bool { core.loop.isOurs }
@@ -85,11 +86,6 @@ public final class ByteStream: Sendable {
 
     /// Written and not yet sent. What tasks wait to write is not counted.
     public var bytesWaiting: Int { core.withLock { core.locked.sending.waiting } }
-
-    /// For tests: whether a task waits for bytes.
-    package var testsOnlyIsBeingRead: Bool { core.withLock { core.locked.receiving.reader != nil } }
-    /// For tests: how many tasks wait for room.
-    package var testsOnlyWriters: Int { core.withLock { core.locked.sending.writers.count(where: \.isTask) } }
 
     // MARK: Ending
 

@@ -52,9 +52,6 @@ extension StreamCore {
         }
     }
 
-    /// The last reference to the stream is gone, and it has no handlers.
-    func endByLastRelease() { /* DOES CALLOUT */ closeAfterWriting() }
-
     // MARK: By events
 
     /// Sets the end, unless there is one, and closes.

@@ -62,11 +62,11 @@ extension StreamCore {
     }
 
     /// Returns when the peer has finished, the stream has ended, or the task was cancelled.
-    func waitForPeerFinish(isolation: isolated (any Actor)?) async { /* DOES CALLOUT */
+    func waitForPeerFinish() async { /* DOES CALLOUT */
         let ticket = withLock(nextTicketLocked)
         await withTaskCancellationHandler(
             operation: {
-                await withCheckedContinuation(isolation: isolation) { continuation in
+                await withCheckedContinuation { continuation in
                     let isOver = withLock {
                         // Under the lock: a later cancellation finds the waiter.
                         let isOver = Task.isCancelled || locked.phase == .closed || locked.peerFinish.hasHappened
@@ -76,7 +76,7 @@ extension StreamCore {
                     if isOver { return continuation.resume() }
                     watchPeerFinish()
                 }
-            }, onCancel: { withLock { locked.peerFinish.waiters.removeValue(forKey: ticket) }?.resume() }, isolation: isolation)
+            }, onCancel: { withLock { locked.peerFinish.waiters.removeValue(forKey: ticket) }?.resume() })
     }
 
     private func watchPeerFinish() { /* DOES CALLOUT */
@@ -172,7 +172,7 @@ extension ByteStream {
             if peerHasFinished { group.cancelAll() }
             group.addTask { try await body() }
             group.addTask { [core] in
-                await core.waitForPeerFinish(isolation: nil)
+                await core.waitForPeerFinish()
                 return nil
             }
             for try await result in group {  // ends: with the body

@@ -191,7 +191,7 @@ private final class Bodies: Sendable {
         try waitUntil { slow.value == 20 }
         let found = Box(false)
         _ = pool.lookUp("localhost") {
-            SystemLookup.run("localhost", 0)
+            SystemLookup.run("localhost")
         } _: { answer in
             if case .success = answer { found.value = true }
         }

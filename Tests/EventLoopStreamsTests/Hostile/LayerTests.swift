@@ -32,7 +32,7 @@ import Darwin
                 let handshake = Task { try await stream.install(ScriptedLayer()) }
                 try await suspendUntil("the handshake begins") { stream.layer != nil }
                 let read = Task { try await stream.read(exactly: 4_096) }
-                try await suspendUntil("it reads") { stream.testsOnlyIsBeingRead }
+                try await suspendUntil("it reads") { stream.testsOnlyWaiters.readers == 1 }
                 stream.closeAfterWriting()
                 // The end of the handshake and data at once: the stream closes while the bytes are on their way to the reader.
                 pair.send(Array("H".utf8) + [UInt8](repeating: 1, count: 8_000))
@@ -207,7 +207,7 @@ import Darwin
         try await withTestLoop { loop in
             let (first, stream) = try connected(loop)
             let read = Task { try await stream.read() }
-            try await suspendUntil("it reads") { stream.testsOnlyIsBeingRead }
+            try await suspendUntil("it reads") { stream.testsOnlyWaiters.readers == 1 }
             await #expect(throws: RunLoop.SourceError.self) { try await stream.install(ScriptedLayer()) }
             await #expect(throws: StreamError.closed) { try await read.value }
             first.closePeer()

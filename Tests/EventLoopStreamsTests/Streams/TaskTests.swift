@@ -110,7 +110,7 @@ private func everything(from pair: SocketPair) async -> [UInt8] {
             var writers: [Task<Void, any Error>] = []
             for number in 2..<6 {
                 writers.append(Task { try await stream.write([UInt8](repeating: UInt8(number), count: 2_000)) })
-                try await suspendUntil("the writer waits") { stream.testsOnlyWriters == number - 1 }
+                try await suspendUntil("the writer waits") { stream.testsOnlyWaiters.writers == number - 1 }
             }
             writers[1].cancel()
             await #expect(throws: CancellationError.self) { try await writers[1].value }
@@ -248,13 +248,13 @@ private func everything(from pair: SocketPair) async -> [UInt8] {
         let (pair, thread) = (SocketPair(), RunningLoop())
         let stream = try ByteStream(adopting: pair.ours, on: thread.loop)
         let reading = Task { try await stream.read() }
-        try await suspendUntil("the task reads") { stream.testsOnlyIsBeingRead }
+        try await suspendUntil("the task reads") { stream.testsOnlyWaiters.readers == 1 }
         stream.close()
         await #expect(throws: StreamError.closed) { try await reading.value }
         let other = SocketPair()
         let left = try ByteStream(adopting: other.ours, on: thread.loop)
         let waiting = Task { try await left.read() }
-        try await suspendUntil("the task reads") { left.testsOnlyIsBeingRead }
+        try await suspendUntil("the task reads") { left.testsOnlyWaiters.readers == 1 }
         try thread.end()
         await #expect(throws: RunLoopEnded.self) { try await waiting.value }
         #expect(left.end == .loopEnded)
