@@ -26,7 +26,8 @@ final class ReplyWaiter: @unchecked Sendable {
     var followerTicket: LinkedQueue<ReplyWaiter>.Ticket?
     /// The reading thread has its reply: this thread reads from now on.
     var mustRead = false
-    var continuation: CheckedContinuation<ReplyResult, Never>?
+    /// Where a task waits.
+    var task: TaskWait<ReplyResult>?
     /// The request, if the socket had no room for all of it.
     var unsent: UnsentFrame?
 
@@ -63,7 +64,7 @@ final class UnsentFrame: @unchecked Sendable {
 struct DeferredWakeUps {
     private var latches: [Latch] = []
     private var tasks: [TaskWait<Void>] = []
-    private var continuations: [(CheckedContinuation<ReplyWaiter.ReplyResult, Never>, ReplyWaiter.ReplyResult)] = []
+    private var replies: [(TaskWait<ReplyWaiter.ReplyResult>, ReplyWaiter.ReplyResult)] = []
     private var sources: [(RunLoop, RunLoop.CustomSource)] = []
 
     mutating func open(_ latch: Latch?) { if let latch { latches.append(latch) } }
@@ -80,10 +81,7 @@ struct DeferredWakeUps {
         if waiter.result != nil { return }
         waiter.result = result
         if let latch = waiter.latch { latches.append(latch) }
-        if let continuation = waiter.continuation {
-            waiter.continuation = nil
-            continuations.append((continuation, result))
-        }
+        if let task = waiter.task { replies.append((task, result)) }
         wake(waiter.kind)
     }
 
@@ -94,7 +92,7 @@ struct DeferredWakeUps {
     consuming func performAll() { /* DOES CALLOUT */
         for latch in latches { latch.open() }
         for task in tasks { task.deliver(()) }
-        for (continuation, result) in continuations { continuation.resume(returning: result) }
+        for (task, result) in replies { task.deliver(result) }
         for (loop, source) in sources {
             source.signal()
             loop.wakeUp()

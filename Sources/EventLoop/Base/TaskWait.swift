@@ -30,7 +30,8 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
     /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each reason. It must
     /// deliver an outcome, unless another thread certainly does.
     package func outcome(
-        until deadline: RunLoop.Instant?, giveUp: @escaping @Sendable (InterruptedWait) -> Void
+        until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation,
+        giveUp: @escaping @Sendable (InterruptedWait) -> Void
     ) async -> Outcome {
         var timer: Task<Void, Never>?
         if let deadline, deadline != .distantFuture {
@@ -41,18 +42,17 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
             }
         }
         defer { timer?.cancel() }
-        return await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                let outcome = state.withLock { state -> Outcome? in
-                    if case .over(let outcome) = state { return outcome }
-                    state = .waiting(continuation)
-                    return nil
+        return await withTaskCancellationHandler(
+            operation: {
+                await withCheckedContinuation(isolation: isolation) { continuation in
+                    let outcome = state.withLock { state -> Outcome? in
+                        if case .over(let outcome) = state { return outcome }
+                        state = .waiting(continuation)
+                        return nil
+                    }
+                    if let outcome { continuation.resume(returning: outcome) }
                 }
-                if let outcome { continuation.resume(returning: outcome) }
-            }
-        } onCancel: {
-            giveUp(.cancellation)
-        }
+            }, onCancel: { giveUp(.cancellation) }, isolation: isolation)
     }
 
     /// Suspends until `deadline`. Returns false if the task is cancelled earlier.

@@ -31,62 +31,14 @@ extension RunLoop {
     package func addresses(
         ofHost host: String, port: UInt16, resolver: Resolver, isolation: isolated (any Actor)? = #isolation
     ) async throws -> [SocketAddress] {
-        let lookup = AwaitedLookup()
-        return try await withTaskCancellationHandler(
-            operation: {
-                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
-                    lookup.start(continuation, self) { resolver.start(host, port, $0) }
-                }
-            }, onCancel: { lookup.end(.failure(CancellationError())) }, isolation: isolation)
-    }
-}
-
-/// A lookup that a task waits for. The first end counts. Thread-safe.
-private final class AwaitedLookup: Sendable {
-    typealias Continuation = CheckedContinuation<[RunLoop.SocketAddress], any Error>
-    typealias Outcome = Result<[RunLoop.SocketAddress], any Error>
-
-    private struct State {
-        var continuation: Continuation?
-        var outcome: Outcome?
-        var cancel: (@Sendable () -> Void)?
-        /// Notices the loop's end.
-        var presence: RunLoop.CustomSource?
-    }
-    private let state = StreamLock(State())
-
-    /// Once.
-    func start(_ continuation: Continuation, _ loop: RunLoop, _ begin: (@escaping Resolver.Answer) -> @Sendable () -> Void) {
-        let outcome = state.withLock { state in
-            if state.outcome == nil { state.continuation = continuation }
-            return state.outcome
-        }
-        if let outcome { return continuation.resume(with: outcome) }
-        let presence = RunLoop.CustomSource(label: "lookup", cancel: { [self] _, _ in end(.failure(RunLoopEnded())) }, perform: {})
-        guard loop.add(presence, forMode: .common) else { return end(.failure(RunLoopEnded())) }
-        let isCancelled = state.withLock { state in
-            if state.outcome == nil { state.presence = presence }
-            return state.outcome != nil
-        }
-        if isCancelled { return presence.invalidate() }
-        let cancel = begin { [self] in end($0.mapError { $0 }) }
-        let isOver = state.withLock { state in
-            if state.outcome == nil { state.cancel = cancel }
-            return state.outcome != nil
-        }
-        if isOver { cancel() }
-    }
-
-    func end(_ outcome: Outcome) {
-        let ended = state.withLock { state -> State? in
-            if state.outcome != nil { return nil }
-            let ended = state
-            state = State(outcome: outcome)
-            return ended
-        }
-        guard let ended else { return }
-        ended.cancel?()
-        ended.presence?.invalidate()
-        ended.continuation?.resume(with: outcome)
+        try Task.checkCancellation()
+        let wait = TaskWait<Result<[SocketAddress], any Error>>()
+        // Notices the loop's end.
+        let presence = CustomSource(label: "lookup", cancel: { _, _ in wait.deliver(.failure(RunLoopEnded())) }, perform: {})
+        defer { presence.invalidate() }
+        guard add(presence, forMode: .common) else { throw RunLoopEnded() }
+        let cancel = resolver.start(host, port) { wait.deliver($0.mapError { $0 }) }
+        defer { cancel() }
+        return try await wait.outcome(until: nil, isolation: isolation) { _ in wait.deliver(.failure(CancellationError())) }.get()
     }
 }
