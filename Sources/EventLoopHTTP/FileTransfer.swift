@@ -8,7 +8,6 @@
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
-import Synchronization
 
 final class FileTransfer: Sendable {
     private let socket: Int32
@@ -73,31 +72,19 @@ final class FileTransfer: Sendable {
 
     /// False if the kernel has reported none in time. It reports room only when much of the buffer is free, so a slow client may have made less.
     private func waitForRoom(_ patience: Duration) async throws -> Bool { /* DOES CALLOUT */
-        let waiter = Mutex<CheckedContinuation<Bool, Never>?>(nil)
-        let resume: @Sendable (Bool) -> Void = { hasRoom in
-            waiter.withLock { waiter in
-                defer { waiter = nil }
-                return waiter
-            }?.resume(returning: hasRoom)
-        }
+        let wait = TaskWait<Bool>()
         let source = try RunLoop.DescriptorSource(descriptor: socket, events: .write, label: "a file of an HTTP server") { _, _ in
-            resume(true)
+            wait.deliver(true)
         }
-        let timer = RunLoop.Timer(after: patience, label: "a client that takes no file") { _ in resume(false) }
+        let timer = RunLoop.Timer(after: patience, label: "a client that takes no file") { _ in wait.deliver(false) }
         defer {
             source.invalidate()
             timer.invalidate()
         }
-        return await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                waiter.withLock { $0 = continuation }
-                // A loop that has ended, and a task that was cancelled, are found out by the next call.
-                if Task.isCancelled || !loop.add(source, forMode: mode) { return resume(true) }
-                loop.add(timer, forMode: mode)
-            }
-        } onCancel: {
-            resume(true)
-        }
+        // A loop that has ended, and a task that was cancelled, are found out by the next call.
+        if Task.isCancelled || !loop.add(source, forMode: mode) { return true }
+        loop.add(timer, forMode: mode)
+        return await wait.outcome(until: nil) { _ in wait.deliver(true) }
     }
 }
 
