@@ -42,20 +42,9 @@ extension ServerCore {
     /// More than any queue has; where new connections cannot be refused, serving those that wait must end.
     private static var longestQueue: Int { 65_536 }
 
-    /// Resumes the caller when everything has ended, at the latest some time after `grace`.
-    func waitForEnd(_ waiter: CheckedContinuation<Void, Never>, _ grace: Duration) { /* DOES CALLOUT */
-        let isOver = state.withLock { state in
-            if state.phase != .over { state.waiters.append(waiter) }
-            return state.phase == .over
-        }
-        if isOver { return waiter.resume() }
-        startGrace(grace)
-        finishIfDone()
-    }
-
     /// Cancels the connections after `duration` of the time of the first loop from `member` on that has not ended; at once if there is
     /// none.
-    private func startGrace(_ duration: Duration, from member: Int = 0) { /* DOES CALLOUT */
+    func startGrace(_ duration: Duration, from member: Int = 0) { /* DOES CALLOUT */
         if duration <= .zero { return cancelConnections() }
         let (phase, next) = state.withLock { state in
             (state.phase, state.members.indices.dropFirst(member).first { state.members[$0].presence != nil })
@@ -153,16 +142,14 @@ extension ServerCore {
                 state.parked.isEmpty
             else { return nil }
             let ended = state
-            state.phase = .over
-            (state.waiters, state.observers, state.graces) = ([], [:], [])
+            (state.phase, state.waits, state.graces) = (.over, [], [])
             for index in state.members.indices { state.members[index].presence = nil }
             return ended
         }
         guard let ended else { return }
         for grace in ended.graces { grace.timer.invalidate() }
         for member in ended.members { member.presence?.invalidate() }
-        for waiter in ended.waiters { waiter.resume() }
-        for observer in ended.observers.values { observer.resume(returning: ended.end) }
+        for wait in ended.waits { wait.deliver(ended.end) }
     }
 
     /// Forgets the connections without ending them, and resumes those who wait: in a simulation, the server's process has crashed.
@@ -170,39 +157,37 @@ extension ServerCore {
         let abandoned = state.withLock { state in
             let abandoned = state
             (state.phase, state.end, state.open, state.connections, state.parked, state.stopped) = (.over, .loopEnded, 0, [], [], [])
-            (state.waiters, state.observers, state.graces) = ([], [:], [])
+            (state.waits, state.graces) = ([], [])
             for index in state.members.indices { (state.members[index].presence, state.members[index].listeners) = (nil, []) }
             return abandoned
         }
         for grace in abandoned.graces { grace.timer.invalidate() }
         for member in abandoned.members { member.presence?.invalidate() }
-        for waiter in abandoned.waiters { waiter.resume() }
-        for observer in abandoned.observers.values { observer.resume(returning: .loopEnded) }
+        for wait in abandoned.waits { wait.deliver(.loopEnded) }
     }
 
-    // MARK: Waiting without a shutdown
+    // MARK: Waiting
 
     var isAccepting: Bool { state.withLock { $0.phase == .serving && $0.members.contains { $0.presence != nil } } }
 
-    func makeTicket() -> UInt64 {
-        state.withLock { state in
-            state.lastTicket += 1
-            return state.lastTicket
-        }
-    }
-
-    func waitForEnd(_ ticket: UInt64, _ observer: CheckedContinuation<ByteStream.End, Never>) {
+    /// Where a task waits for the end.
+    func makeWait() -> TaskWait<ByteStream.End> {
+        let wait = TaskWait<ByteStream.End>()
         let end = state.withLock { state -> ByteStream.End? in
-            // Under the lock: a later cancellation finds the observer.
-            if state.phase == .over || Task.isCancelled { return state.end }
-            state.observers[ticket] = observer
+            if state.phase == .over { return state.end }
+            state.waits.append(wait)
             return nil
         }
-        if let end { observer.resume(returning: end) }
+        if let end { wait.deliver(end) }
+        return wait
     }
 
-    func cancelWait(_ ticket: UInt64) {
-        let (observer, end) = state.withLock { ($0.observers.removeValue(forKey: ticket), $0.end) }
-        observer?.resume(returning: end)
+    /// The task waits no more, and the server may go on.
+    func withdraw(_ wait: TaskWait<ByteStream.End>) {
+        let end = state.withLock { state in
+            state.waits.removeAll { $0 === wait }
+            return state.end
+        }
+        wait.deliver(end)
     }
 }

@@ -98,10 +98,8 @@ final class ServerCore: Sendable {
         var acceptsMoreVersion = 0
         /// `.loopEnded` if the loops have ended before a shutdown.
         var end = ByteStream.End.closed
-        var waiters: [CheckedContinuation<Void, Never>] = []
-        /// Of `waitForEnd`, by ticket.
-        var observers: [UInt64: CheckedContinuation<ByteStream.End, Never>] = [:]
-        var lastTicket: UInt64 = 0
+        /// Of tasks that wait for the end.
+        var waits: [TaskWait<ByteStream.End>] = []
         var graces: [Grace] = []
     }
 

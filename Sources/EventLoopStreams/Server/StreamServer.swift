@@ -154,10 +154,10 @@ public final class StreamServer: Sendable {
             !core.isServingCurrentTask,
             "serve waits for its own end when it awaits shutdown(); shut the server down in another task: Task { await server.shutdown() }")
         core.stopListening()
-        await withTaskCancellationHandler(
-            operation: {
-                await withCheckedContinuation(isolation: isolation) { continuation in core.waitForEnd(continuation, grace) }
-            }, onCancel: { core.cancelConnections() }, isolation: isolation)
+        let wait = core.makeWait()
+        core.startGrace(grace)
+        core.finishIfDone()
+        _ = await wait.outcome(until: nil, isolation: isolation) { [core] _ in core.cancelConnections() }
     }
 
     /// False after `shutdown` has begun, and when every loop of the server has ended. Thread-safe.
@@ -169,10 +169,7 @@ public final class StreamServer: Sendable {
     /// If the calling task is cancelled, it returns at once, with `.loopEnded` if the loops have ended, and `.closed` otherwise: `isAccepting` says
     /// whether the server goes on. In debug builds, a loop that ends under a server prints a warning.
     public func waitForEnd(isolation: isolated (any Actor)? = #isolation) async -> ByteStream.End {
-        let ticket = core.makeTicket()
-        return await withTaskCancellationHandler(
-            operation: {
-                await withCheckedContinuation(isolation: isolation) { continuation in core.waitForEnd(ticket, continuation) }
-            }, onCancel: { core.cancelWait(ticket) }, isolation: isolation)
+        let wait = core.makeWait()
+        return await wait.outcome(until: nil, isolation: isolation) { [core] _ in core.withdraw(wait) }
     }
 }
