@@ -72,11 +72,6 @@ extension ByteStream {
                 makeStream: { descriptor throws(RunLoop.SourceError) in
                     try ByteStream(adopting: descriptor, on: loop, mode: mode, options: options, label: label, file: file, line: line)
                 }))
-        return try await withTaskCancellationHandler(
-            operation: {
-                try await withCheckedThrowingContinuation(isolation: isolation) { continuation in
-                    attempts.start(continuation) { resolver.start(host, port, $0) }
-                }
-            }, onCancel: { attempts.cancel() }, isolation: isolation)
+        return try await attempts.connect(isolation: isolation) { resolver.start(host, port, $0) }
     }
 }

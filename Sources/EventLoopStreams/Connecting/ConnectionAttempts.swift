@@ -11,8 +11,6 @@ internal import EventLoopLibC
 /// Attempts start, succeed and fail on the loop's thread in the mode. Cancellation and the loop's end come from any thread. The first
 /// outcome counts; `end` is the only way to one.
 final class ConnectionAttempts: Sendable {
-    typealias Continuation = CheckedContinuation<ByteStream, any Error>
-
     struct Target: Sendable {
         let loop: RunLoop
         let mode: RunLoop.Mode
@@ -26,7 +24,6 @@ final class ConnectionAttempts: Sendable {
     }
 
     private struct State {
-        var continuation: Continuation?
         var outcome: Result<ByteStream, any Error>?
         var cancelLookup: (@Sendable () -> Void)?
         /// Keeps the mode from being empty, performs what other threads ask for, and notices the loop's end.
@@ -43,6 +40,7 @@ final class ConnectionAttempts: Sendable {
     }
 
     private let state = StreamLock(State())
+    private let wait = TaskWait<Result<ByteStream, any Error>>()
     private let target: Target
     private let deadline: RunLoop.Instant
 
@@ -54,12 +52,15 @@ final class ConnectionAttempts: Sendable {
     // MARK: The task's side
 
     /// Once. `lookUp` calls its argument with the addresses, on any thread, and returns what cancels the lookup.
-    func start(_ continuation: Continuation, _ lookUp: (@escaping Resolver.Answer) -> @Sendable () -> Void) { /* DOES CALLOUT */
-        let outcome = state.withLock { state in
-            if state.outcome == nil { state.continuation = continuation }
-            return state.outcome
-        }
-        if let outcome { return continuation.resume(with: outcome) }
+    func connect(
+        isolation: isolated (any Actor)? = #isolation, _ lookUp: (@escaping Resolver.Answer) -> @Sendable () -> Void
+    ) async throws -> ByteStream { /* DOES CALLOUT */
+        try Task.checkCancellation()
+        start(lookUp)
+        return try await wait.outcome(until: nil, isolation: isolation) { [self] _ in end(.failure(CancellationError())) }.get()
+    }
+
+    private func start(_ lookUp: (@escaping Resolver.Answer) -> @Sendable () -> Void) { /* DOES CALLOUT */
         guard startPresence() else { return end(.failure(RunLoopEnded())) }
         startDeadline()
         let cancel = lookUp { [self] answer in receive(answer) }
@@ -102,8 +103,6 @@ final class ConnectionAttempts: Sendable {
         keep(timer.invalidate) { $0.deadline = timer }
     }
 
-    func cancel() { end(.failure(CancellationError())) }
-
     /// The first call resumes the task. No-op after. Any thread.
     private func end(_ outcome: Result<ByteStream, any Error>) { /* DOES CALLOUT */
         let ended = state.withLock { state -> State? in
@@ -121,7 +120,7 @@ final class ConnectionAttempts: Sendable {
         ended.nextAttempt?.invalidate()
         ended.deadline?.invalidate()
         ended.presence?.invalidate()
-        ended.continuation?.resume(with: outcome)
+        wait.deliver(outcome)
     }
 
     // MARK: The lookup

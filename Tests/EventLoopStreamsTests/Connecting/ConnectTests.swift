@@ -321,11 +321,9 @@ import Darwin
                     return try ByteStream(adopting: descriptor, on: loop)
                 })
             let stream = try loop.runTask {
-                try await withCheckedThrowingContinuation { continuation in
-                    attempts.start(continuation) { answer in
-                        answer(.success([peer.address, peer.address]))
-                        return {}
-                    }
+                try await attempts.connect { answer in
+                    answer(.success([peer.address, peer.address]))
+                    return {}
                 }
             }
             #expect(counts.value == 2 && clock.ms == 0 && stream.isOpen)
