@@ -25,9 +25,13 @@ extension RunLoop {
             /// What manual clocks have been set by, and nobody has been called for.
             var manualJump: Int64 = 0
             var clocks = WallClockUses()
-        }
 
-        private static let smallestJump: UInt64 = 100_000
+            /// By how much the system's clock was set since the last report; zero if that is too little to be reported.
+            var unreportedJump: Int64 {
+                let difference = cplatform_wall_clock_offset().subtractingSaturated(offset)
+                return difference.magnitude < 100_000 ? 0 : difference
+            }
+        }
 
         private let alarm: WallAlarm
         private let settings: LoopLock<State>
@@ -66,16 +70,12 @@ extension RunLoop {
                 alarm.drain()
                 // First, so that a setting after the measurement makes the descriptor readable again.
                 alarm.arm(.distantFuture)
-                var jump = state.manualJump
+                let manualJump = state.manualJump
                 state.manualJump = 0
-                guard state.clocks.includesSystemClock else { return jump }
-                let offset = cplatform_wall_clock_offset()
-                let difference = offset.subtractingSaturated(state.offset)
-                if difference.magnitude >= Self.smallestJump {
-                    state.offset = offset
-                    jump = jump.addingSaturated(difference)
-                }
-                return jump
+                guard state.clocks.includesSystemClock else { return manualJump }
+                let jump = state.unreportedJump
+                state.offset = state.offset.addingSaturated(jump)
+                return manualJump.addingSaturated(jump)
             }
             guard let jump, jump != 0 else { return false }
             handler.with { $0.handlers.call(self, .nanoseconds(jump)) }
@@ -89,7 +89,11 @@ extension RunLoop {
         private func count(_ loop: RunLoop, _ difference: Int) {
             let clock = loop.time.manualClock
             clock?.count(self, difference)
-            settings.withLock { $0.clocks.count(clock, difference) }
+            settings.withLock { state in
+                state.clocks.count(clock, difference)
+                // A loop from which the source was removed just then, or one in manual time, may have taken the kernel's report.
+                if clock == nil && difference > 0 && state.unreportedJump != 0 { alarm.makeReadable() }
+            }
         }
 
         override func releaseHandlers() { handler.clear() }

@@ -119,6 +119,26 @@ import Testing
         }
     }
 
+    @Test(.enabled(if: getenv("EVENTLOOP_SETS_CLOCK") != nil))
+    func `a setting whose report a loop in manual time has taken is reported when the source joins a loop in real time`() throws {
+        let trace = try onFreshThread { loop in
+            let trace = Trace()
+            let source = try RunLoop.ClockChangeSource { _, _ in trace.add("set") }
+            try inManualTime { loop, _, _ in
+                loop.add(source)
+                setClock(by: 2)
+                trace.add("\(loop.run(until: .ms(20)))")
+                loop.remove(source)
+            }
+            loop.add(source)
+            trace.add("\(loop.run(for: .zero, returnAfterSourceHandled: true))")
+            source.invalidate()
+            setClock(by: -2)
+            return trace.description
+        }
+        #expect(trace == "timedOut set handledSource")
+    }
+
     private func setClock(by seconds: Int) {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
