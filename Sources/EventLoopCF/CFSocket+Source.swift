@@ -57,11 +57,12 @@ extension CFSocket {
             state.places += 1
             if state.places == 1 { arm(types, &state) }
         }
-        endPause()
-        watch()
         loop.addIfPossible(watcher, forMode: mode)
         // Another thread may have removed the source meanwhile, and its `leave` may have come first.
         if !isSource(in: loop, mode) { loop.remove(watcher, forMode: mode) }
+        // After the addition: a pause that has no timer in this mode is ended here, or finds that it was ended before it began.
+        endPause()
+        watch()
     }
 
     /// The source was removed from a mode.

@@ -38,8 +38,7 @@ public final class CFSocket: Sendable {
         var changes: UInt = 0
         /// The last attempt in the background failed. One read callback follows, and one each time that they are enabled again.
         var hasFailed = false
-        /// Nothing can be accepted, because there are no descriptors left.
-        /// A timer in each loop of the source, any of which ends the pause; empty without one.
+        /// While nothing can be accepted, because there are no descriptors left: a timer in each loop of the source, any of which ends the pause.
         var pauses: [RunLoop.Timer] = []
         var nextPause = CFSocket.shortestPause
         /// How often somebody has ended the pause, whether or not there was one.
