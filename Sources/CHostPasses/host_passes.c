@@ -80,6 +80,7 @@ static bool is_import(ElfW(Xword) type) { (void)type; return false; }
 #endif
 
 static bool redirect(const Object *object, _Atomic(uintptr_t) *slot) {
+    if (atomic_load(slot) == (uintptr_t)wait_with_reader) return true;
     uintptr_t page = (uintptr_t)getpagesize(), start = (uintptr_t)slot & ~(page - 1);
     // The loader has made whole pages of this range read-only.
     bool is_read_only = start >= (object->read_only & ~(page - 1)) && start + page <= (object->read_only_end & ~(page - 1));
@@ -120,10 +121,8 @@ static bool redirect_all(const Object *object) {
     return found;
 }
 
+// One change at a time: another one would make the page read-only too early.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-// Of the object that was prepared; zero before.
-static uintptr_t prepared_base;
-static bool is_prepared;
 
 // Held over every fork, so that no child inherits it locked, or a table half changed. From when the program is loaded, because a fork may come in
 // the middle of the first use: it would call no handler that is registered after it has begun, and a child that registered them again would lock
@@ -136,13 +135,10 @@ bool chost_passes_prepare(const void *address) {
     Object object = {.address = (uintptr_t)address};
     if (dl_iterate_phdr(find_object, &object) == 0 || !object.dynamic) return false;
     pthread_mutex_lock(&lock);
-    if (!is_prepared || prepared_base != object.base) {
-        is_prepared = redirect_all(&object);
-        prepared_base = object.base;
-    }
-    bool result = is_prepared;
+    // Each time: if the loader was binding another thread's first call meanwhile, it has written its own word over an earlier change.
+    bool is_prepared = redirect_all(&object);
     pthread_mutex_unlock(&lock);
-    return result;
+    return is_prepared;
 }
 
 #else
