@@ -18,6 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #include <unistd.h>
 
 #if !defined(NSIG)
@@ -432,27 +435,30 @@ static bool is_in_mask(const char *mask, const char *thread, int signal) {
     return is_in;
 }
 
-// Whether some thread has the signal in the mask; or, with `is_in` false, has it not. `is_in` if the threads cannot be asked.
-static bool is_somewhere(const char *mask, int signal, bool is_in) {
+// False if the threads cannot be asked.
+static bool is_accepted_somewhere(int signal) {
     DIR *threads = opendir("/proc/self/task");
-    if (threads == 0) return is_in;
+    if (threads == 0) return false;
     bool is_found = false;
     for (struct dirent *thread = readdir(threads); thread && !is_found; thread = readdir(threads)) {
-        is_found = thread->d_name[0] != '.' && is_in_mask(mask, thread->d_name, signal) == is_in;
+        is_found = thread->d_name[0] != '.' && !is_in_mask("SigBlk:", thread->d_name, signal);
     }
     closedir(threads);
     return is_found;
 }
 
-static bool is_accepted_somewhere(int signal) { return is_somewhere("SigBlk:", signal, false); }
-
-bool cplatform_thread_blocks_signal(int32_t thread, int signal) {
+static bool is_in_mask_of(int32_t thread, const char *mask, int signal) {
     char number[16];
     snprintf(number, sizeof(number), "%d", (int)thread);
-    return is_in_mask("SigBlk:", number, signal);
+    return is_in_mask(mask, number, signal);
 }
 
-bool cplatform_is_signal_pending(int signal) { return is_somewhere("SigPnd:", signal, true); }
+bool cplatform_thread_blocks_signal(int32_t thread, int signal) { return is_in_mask_of(thread, "SigBlk:", signal); }
+
+bool cplatform_is_signal_pending(int32_t thread, int signal) {
+    // One that has ended cannot be asked, and no signal waits for it.
+    return is_in_mask_of(thread, "SigPnd:", signal) && syscall(SYS_tgkill, getpid(), thread, 0) == 0;
+}
 #else
 // Other threads cannot be asked. The main thread is taken to accept every signal.
 static bool is_accepted_somewhere(int signal) { return pthread_main_np() == 0; }

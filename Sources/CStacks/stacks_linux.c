@@ -48,8 +48,11 @@ static struct {
     struct iovec target, pages[CSTACKS_MOST_BYTES / PAGE + 1];
 } sample;
 
-// Whether SIGURG, or SIGPROF, had not arrived at the end of its sample. Touched by the thread whose turn it is.
-static bool is_late[2];
+// The threads to which SIGURG, or SIGPROF, was sent and had not arrived at the end of its sample. Touched by the thread whose turn it is. They
+// are remembered, because a list of all threads may lack some while others end.
+enum { MOST_LATE = 16 };
+struct late { int32_t threads[MOST_LATE]; int count; };
+static struct late late_signals[2];
 
 static void wait_while(uint32_t seen, int64_t nanoseconds) {
     struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
@@ -160,11 +163,33 @@ static bool send_request(int32_t thread, int signal, uint32_t request) {
     return syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, signal, &info) == 0;
 }
 
-static void release(int signal, bool has_arrived) {
-    bool *late = &is_late[signal == SIGPROF];
-    // The kernel takes a signal from the pending ones together with the handler that it will call, so that one is safe.
-    *late = (*late || !has_arrived) && cplatform_is_signal_pending(signal);
-    if (!*late) cplatform_release_signal(signal);
+static struct late *late_of(int signal) { return &late_signals[signal == SIGPROF]; }
+
+// The kernel takes a signal from the pending ones together with the handler that it will call, so one that is not pending is safe.
+static void forget_arrived(int signal) {
+    struct late *late = late_of(signal);
+    int left = 0;
+    for (int index = 0; index < late->count; index++) {
+        if (cplatform_is_signal_pending(late->threads[index], signal)) late->threads[left++] = late->threads[index];
+    }
+    late->count = left;
+}
+
+// The kernel keeps one signal of a kind for a thread: behind a late one, none arrives.
+static bool may_send(int32_t thread, int signal) {
+    const struct late *late = late_of(signal);
+    forget_arrived(signal);
+    for (int index = 0; index < late->count; index++) {
+        if (late->threads[index] == thread) return false;
+    }
+    return late->count < MOST_LATE;
+}
+
+static void release(int32_t thread, int signal, bool has_arrived) {
+    struct late *late = late_of(signal);
+    if (!has_arrived) late->threads[late->count++] = thread;
+    forget_arrived(signal);
+    if (late->count == 0) cplatform_release_signal(signal);
 }
 
 static void unwind_sample(const struct code_ranges *ranges, struct cstacks_stack *stack) {
@@ -179,11 +204,11 @@ static bool take_stack(int32_t thread, int milliseconds, const struct code_range
     uint32_t number = (last & ~3u) + 4, request = number | REQUESTED;
     if (number == 0) request = (number = 4) | REQUESTED;
     int signal = deliverable_signal(thread);
-    if (signal == 0 || !cplatform_hold_signal(signal, take_signal)) return false;
+    if (signal == 0 || !may_send(thread, signal) || !cplatform_hold_signal(signal, take_signal)) return false;
     atomic_store(&word, request);
     if (!send_request(thread, signal, request)) {
         atomic_store(&word, number | FREE);
-        release(signal, true);
+        release(thread, signal, true);
         return false;
     }
     int64_t end = now() + (int64_t)milliseconds * 1000000;
@@ -205,7 +230,7 @@ static bool take_stack(int32_t thread, int milliseconds, const struct code_range
             break;
         }
     }
-    release(signal, has_arrived);
+    release(thread, signal, has_arrived);
     return stack->count > 0;
 }
 
@@ -233,7 +258,7 @@ void cstacks_forget_stacks(void) {
     if (last == 0) return;
     atomic_store(&word, (last & ~3u) | FREE);
     // fork(2): "The child's set of pending signals is initially empty". signals.c restores the earlier actions.
-    is_late[0] = is_late[1] = false;
+    late_signals[0].count = late_signals[1].count = 0;
 }
 
 #endif

@@ -249,9 +249,9 @@ bool cplatform_let_signal_through(int signal);
 #if defined(__linux__)
 // Whether the thread with the kernel's id blocks the signal. True also if it has ended, or if there is no descriptor left to find out.
 bool cplatform_thread_blocks_signal(int32_t thread, int signal);
-// Whether the signal was sent to a thread of this process and has not arrived. True also if there is no descriptor left to find out. Linear in
-// the number of threads.
-bool cplatform_is_signal_pending(int signal);
+// Whether the signal was sent to the thread with the kernel's id and has not arrived. False if the thread has ended. True also if there is no
+// descriptor left to find out.
+bool cplatform_is_signal_pending(int32_t thread, int signal);
 #endif
 // Frees the watch. When this returns, no handler uses it or its ends any more. Waits for the part of handlers in progress on other threads
 // that is ours. Must not be called in a signal handler. In a child of fork, only frees the copy of its parent's watch.
