@@ -72,6 +72,11 @@ extension RunLoop {
         /// its loop if somebody retains it, and may join another one.
         package final func endWithLoop() { core.setEndsWithLoop() }
 
+        /// Says why the source ends, unless an earlier reason is known.
+        final func noteFailure(_ error: SourceError) {
+            state.withLock { if $0.failure == nil { $0.failure = error } }
+        }
+
         // MARK: For subclasses
 
         /// What the kernel watches for this source; nil if it watches nothing.

@@ -76,9 +76,7 @@ extension RunLoop {
                 handler.with { $0.handlers.call(self, ExitStatus(exit)) }
                 return true
             } catch {
-                state.withLock { state in
-                    if state.failure == nil { state.failure = error }
-                }
+                noteFailure(error)
                 invalidate()
                 return false
             }

@@ -7,7 +7,6 @@ extension RunLoop {
     /// belongs to the handler, and is non-blocking and close-on-exec.
     ///
     /// Thread-safe. If the source is in several loops, one of them accepts each connection, and `completion` is called once in one of them.
-    ///
     public final class SocketSource: Source, @unchecked Sendable {
         // SAFETY: constants and atomics.
 
@@ -278,9 +277,7 @@ extension RunLoop {
                 pauseAccepting()
                 return false
             case .broken(let code):
-                state.withLock { state in
-                    if state.failure == nil { state.failure = .system(operation: "accept on \(socket.localAddress)", errno: code) }
-                }
+                noteFailure(.system(operation: "accept on \(socket.localAddress)", errno: code))
                 invalidate()
                 return false
             }

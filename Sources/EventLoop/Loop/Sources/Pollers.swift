@@ -103,9 +103,7 @@ extension RunLoop {
             description: source.typeDescription + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
         if wasOpen || source.isValid { return }
         // The caller closed the descriptor first, and the kernel may go on reporting its file. `failure` says so.
-        source.state.withLock { state in
-            if state.failure == nil { state.failure = .badDescriptor(descriptor) }
-        }
+        source.noteFailure(.badDescriptor(descriptor))
     }
 
     /// Fails the sources whose number turned out to be another file's while they were being served.
@@ -132,9 +130,7 @@ extension RunLoop {
     /// Ends a source that cannot go on, with the reason for its `failure`.
     func fail(_ source: Source, _ error: SourceError) {
         if owned.changeBatch.hold(source, error) { return }
-        source.state.withLock { state in
-            if state.failure == nil { state.failure = error }
-        }
+        source.noteFailure(error)
         source.invalidate()
     }
 }
