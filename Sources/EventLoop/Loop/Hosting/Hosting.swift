@@ -33,7 +33,7 @@ final class HostedMode: @unchecked Sendable {
 
 /// The hosted modes of a loop. Owning thread only.
 struct Hosting {
-    private(set) var modes: [HostedMode] = []
+    var modes: [HostedMode] = []
     /// The owner is outside `step()`, and the loop counts as asleep (as alert, if the host is in a handler).
     var isBetweenSteps = false
     /// How many runs were in progress when `isBetweenSteps` was last set.
@@ -48,14 +48,6 @@ struct Hosting {
     var isEmpty: Bool { modes.isEmpty }
 
     func contains(_ modeIndex: Int) -> Bool { modes.contains { $0.mode.index == modeIndex } }
-
-    mutating func append(_ hosted: HostedMode) { modes.append(hosted) }
-    mutating func remove(_ hosted: HostedMode) { modes.removeAll { $0 === hosted } }
-
-    mutating func takeAll() -> [HostedMode] {
-        defer { modes = [] }
-        return modes
-    }
 }
 
 // MARK: - The sleep of a loop that another loop drives
@@ -81,7 +73,7 @@ extension RunLoop {
             throw .system(operation: "making an event base for a hosted run loop", errno: EMFILE)
         }
         try poller.join(set)
-        owned.hosting.append(hosted)
+        owned.hosting.modes.append(hosted)
         // Before the first sleep: see `Waker.mark`.
         waker.setHosted(true)
         updateRunsAreUnusual()
@@ -94,7 +86,7 @@ extension RunLoop {
         hosted.isOver = true
         hosted.mode.owned.poller?.leaveOuterSet()
         hosted.closeSet()
-        owned.hosting.remove(hosted)
+        owned.hosting.modes.removeAll { $0 === hosted }
         hosted.stepRequest = nil
         let wasBetweenSteps = owned.hosting.isBetweenSteps
         wakeInHost()
@@ -110,10 +102,11 @@ extension RunLoop {
     func endHosting() {
         if owned.hosting.isEmpty { return }
         wakeInHost()
-        for hosted in owned.hosting.takeAll() {
+        for hosted in owned.hosting.modes {
             hosted.isOver = true
             hosted.mode.owned.poller?.leaveOuterSet()
         }
+        owned.hosting.modes = []
         waker.setHosted(false)
     }
 

@@ -157,7 +157,10 @@ extension RunLoop {
         finishItems()
         // Items are released after the lock, because a deinit is a callout.
         if !hasEnded.load(ordering: .relaxed) {
-            owned.remains.take(shared.withLock { $0.end(self) }, takeUnperformed())
+            var remains = shared.withLock { $0.end(self) }
+            remains.dropped = (remains.dropped + takeUnperformed()).reversed()
+            remains.sources += owned.remains.sources
+            owned.remains = remains
             // They refer to timers that the loop does not retain any more.
             modeTable.forEach { $0.owned.timers = TimerQueue() }
         }
@@ -222,7 +225,7 @@ extension RunLoop {
 }
 
 /// What a loop held when it ended, in reverse order.
-struct LoopRemains {
+struct LoopRemains: Sendable {
     var dropped: [WorkItem] = []
     var sleeps: [PerformRequest] = []
     var delayed: [RunLoop.DelayedPerform] = []
@@ -230,15 +233,6 @@ struct LoopRemains {
     var observers: [RunLoop.Observer] = []
     /// Each with the modes whose `cancel` is still to be called; before the end, those whose `cancel` is being called.
     var sources: [(membership: SourceMembership, lost: ArraySlice<ModeState>)] = []
-
-    fileprivate mutating func take(_ held: HeldAtEnd, _ unperformed: [WorkItem]) {
-        dropped = (held.dropped + unperformed).reversed()
-        sleeps = held.sleeps.reversed()
-        delayed = held.delayed.reversed()
-        timers = held.timers.reversed()
-        observers = held.observers.reversed()
-        sources = held.sources.reversed().map { ($0.membership, $0.lost[...]) } + sources
-    }
 
     /// A source leaves the loop by a call on its thread.
     mutating func leave(_ membership: SourceMembership, _ lost: [ModeState]) { sources.append((membership, lost[...])) }
@@ -253,42 +247,32 @@ struct LoopRemains {
     }
 }
 
-/// Everything that the lock guarded.
-private struct HeldAtEnd: Sendable {
-    let sources: [(membership: SourceMembership, lost: [ModeState])]
-    let timers: [RunLoop.Timer]
-    let observers: [RunLoop.Observer]
-    let dropped: [WorkItem]
-    let sleeps: [PerformRequest]
-    let delayed: [RunLoop.DelayedPerform]
-}
-
 extension LoopShared {
-    /// Takes everything out. Nothing is accepted from here on.
-    fileprivate mutating func end(_ loop: RunLoop) -> HeldAtEnd {
+    /// Takes everything out, the closures in no order. Nothing is accepted from here on.
+    fileprivate mutating func end(_ loop: RunLoop) -> LoopRemains {
         phase = .ended
         modes.forEach { $0.watchedSources.store(0, ordering: .relaxed) }
-        let endedSources = sources.takeAll().map { membership in
+        var remains = LoopRemains()
+        for membership in sources.takeAll().reversed() {
             membership.locked.isDead = true
             changes.cancelChange(of: membership)
-            let lost = modes.all.filter { membership.locked.modes.contains($0.index) }
+            remains.leave(membership, modes.all.filter { membership.locked.modes.contains($0.index) })
             membership.locked.modes = ModeSet()
-            return (membership: membership, lost: lost)
         }
-        let endedTimers = timers.takeAll()
-        for timer in endedTimers {
+        remains.timers = timers.takeAll().reversed()
+        for timer in remains.timers {
             timer.clearMemberships()
             timer.state.leave()
         }
-        var endedObservers: [RunLoop.Observer] = []
         for observer in modes.all.flatMap({ $0.locked.observers }) + commonObservers
         where observer.loopID.load(ordering: .relaxed) == loop.id {
             observer.modes = ModeSet()
             observer.isCommon = false
             observer.loopID.store(0, ordering: .sequentiallyConsistent)
-            endedObservers.append(observer)
+            remains.observers.append(observer)
         }
-        let dropped = modes.takeAllClosuresLocked()
+        remains.observers.reverse()
+        remains.dropped = modes.takeAllClosuresLocked()
         modes.forEach { mode in
             mode.locked.signaled.removeAll()
             mode.locked.messaged.removeAll()
@@ -296,9 +280,8 @@ extension LoopShared {
             mode.removeAllObserversLocked()
         }
         commonObservers = []
-        defer { sleeps = [:] }
-        return HeldAtEnd(
-            sources: endedSources, timers: endedTimers, observers: endedObservers, dropped: dropped, sleeps: Array(sleeps.values),
-            delayed: delayed.takeAll())
+        (remains.sleeps, sleeps) = (Array(sleeps.values), [:])
+        remains.delayed = delayed.takeAll().reversed()
+        return remains
     }
 }
