@@ -89,21 +89,20 @@ final class SourceMembership: @unchecked Sendable {
     }
 
     /// Servings of a source that has more than one registration are counted.
-    private func markThoseInSeveralBases() {
+    private func markThoseInSeveralBases() { forEachRegistration { $0.pointee.isInSeveralBases = isInSeveralBases } }
+
+    @inline(__always)
+    func forEachRegistration(_ body: (RegistrationPointer) -> Void) {
         var next = owned.firstRegistration
         while let registration = next {  // ends: the list is finite
-            registration.pointee.isInSeveralBases = isInSeveralBases
             next = registration.pointee.nextOfOwner
+            body(registration)
         }
     }
 
     var registrations: [RegistrationPointer] {
         var all: [RegistrationPointer] = []
-        var next = owned.firstRegistration
-        while let registration = next {  // ends: the list is finite
-            all.append(registration)
-            next = registration.pointee.nextOfOwner
-        }
+        forEachRegistration { all.append($0) }
         return all
     }
 }

@@ -23,13 +23,13 @@ extension RunLoop: CustomDebugStringConvertible {
         for membership in shared.sources.filter({ $0.locked.modes.contains(mode.index) }) {
             let source = membership.source
             let signaled = (source as? CustomSource)?.isSignaled == true ? ", signaled" : ""
-            lines.append(line(source.typeDescription + signaled, source.label, source.site))
+            lines.append("    \(item(source.typeDescription + signaled, source.label, source.site))\n")
         }
         let timers = shared.timers.filter { $0.isInMode(mode.index) }
             .sorted { $0.date.load(ordering: .relaxed) < $1.date.load(ordering: .relaxed) }
-        for timer in timers { lines.append(line("timer, " + when(timer, present), timer.label, timer.site)) }
+        for timer in timers { lines.append("    \(item("timer, " + when(timer, present), timer.label, timer.site))\n") }
         for observer in mode.locked.observers {
-            lines.append(line("observer of \(observer.activities)", observer.label, observer.site))
+            lines.append("    \(item("observer of \(observer.activities)", observer.label, observer.site))\n")
         }
         let isCommon = mode.isCommon.load(ordering: .acquiring)
         let queuedBlocks = mode.countLocked(.block) + (isCommon ? common.countLocked(.block) : 0)
@@ -46,8 +46,8 @@ extension RunLoop: CustomDebugStringConvertible {
         return "  mode \"\(mode.name)\"\(isCommon ? " (common)" : ""), \(why)\n" + lines.joined()
     }
 
-    private func line(_ what: String, _ label: String?, _ site: CreationSite) -> String {
-        "    " + what + (label.map { " \"\($0)\"" } ?? "") + ", made at \(site)\n"
+    func item(_ what: String, _ label: String?, _ site: CreationSite) -> String {
+        what + (label.map { " \"\($0)\"" } ?? "") + ", made at \(site)"
     }
 
     private func when(_ timer: Timer, _ present: Instant) -> String {

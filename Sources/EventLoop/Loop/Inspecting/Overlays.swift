@@ -70,15 +70,14 @@ extension RunLoop {
     /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
     package var itemsLeft: [String] {
         shared.withLock { shared in
-            var observers: [Observer] = []
-            for observer in shared.modes.all.flatMap({ $0.locked.observers }) where !observers.contains(where: { $0 === observer }) {
-                observers.append(observer)
+            var items: [String] = []
+            shared.sources.forEach { items.append(item($0.source.typeDescription, $0.source.label, $0.source.site)) }
+            shared.timers.forEach { items.append(item("timer", $0.label, $0.site)) }
+            var seen: Set<ObjectIdentifier> = []
+            for observer in shared.modes.all.flatMap({ $0.locked.observers }) where seen.insert(ObjectIdentifier(observer)).inserted {
+                items.append(item("observer", observer.label, observer.site))
             }
-            var items: [(kind: String, label: String?, site: CreationSite)] = []
-            shared.sources.forEach { items.append(($0.source.typeDescription, $0.source.label, $0.source.site)) }
-            shared.timers.forEach { items.append(("timer", $0.label, $0.site)) }
-            for observer in observers { items.append(("observer", observer.label, observer.site)) }
-            return items.map { kind, label, site in "\(kind)\(label.map { " \"\($0)\"" } ?? ""), made at \(site)" }
+            return items
         }
     }
 }

@@ -15,7 +15,8 @@ final class EventRing: @unchecked Sendable {
     private let spans: WordRing
     private let labels: WordRing
     private let posts: WordRing
-    private let seenLabels = SeenLabels()
+    /// Where labels were written lately, by a hash of their text.
+    @exclusivity(unchecked) private var seenLabels = [(hash: UInt64, position: UInt64)](repeating: (0, 0), count: 64)
     let start = TickClock.Reading.now
 
     private static let wordsOfSpan = 6, wordsOfPost = 3
@@ -67,15 +68,16 @@ final class EventRing: @unchecked Sendable {
         let count = LabelWords.used(label[0].load(ordering: .relaxed))
         var hash: UInt64 = 0
         for index in 0..<count { hash = (hash ^ label[index].load(ordering: .relaxed)) &* 0x9E37_79B9_7F4A_7C15 }
-        let seen = seenLabels.position(hash)
+        let seen = seenLabels[Int(hash >> 58)]
         // Half of the ring ahead of it: it stays for a while.
-        if let seen, labels.written - seen < UInt64(labels.entries / 2), isThere(label, count, at: seen) { return seen + 1 }
+        let isRecent = seen.hash == hash && labels.written - seen.position < UInt64(labels.entries / 2)
+        if isRecent && isThere(label, count, at: seen.position) { return seen.position + 1 }
         let position = labels.written
         for index in 0..<count {
             labels.begin()[0].store(label[index].load(ordering: .relaxed), ordering: .relaxed)
             labels.end()
         }
-        seenLabels.set(hash, position)
+        seenLabels[Int(hash >> 58)] = (hash, position)
         return position + 1
     }
 
@@ -187,19 +189,5 @@ private struct WordRing: ~Copyable, @unchecked Sendable {
         let valid = now > UInt64(entries) ? now - UInt64(entries) : 0
         let overwritten = min(max(valid, first), end)
         return (Array(copied.dropFirst(Int(overwritten - first))), Int(overwritten))
-    }
-}
-
-/// Where labels were written lately, by a hash of their text. Owning thread only.
-private final class SeenLabels {
-    @exclusivity(unchecked) private var seen = [(hash: UInt64, position: UInt64)](repeating: (0, 0), count: 64)
-
-    func position(_ hash: UInt64) -> UInt64? {
-        let index = Int(hash >> 58)
-        return seen[index].hash == hash ? seen[index].position : nil
-    }
-
-    func set(_ hash: UInt64, _ position: UInt64) {
-        seen[Int(hash >> 58)] = (hash, position)
     }
 }

@@ -60,13 +60,7 @@ extension RunLoop {
         let (entries, overwritten) = ring.entries()
         let end = TickClock.Reading.now
         let clock = RecordingClock(ring.start, end)
-        var names: [Int: Mode] = [:]
-        func mode(_ index: Int) -> Mode {
-            if let name = names[index] { return name }
-            let name = index < modeTable.count ? modeTable[index].name : .default
-            names[index] = name
-            return name
-        }
+        func mode(_ index: Int) -> Mode { index < modeTable.count ? modeTable[index].name : .default }
         func event(_ mark: SpanMark, _ start: UInt64, _ duration: UInt64, _ label: String?) -> Recording.Event {
             // Both ends are converted, so that a span encloses another one after the rounding if it did before.
             // A span that a watchdog's observation began earlier begins with the recording.

@@ -11,20 +11,12 @@ extension RunLoop {
     /// serves that too.
     @inline(never)
     func countServing(_ membership: SourceMembership) {
-        forgetCollected(membership)
+        // An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
+        membership.forEachRegistration { registration in registration.poller.use { $0.forgetReadiness(of: registration) } }
         let phase = owned.modeHistory.phase
         if membership.owned.countedInPhase != phase { (membership.owned.countedInPhase, membership.owned.servings) = (phase, 0) }
         membership.owned.servings += 1
         if membership.owned.servings == Self.servingsBeforeParking { park(membership) }
-    }
-
-    /// An edge, or an only shot, is kept for the run that collected it, and a nested run of another mode may be quicker.
-    private func forgetCollected(_ membership: SourceMembership) {
-        var next = membership.anyRegistration
-        while let registration = next {  // ends: the list has an end
-            next = registration.pointee.nextOfOwner
-            registration.poller.use { $0.forgetReadiness(of: registration) }
-        }
     }
 
     /// Takes a source out of the bases of modes that no run in progress is in.

@@ -99,8 +99,7 @@ extension RunLoop {
         let source = membership.source
         let descriptor = registration.pointee.watch.descriptor
         let wasOpen = modeTable[modeIndex].owned.poller!.unregister(  // it was registered there
-            registration, owner: membership,
-            description: source.typeDescription + (source.label.map { " \"\($0)\"" } ?? "") + ", made at \(source.site)")
+            registration, owner: membership, description: item(source.typeDescription, source.label, source.site))
         if wasOpen || source.isValid { return }
         // The caller closed the descriptor first, and the kernel may go on reporting its file. `failure` says so.
         source.noteFailure(.badDescriptor(descriptor))
