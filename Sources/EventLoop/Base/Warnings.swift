@@ -51,12 +51,9 @@ enum Warnings {
     private static let state = LoopLock(State())
 
     static func setHandler(_ handler: (@Sendable (RunLoop.Warning) -> Void)?) {
-        let old = state.withLock { state in
-            defer { state.receiver = handler.map { Receiver.handler($0) } ?? Receiver.nobody }
-            return state.receiver
-        }
-        // Released outside the lock: what the handler holds is the user's.
-        withExtendedLifetime(old) {}
+        var old: Receiver? = handler.map { Receiver.handler($0) } ?? Receiver.nobody
+        state.withLock { swap(&$0.receiver, &old) }
+        withExtendedLifetime(old) {}  // released outside the lock: what the handler holds is the user's
     }
 
     /// Reports a mistake about an item or a closure, once for its creation site.

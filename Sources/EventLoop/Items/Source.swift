@@ -339,6 +339,6 @@ package struct SourceState: Sendable {
     @inline(__always)
     func forEachMembership(_ body: (SourceMembership) -> Void) {
         if first != nil { Borrowed(first.unsafelyUnwrapped, keptBy: .list).use(body) }
-        if others != nil { others!.forEachUnretained(body) }
+        if others != nil { for index in others!.indices { Borrowed(others![index], keptBy: .list).use(body) } }
     }
 }

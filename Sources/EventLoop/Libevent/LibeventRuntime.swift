@@ -55,11 +55,8 @@ package enum LibeventRuntime {
 
     static func setLogHandler(_ handler: (@Sendable (Int32, String) -> Void)?) {
         prepare()
-        let old = logHandler.withLock { current in
-            defer { current = handler }
-            return current
-        }
-        // Released outside the lock: what the handler holds is the user's.
-        withExtendedLifetime(old) {}
+        var old = handler
+        logHandler.withLock { swap(&$0, &old) }
+        withExtendedLifetime(old) {}  // released outside the lock: what the handler holds is the user's
     }
 }

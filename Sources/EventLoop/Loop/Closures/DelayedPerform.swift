@@ -63,11 +63,9 @@ extension RunLoop {
         /// Leaves the loop's list, and releases the target.
         func forget() {
             if let targetID { loop.withSharedIfOwn { $0.delayed.remove(self, of: targetID) } }
-            let released = target.withLockIfOwn { target in
-                defer { target = nil }
-                return target
-            }
-            _ = released  // outside the lock: its deinit is the user's
+            var released: Retained?
+            target.withLockIfOwn { swap(&$0, &released) }
+            withExtendedLifetime(released) {}  // released outside the lock: its deinit is the user's
         }
     }
 }

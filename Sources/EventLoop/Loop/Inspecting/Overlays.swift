@@ -38,12 +38,9 @@ extension RunLoop.Source {
     package var attachment: (any AnyObject & Sendable)? {
         get { state.withLock { $0.attachment } }
         set {
-            let old = state.withLock { state in
-                defer { state.attachment = newValue }
-                return state.attachment
-            }
-            // Released outside the lock: its deinit may call out.
-            withExtendedLifetime(old) {}
+            var old = newValue
+            state.withLock { swap(&$0.attachment, &old) }
+            withExtendedLifetime(old) {}  // released outside the lock: its deinit may call out
         }
     }
 }
