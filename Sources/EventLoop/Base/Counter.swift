@@ -1,5 +1,3 @@
-// A number that one thread raises and any thread reads.
-
 import Synchronization
 
 /// A number that one thread raises and any thread reads.
@@ -18,3 +16,22 @@ struct Counter: ~Copyable, Sendable {
     @inline(__always)
     borrowing func set(_ new: UInt64) { value.store(new, ordering: .releasing) }
 }
+
+#if DEBUG
+
+/// A count that only tests read. Takes no room and no instruction in release builds.
+struct TestsOnlyCount: Sendable {
+    private(set) var value = 0
+
+    @inline(__always)
+    mutating func increment() { value += 1 }
+}
+
+#else
+
+struct TestsOnlyCount: Sendable {
+    @inline(__always)
+    mutating func increment() {}
+}
+
+#endif

@@ -1,4 +1,5 @@
-// A recording of what happened on a loop, as its readers see it. The ring that it is read from is in EventRing.swift.
+// A recording of what happened on a loop, and its slowest callouts, as their readers see them. EventRing.swift and SlowestCallouts.swift
+// collect them.
 
 extension RunLoop {
     /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken are in it, with their duration so
@@ -102,4 +103,20 @@ extension RunLoop.Recording.Kind {
 
     @inline(__always)
     static func isCallout(code: UInt8) -> Bool { code > Self.sleep.code && code != Self.wakeUp.code }
+}
+
+extension RunLoop {
+    /// One of the longest callouts of a loop.
+    public struct SlowCallout: Sendable, Hashable {
+        /// What was called.
+        public var kind: Recording.Kind
+        /// Of the item that was called; nil if it has none.
+        public var label: String?
+        /// `file:line` where the item was made or the closure was queued; nil where there is no item.
+        public var createdAt: String?
+        /// Of the item's own callout, nested runs included.
+        public var duration: Duration
+        /// All callouts of that place of creation since it entered the list.
+        public var count: UInt64
+    }
 }

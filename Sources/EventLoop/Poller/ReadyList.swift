@@ -114,3 +114,16 @@ struct ReadyList: ~Copyable {
         (slots, capacity, front, end) = (new, larger, 0, next)
     }
 }
+
+/// Where libevent's callbacks collect, in memory of fixed address, so that a callback needs no reference to the poller. It belongs to the thread of
+/// the poller's loop.
+///
+/// Lifecycle: the poller allocates its collector in init and frees it in deinit, after the last event has left the base.
+struct Collector: ~Copyable {
+    var ready = ReadyList()
+    /// Every event needs no more than a note in the ready list: no guests, nothing stale.
+    var isPlainWait = true
+    let poller: Borrowed<Poller>
+
+    init(_ poller: Borrowed<Poller>) { self.poller = poller }
+}

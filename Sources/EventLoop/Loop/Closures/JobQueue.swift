@@ -5,6 +5,15 @@
 
 import Synchronization
 
+/// A task's stretch up to its next suspension, given to a loop to run.
+///
+/// Two words in contiguous memory, so that queueing one costs neither a closure nor an allocation of its own.
+struct QueuedJob: Sendable {
+    let job: UnownedJob
+    /// The task prefers the loop as its executor, and is not in an actor now.
+    let isPreference: Bool
+}
+
 /// How many batches of jobs have some that have not begun: they keep the common modes from being empty. Any thread.
 struct PendingJobs: ~Copyable, Sendable {
     private let batches = Atomic<Int>(0)
