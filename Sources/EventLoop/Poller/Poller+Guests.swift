@@ -17,7 +17,9 @@ struct Guests {
     fileprivate let roundStart: UnsafeMutablePointer<Poller.InternalRecord>
     /// How many events libevent had counted as added before the first guest could come. Ours are not counted any more since then.
     fileprivate let ownEvents: Int
-    fileprivate var end = WaitEnd.libevent
+    /// `roundEnd` ended the last call of libevent: there was one round since the end was asked for. Otherwise a guest's callback ran: libevent
+    /// returned by itself or by `event_base_loopbreak`, or began a second round, which it only does after such a callback.
+    fileprivate var endedWithRound = false
     /// `roundStart` has not run yet in a poll.
     fileprivate var isOpening = false
     /// The end of the wait has been asked for.
@@ -26,16 +28,6 @@ struct Guests {
     fileprivate(set) var mayHoldStaleEvents = false
     /// The base's epoll set, looked up at the first wait that is observed; -1 if there is none.
     var observedSet: Int32?
-
-    /// Who ended the last call of libevent.
-    fileprivate enum WaitEnd {
-        /// libevent, because no callback was left, or a guest (`event_base_loopbreak`). In both cases a guest's callback ran.
-        case libevent
-        /// `roundEnd`: there was one round since the end was asked for.
-        case roundEnd
-        /// `roundStart` of a second round, which libevent only begins when a guest's callback ran in the first.
-        case roundStart
-    }
 }
 
 extension Poller {
@@ -136,7 +128,7 @@ extension Poller {
     func askUnobserved(waiting: Bool) { /* DOES CALLOUT, of C libraries only */
         _ = state.base.takeMostActiveEvents()
         let ownCallbacks = state.collected
-        state.guests!.end = .libevent
+        state.guests!.endedWithRound = false
         // Nothing else ends a poll: the deadline is not armed, and nobody writes to a working loop.
         state.guests!.isOpening = !waiting
         if !waiting { Internal.event(state.guests!.roundStart).activate() }
@@ -150,7 +142,7 @@ extension Poller {
         state.guests!.mayHoldStaleEvents = left > 0
         // `roundStart` of a poll was one of the active events.
         let own = state.collected - ownCallbacks + (waiting ? 0 : 1)
-        if state.guests!.end != .roundEnd || state.base.takeMostActiveEvents() > own + left { state.outcome.insert(.foreign) }
+        if !state.guests!.endedWithRound || state.base.takeMostActiveEvents() > own + left { state.outcome.insert(.foreign) }
     }
 
     /// Has the call of libevent in progress end when the guests of this round have had their turn.
@@ -164,20 +156,18 @@ extension Poller {
 
     private static let roundDidEnd: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
-        record.pointee.poller.use { $0.endLibevent(.roundEnd) }
+        record.pointee.poller.use { poller in
+            poller.state.guests!.endedWithRound = true
+            poller.state.base.breakLoop()
+        }
     }
 
     private static let roundDidStart: EventCallback = { _, _, context in
         let record = context!.assumingMemoryBound(to: InternalRecord.self)
         record.pointee.poller.use { poller in
-            if !poller.state.guests!.isOpening { return poller.endLibevent(.roundStart) }
+            if !poller.state.guests!.isOpening { return poller.state.base.breakLoop() }
             poller.state.guests!.isOpening = false
             poller.endWaitBesideGuests()
         }
-    }
-
-    private func endLibevent(_ end: Guests.WaitEnd) {
-        state.guests!.end = end
-        state.base.breakLoop()
     }
 }

@@ -172,12 +172,8 @@ extension Poller {
     /// that joins it later, or is set again, is not reported for data that is already readable. So an edge-triggered source shares its entry
     /// with no other.
     private func needsNestedPoller(_ watch: Watch) -> Bool {
-        if watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
-            || (watch.trigger == .edge && !state.base.reportsEdges)
-        {
-            return true
-        }
-        return !state.registrations.hasRoom(forEventOf: watch)
+        watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
+            || (watch.trigger == .edge && !state.base.reportsEdges) || !state.registrations.hasRoom(forEventOf: watch)
     }
 
     private func refusal(_ watch: Watch, _ code: Int32) -> RunLoop.SourceError {
@@ -200,15 +196,11 @@ extension EventFlags {
 
 extension Watch {
     fileprivate var eventFlags: EventFlags {
-        var flags: EventFlags = []
+        // A one-shot is taken off by `collect`: libevent would not say whether the kernel still knew the descriptor.
+        var flags: EventFlags = trigger == .edge ? [.persist, .edge] : .persist
         if wanted.contains(.read) { flags.insert(.read) }
         if wanted.contains(.write) { flags.insert(.write) }
         if wanted.contains(.closed) { flags.insert(.closed) }
-        switch trigger {
-        // A one-shot is taken off by `collect`: libevent would not say whether the kernel still knew the descriptor.
-        case .level, .oneShot: flags.insert(.persist)
-        case .edge: flags.formUnion([.persist, .edge])
-        }
         return flags
     }
 }
