@@ -6,14 +6,6 @@ internal import CPlatform
 internal import EventLoopLibC
 import Synchronization
 
-/// How a process exited.
-struct ChildExit: Sendable, Equatable {
-    let wasKilled: Bool
-    let dumpedCore: Bool
-    /// The exit code, or the signal.
-    let status: Int32
-}
-
 /// Watches one child. Thread-safe.
 ///
 /// Watches the process's own descriptor where the kernel has one (pidfd, kqueue). Elsewhere watches SIGCHLD, which says that some child has
@@ -65,7 +57,7 @@ final class ChildWatch: Sendable {
     func letThrough() { if case .signal(let signals) = mechanism { signals.letThrough() } }
 
     /// Reaps the child and returns how it exited; nil if it has not exited.
-    func take() throws(RunLoop.SourceError) -> ChildExit? {
+    func take() throws(RunLoop.SourceError) -> RunLoop.ExitStatus? {
         switch mechanism {
         case .descriptor(let descriptor): return try Self.look(at: child, descriptor, reaps: true)
         case .signal(let signals):
@@ -80,11 +72,12 @@ final class ChildWatch: Sendable {
         if case .signal(let signals) = mechanism { signals.end() }
     }
 
-    private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(RunLoop.SourceError) -> ChildExit? {
+    private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(RunLoop.SourceError) -> RunLoop.ExitStatus?
+    {
         var exit = cplatform_exit()
         switch cplatform_child_status(child, descriptor, reaps, &exit) {
         case 0: return nil
-        case 1: return ChildExit(wasKilled: exit.was_killed, dumpedCore: exit.dumped_core, status: exit.status)
+        case 1: return exit.was_killed ? .signaled(signal: exit.status, coreDumped: exit.dumped_core) : .exited(exit.status)
         default: throw errno == ECHILD ? .badProcess(child) : .system(operation: "waitid for process \(child)", errno: errno)
         }
     }

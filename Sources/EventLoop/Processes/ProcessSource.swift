@@ -9,10 +9,6 @@ extension RunLoop {
         case exited(Int32)
         /// A signal terminated the process.
         case signaled(signal: Int32, coreDumped: Bool)
-
-        init(_ exit: ChildExit) {
-            self = exit.wasKilled ? .signaled(signal: exit.status, coreDumped: exit.dumpedCore) : .exited(exit.status)
-        }
     }
 
     /// Reports the exit status of a child process once, reaps the child, and becomes invalid.
@@ -70,10 +66,10 @@ extension RunLoop {
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             do throws(SourceError) {
-                guard let exit = try child.take() else { return false }
+                guard let status = try child.take() else { return false }
                 // First, so that a run that is nested in the handler does not look for a child that was reaped.
                 invalidate()
-                handler.with { $0.handlers.call(self, ExitStatus(exit)) }
+                handler.with { $0.handlers.call(self, status) }
                 return true
             } catch {
                 noteFailure(error)
