@@ -19,16 +19,7 @@ package struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Whether the library itself made the item.
-    var isInLibrary: Bool {
-        guard let file = UnsafePointer<UInt8>(bitPattern: UInt(word >> 16)) else { return false }
-        return Self.begins(file, "EventLoop/") || Self.begins(file, "EventLoopMessagePorts/")
-    }
-
-    private static func begins(_ file: UnsafePointer<UInt8>, _ module: StaticString) -> Bool {
-        // Ends: at the first difference, at the latest at the zero byte of `file`.
-        for index in 0..<module.utf8CodeUnitCount where file[index] != module.utf8Start[index] { return false }
-        return true
-    }
+    var isInLibrary: Bool { description.hasPrefix("EventLoop/") || description.hasPrefix("EventLoopMessagePorts/") }
 
     package var description: String {
         guard let file = UnsafePointer<CChar>(bitPattern: UInt(word >> 16)) else { return "line \(word & 0xFFFF)" }

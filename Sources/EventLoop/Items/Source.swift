@@ -245,18 +245,15 @@ package struct SourceState: Sendable {
     private(set) var wasAdded = false
 
     /// State that few sources need.
-    private struct RareState {
-        /// The first of the bodies, which is usually the only one, is stored without an array.
-        var firstBody: (@Sendable (RunLoop.Source) -> Void)?
-        var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
-        var failure: RunLoop.SourceError?
-        var waitingToServe: [SourceMembership] = []
-        var attachment: (any AnyObject & Sendable)?
-    }
-
     private final class Rare: @unchecked Sendable {
         // SAFETY: guarded by the source's lock, like the state that refers to it.
-        @exclusivity(unchecked) var state = RareState()
+
+        /// The first of the bodies, which is usually the only one, is stored without an array.
+        @exclusivity(unchecked) var firstBody: (@Sendable (RunLoop.Source) -> Void)?
+        @exclusivity(unchecked) var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
+        @exclusivity(unchecked) var failure: RunLoop.SourceError?
+        @exclusivity(unchecked) var waitingToServe: [SourceMembership] = []
+        @exclusivity(unchecked) var attachment: (any AnyObject & Sendable)?
     }
 
     private mutating func makeRare() -> Rare {
@@ -267,33 +264,33 @@ package struct SourceState: Sendable {
     }
 
     package var failure: RunLoop.SourceError? {
-        get { rare?.state.failure }
-        set { makeRare().state.failure = newValue }
+        get { rare?.failure }
+        set { makeRare().failure = newValue }
     }
 
     var attachment: (any AnyObject & Sendable)? {
-        get { rare?.state.attachment }
-        set { makeRare().state.attachment = newValue }
+        get { rare?.attachment }
+        set { makeRare().attachment = newValue }
     }
 
     mutating func addInvalidation(_ body: @escaping @Sendable (RunLoop.Source) -> Void) {
         let rare = makeRare()
-        if rare.state.firstBody == nil && rare.state.otherBodies.isEmpty {
-            rare.state.firstBody = body
+        if rare.firstBody == nil && rare.otherBodies.isEmpty {
+            rare.firstBody = body
         } else {
-            rare.state.otherBodies.append(body)
+            rare.otherBodies.append(body)
         }
     }
 
-    var hasInvalidationBodies: Bool { rare.map { $0.state.firstBody != nil || !$0.state.otherBodies.isEmpty } ?? false }
+    var hasInvalidationBodies: Bool { rare.map { $0.firstBody != nil || !$0.otherBodies.isEmpty } ?? false }
 
     mutating func takeInvalidation() -> (@Sendable (RunLoop.Source) -> Void)? {
         guard let rare else { return nil }
-        if let first = rare.state.firstBody {
-            rare.state.firstBody = nil
+        if let first = rare.firstBody {
+            rare.firstBody = nil
             return first
         }
-        return rare.state.otherBodies.isEmpty ? nil : rare.state.otherBodies.removeFirst()
+        return rare.otherBodies.isEmpty ? nil : rare.otherBodies.removeFirst()
     }
 
     /// True for the first caller.
@@ -305,12 +302,12 @@ package struct SourceState: Sendable {
     /// Adds a loop to those that wait for the handler to return on another thread.
     mutating func wait(_ membership: SourceMembership) {
         let rare = makeRare()
-        if !rare.state.waitingToServe.contains(where: { $0 === membership }) { rare.state.waitingToServe.append(membership) }
+        if !rare.waitingToServe.contains(where: { $0 === membership }) { rare.waitingToServe.append(membership) }
     }
 
     mutating func takeWaiting() -> [SourceMembership] {
-        defer { rare?.state.waitingToServe = [] }
-        return rare?.state.waitingToServe ?? []
+        defer { rare?.waitingToServe = [] }
+        return rare?.waitingToServe ?? []
     }
 
     var memberships: [SourceMembership] { first.map { [$0] + (others ?? []) } ?? [] }
