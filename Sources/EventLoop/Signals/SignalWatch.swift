@@ -12,13 +12,9 @@ internal import EventLoopLibC
 final class SignalWatch: Sendable {
     private let signal: Int32
     private let channel: WakeChannel
-    private let watch: LoopLock<Watch>
+    /// The C functions that take the pointer are thread-safe. Nil after `end`.
+    private let watch: LoopLock<OpaquePointer?>
     let identity: FileIdentity
-
-    private struct Watch: @unchecked Sendable {
-        // SAFETY: the C functions that take the pointer are thread-safe, and the pointer is accessed under the lock of `watch`.
-        var pointer: OpaquePointer?
-    }
 
     init(signal: Int32) throws(RunLoop.SourceError) {
         guard cplatform_is_watchable_signal(signal) else { throw .badSignal(signal) }
@@ -31,7 +27,7 @@ final class SignalWatch: Sendable {
         self.signal = signal
         self.channel = channel
         self.identity = identity
-        watch = LoopLock(Watch(pointer: pointer))
+        watch = LoopLock(pointer)
     }
 
     deinit { end() }
@@ -44,14 +40,14 @@ final class SignalWatch: Sendable {
         // The channel is drained before the count is taken. A signal that arrives in between is in this count, or makes the channel
         // readable again.
         guard channel.drain() else { return 0 }
-        return watch.withLock { watch in Int(clamping: watch.pointer.map { cplatform_take_signals($0) } ?? 0) }
+        return watch.withLock { Int(clamping: $0.map { cplatform_take_signals($0) } ?? 0) }
     }
 
     /// What the kernel says about the `count` signals that were taken last, oldest first; about fewer if there were more than the watch keeps, or if
     /// a handler is still in progress.
     func takeDetails(_ count: Int) -> [RunLoop.SignalSource.Details] {
         watch.withLock { watch in
-            guard let pointer = watch.pointer else { return [] }
+            guard let pointer = watch else { return [] }
             var all: [RunLoop.SignalSource.Details] = []
             var details = cplatform_signal_details()
             while cplatform_take_signal_details(pointer, &details) {  // ends: they were counted
@@ -75,9 +71,8 @@ final class SignalWatch: Sendable {
     /// Stops counting. If this was the signal's last watch, the handler from before the first one is restored. No-op the second time.
     func end() {
         _ = watch.withLockIfOwn { watch in
-            guard let pointer = watch.pointer else { return }
+            guard let pointer = watch.take() else { return }
             cplatform_unwatch_signal(pointer)
-            watch.pointer = nil
         }
     }
 }
