@@ -121,7 +121,7 @@ enum Warnings {
         } ?? 0
     }
 
-    /// One line and one system call, so that lines of several threads do not mix.
+    /// One line, written at once, so that lines of several threads do not mix.
     private static func print(_ warning: RunLoop.Warning) {
         var line = "EventLoop: warning: "
         for scalar in warning.description.unicodeScalars {
@@ -131,12 +131,16 @@ enum Warnings {
             default: line.unicodeScalars.append(scalar)
             }
         }
-        line += "\n"
-        // If the line cannot be written, there is nowhere else to report it.
-        line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+        writeToStandardError(line + "\n")
     }
 
     static func hold() { _ = state.lockValue() }
 
     static func release() { state.unlock() }
+}
+
+/// One system call. If the text cannot be written, there is nowhere else to report it.
+func writeToStandardError(_ text: String) {
+    var text = text
+    text.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
 }

@@ -1,7 +1,5 @@
 // Ending a group of threads, and waiting for the end.
 
-import EventLoopLibC
-
 extension RunLoopThreadGroup {
     /// Stops and joins every thread. While a thread is stuck in a handler or waits for holds, reports it on standard error every ten seconds.
     /// Calling it on a member thread is a precondition failure. Async code has a form that suspends; top-level code calls this one, as it
@@ -95,10 +93,4 @@ extension RunLoopThreadGroup {
     private static func complaint(_ thread: RunLoopThread) -> String {
         "run loop thread \"\(thread.name)\" was asked to stop and \(thread.obstacle)\n"
     }
-}
-
-private func writeToStandardError(_ text: String) {
-    let bytes = Array(text.utf8)
-    // If the message cannot be written, there is nowhere else to report it.
-    _ = bytes.withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
 }
