@@ -1,5 +1,3 @@
-// The priority of a ready source.
-
 extension RunLoop {
     /// Which of several ready sources the loop serves first. For sources that the kernel makes ready.
     ///

@@ -1,5 +1,3 @@
-// The name of a mode.
-
 extension RunLoop {
     /// The name of a set of sources, timers and observers (CFRunLoopMode). Names compare by value. Any string is a name.
     ///

@@ -1,5 +1,3 @@
-// Counts the uses of an item, so that one thread finishes the item after its last use.
-
 import Synchronization
 
 /// Counts the uses of an item. Exactly one caller learns that the item is invalid and that its last use has ended, and that caller finishes

@@ -1,5 +1,3 @@
-// How a task waits for one outcome without blocking a thread.
-
 /// A place where one task waits for an outcome. Any thread may deliver one; the first counts.
 ///
 /// Lifecycle: the task makes it, and whatever may deliver an outcome retains it.

@@ -1,5 +1,3 @@
-// The processor's own clock, converted to time.
-
 internal import CPlatform
 import Synchronization
 

@@ -1,5 +1,3 @@
-// Points in civil time.
-
 import EventLoopLibC
 
 extension RunLoop {

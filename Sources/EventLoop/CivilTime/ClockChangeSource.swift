@@ -1,5 +1,3 @@
-// A source for settings of the wall clock.
-
 internal import CPlatform
 import Synchronization
 

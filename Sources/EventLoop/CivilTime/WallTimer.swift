@@ -1,5 +1,3 @@
-// A timer of the wall clock.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Accepts and makes connections for tasks.
-
 import EventLoopLibC
 import Synchronization
 

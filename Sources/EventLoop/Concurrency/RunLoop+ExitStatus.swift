@@ -1,5 +1,3 @@
-// Waits for the exit of a child process, for tasks.
-
 extension RunLoop {
     /// Waits for a child of this process to exit, and returns how it exited.
     ///

@@ -1,5 +1,3 @@
-// Passes the messages of a port to tasks.
-
 import Synchronization
 
 extension RunLoop {

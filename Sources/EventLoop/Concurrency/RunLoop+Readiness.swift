@@ -1,5 +1,3 @@
-// Reports the readiness of a descriptor to tasks.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Reports process signals to tasks.
-
 extension RunLoop {
     /// Each time the task asks, reports how many times `signal` has arrived since the last time.
     ///

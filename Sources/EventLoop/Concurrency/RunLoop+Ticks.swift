@@ -1,5 +1,3 @@
-// Reports the fires of a repeating timer to tasks.
-
 extension RunLoop {
     /// A tick every `interval` of this loop's time, on a grid that starts with the iteration. An interval below 0.1 ms counts as 0.1 ms.
     ///

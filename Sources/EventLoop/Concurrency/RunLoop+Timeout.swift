@@ -1,5 +1,3 @@
-// A time limit for a task's operation, kept by a timer of a loop.
-
 /// The operation did not return before its time limit, and was cancelled.
 public struct TaskTimedOut: Error, Sendable, CustomStringConvertible {
     /// Makes the error: for tests of code that catches it.

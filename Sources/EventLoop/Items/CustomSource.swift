@@ -1,5 +1,3 @@
-// A source that threads signal by hand: the custom input source of Apple's guide, version 0.
-
 internal import CPlatform
 import Synchronization
 

@@ -1,5 +1,3 @@
-// A source that a file descriptor makes ready: the port-based source of Apple's guide, version 1.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// A token that keeps a mode from being empty.
-
 import Synchronization
 
 extension RunLoop {

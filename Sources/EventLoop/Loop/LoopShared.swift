@@ -1,5 +1,3 @@
-// The state of a loop that its lock guards, and the state that its thread owns.
-
 import Synchronization
 
 /// The state of a loop that other threads may change. Under the lock only, never across a callout.

@@ -1,5 +1,3 @@
-// The closures that wait for one mode, or for all common modes.
-
 import Synchronization
 
 /// Blocks are performed at three points of a pass and wake nobody; performs are handled like sources.

@@ -1,5 +1,3 @@
-// The items and queues of one mode of one loop.
-
 import Synchronization
 
 /// The items of a mode, and, as `ClosureQueues`, the closures that wait for it. Made when the first item is added; never removed from its

@@ -1,5 +1,3 @@
-// The errors of ports.
-
 extension RunLoop {
     /// Why a message could not be sent or answered, or why a named port could not be made.
     public enum PortError: Error, Sendable, Equatable {

@@ -1,5 +1,3 @@
-// A message to a port.
-
 extension RunLoop {
     /// A message to a `Port` (NSPortMessage): an id that sender and receiver agree on, and components.
     ///

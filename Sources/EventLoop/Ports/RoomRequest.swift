@@ -1,5 +1,3 @@
-// A request to be notified when a port has room.
-
 extension RunLoop.Port {
     /// Calls `body` once on `loop`'s thread when the port has room for a message or is invalid: the moment to send again.
     ///

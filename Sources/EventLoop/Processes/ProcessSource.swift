@@ -1,5 +1,3 @@
-// A source for the exit of a child process.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// A source for a socket that listens or connects.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// A value that is bound to the thread of a loop.
-
 /// A value that only one loop's thread may access, for use in handlers. An access from any other thread traps with a message.
 ///
 /// Whichever thread releases the object, the loop's thread releases the value. After the loop has ended, the thread that releases the

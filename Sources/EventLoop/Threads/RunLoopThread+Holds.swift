@@ -1,5 +1,3 @@
-// Holds, by which work that is not finished delays the end of a thread.
-
 import Synchronization
 
 extension RunLoopThread {

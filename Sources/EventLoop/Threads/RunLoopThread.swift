@@ -1,5 +1,3 @@
-// A thread whose only work is its run loop.
-
 internal import CPlatform
 internal import EventLoopLibC
 import Synchronization

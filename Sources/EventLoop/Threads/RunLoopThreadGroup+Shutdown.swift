@@ -1,5 +1,3 @@
-// Ending a group of threads, and waiting for the end.
-
 extension RunLoopThreadGroup {
     /// Stops and joins every thread. While a thread is stuck in a handler or waits for holds, reports it on standard error every ten seconds.
     /// Calling it on a member thread is a precondition failure. Async code has a form that suspends; top-level code calls this one, as it

@@ -1,5 +1,3 @@
-// A fixed set of loop threads.
-
 import Synchronization
 
 /// A fixed set of loop threads for a server. Thread-safe.

@@ -1,5 +1,3 @@
-// The end of a loop's thread, for which threads and tasks wait.
-
 /// Comes once. Threads wait for it on a latch, and tasks are resumed. Thread-safe.
 final class ThreadEnd: Sendable {
     private struct Tasks: Sendable {

@@ -1,5 +1,3 @@
-// Performing after a delay: a timer, not a source (performSelector:withObject:afterDelay:).
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Actors and tasks that live on a run loop.
-
 /// Actors and tasks can live on a run loop: `nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }`.
 ///
 /// Their jobs (a task's stretches between two suspensions) run on the loop's thread, in the passes of its common modes: at the three points

@@ -1,5 +1,3 @@
-// Counters of a loop, since it was made.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Items whose last use has ended, until the owner may call out.
-
 /// What the owner finishes at the next safe point.
 enum FinishedItem: Sendable {
     case source(RunLoop.Source)

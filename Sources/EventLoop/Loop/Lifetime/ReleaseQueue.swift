@@ -1,5 +1,3 @@
-// Values that must be released on the loop's thread, whichever thread drops them (`LoopBound`).
-
 /// A value that the loop's thread releases. Another thread may hold the object itself longer.
 protocol LoopReleased: AnyObject, Sendable {
     /// Called on the loop's thread, or, when the loop has ended, on the thread that drops the object.

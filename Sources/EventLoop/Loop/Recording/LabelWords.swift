@@ -1,5 +1,3 @@
-// The text of a label in a fixed number of words, so that one thread can write it while another reads.
-
 import Synchronization
 
 /// A label in sixteen words: the number of its bytes, with a bit if it was truncated, and then the bytes.

@@ -1,5 +1,3 @@
-// Recording what happens on a loop.
-
 internal import CPlatform
 import Synchronization
 

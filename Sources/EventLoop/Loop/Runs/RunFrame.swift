@@ -1,5 +1,3 @@
-// One run in progress: what it was asked for, the batches it works through, and the stop that ends it.
-
 import Synchronization
 
 /// One run in progress. Kept for the next run at the same depth, as long as the loop lives.

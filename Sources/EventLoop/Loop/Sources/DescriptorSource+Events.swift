@@ -1,5 +1,3 @@
-// Changes of what a descriptor source watches for.
-
 import Synchronization
 
 extension RunLoop.DescriptorSource {

@@ -1,5 +1,3 @@
-// A mode's base, for C libraries.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Time that moves only when the program advances it.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// A clock for tasks whose sleeps are timers of one loop.
-
 import Synchronization
 
 extension RunLoop {

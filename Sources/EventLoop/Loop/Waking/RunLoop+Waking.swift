@@ -1,5 +1,3 @@
-// Waking the loop, from any thread.
-
 import Synchronization
 
 extension RunLoop {

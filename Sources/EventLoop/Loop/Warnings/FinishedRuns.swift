@@ -1,5 +1,3 @@
-// Runs that return at once because their mode is empty.
-
 import Synchronization
 
 /// Counts runs that returned `.finished` at once, one after another. Owned by the loop's thread.
