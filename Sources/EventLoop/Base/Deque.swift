@@ -1,5 +1,4 @@
-// A queue in contiguous memory, for closures and for messages that wait to be delivered. Not `UniqueDeque`, which needs Swift 6.2 and keeps
-// the memory of a burst (decision 48).
+// A queue in contiguous memory. Not `UniqueDeque`, which needs Swift 6.2 and keeps the memory of a burst (decision 48).
 //
 // Lifecycle of the storage: allocated with the first element, grown by doubling, shrunk after it has been far too large for a while, freed in
 // deinit. The elements from `head` up to `tail` are initialized.

@@ -1,8 +1,7 @@
 // An async `main` on the main thread's run loop.
 //
-// The compiler's `main` starts the program's async `main` on the main thread, runs it to its first suspension, and then calls the runtime's
-// `swift_task_asyncMainDrainQueue`. On Linux that function passes the main queue to Dispatch's threads and ends the main thread, so the
-// main actor changes threads. The runtime has a hook there, which must be set before the first suspension.
+// At the first suspension of an async `main` the runtime calls `swift_task_asyncMainDrainQueue`. On Linux that passes the main queue to Dispatch's
+// threads and ends the main thread, so the main actor changes threads. The runtime has a hook there, which must be set before.
 
 internal import CPlatform
 

@@ -1,15 +1,12 @@
 // Passes what a source reports to a task. Every sequence that a loop offers uses it.
 //
-// A channel holds at most one element. Each sequence chooses one of two ways to limit memory, and documents which. Either new elements are
-// merged into the one that waits for the task (`post`). Or the source reports nothing while the task is busy, because it is armed only when
-// the task starts to wait (`demand`). Elements that must not be lost are passed only to a task that waits (`deliver`).
-//
 // Lifecycle: the source's handler retains the channel, and the iterator retains its reader. When the last copy of the iterator is released,
 // or its task is cancelled, the channel removes the source. If the source becomes invalid first, it ends the channel.
 
 import Synchronization
 
-/// Holds an element, or a task that waits for one, or the end.
+/// Holds an element, or a task that waits for one, or the end. So memory is limited: new elements are merged into the one that waits (`post`), or the
+/// source is armed only when the task starts to wait (`demand`), or elements that must not be lost go only to a task that waits (`deliver`).
 final class SingleElementChannel<Element: Sendable>: Sendable {
     // Checked continuations, although each is resumed once by construction. The code of unsafe ones is compiled into this module, where
     // ThreadSanitizer sees its reads but not the runtime's synchronization (Swift 6.3).

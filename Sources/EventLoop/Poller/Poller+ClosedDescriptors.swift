@@ -1,10 +1,8 @@
 // Descriptors that were closed while the poller watched them.
 //
-// An epoll set holds a *file* under a number. If the descriptor is closed while a duplicate is open, the file stays in the set, and no `epoll_ctl`
-// can remove it. When the file becomes ready, the kernel reports a number without an event, and libevent asks again without end, inside one wait.
-// If the kernel refuses to delete an event (`OpaqueEvent.delete`), this may happen. From then on the poller waits on the epoll descriptor itself. If
-// the set is ready although libevent finds nothing, it makes a new base (`rebuild`), or, if it cannot, polls every 10 ms instead of sleeping. A
-// sweep through the set's list ends that state when no file was left behind, which is usual.
+// If a duplicate is open, the *file* stays in the epoll set, and no `epoll_ctl` can remove it. When it becomes ready, the kernel reports a number
+// without an event, and libevent asks again without end, inside one wait. So if the kernel refuses to delete an event, the poller waits on the epoll
+// descriptor itself until a sweep through the set's list finds nothing left behind, or it has made a new base (`rebuild`).
 
 internal import CPlatform
 internal import EventLoopLibC

@@ -1,18 +1,15 @@
 // Errors that no handler takes, and reports that vanish when they are read.
 //
-// The kernel reports an error to everybody, and libevent reports it as readable and writable. A message in a socket's error queue (a timestamp, the
-// end of a zero-copy send, an ICMP error with IP_RECVERR) is such an error, and no read or write removes it. A source without `.error` would be
-// called without end. So if an error is all there is, the poller *mutes* the registration: a nested poller reports the next change of any kind,
-// and the source is called once more. Anything but an error alone ends that. `checkFile` decides, because asking costs a system call.
-//
-// Some files of the kernel (/proc/self/mounts, pressure stall triggers) report a change once only, and a set inside a set asks twice. Such a
-// registration is ready when its nested poller says so, although that finds nothing.
+// A message in a socket's error queue (a timestamp, the end of a zero-copy send) is an error that no read or write removes. A source without `.error`
+// would be called without end. So if an error is all there is, the poller *mutes* the registration: a nested poller reports the next change of any
+// kind. `checkFile` decides, because asking costs a system call.
 
 internal import CPlatform
 internal import EventLoopLibC
 
 extension Watch {
-    /// The kernel may report the readiness once only, to the first who asks.
+    /// The kernel may report the readiness once only, to the first who asks (/proc/self/mounts, pressure stall triggers), and a set inside a set asks
+    /// twice. Such a registration is ready when its nested poller says so, although that finds nothing.
     var isOfReportsThatVanish: Bool { trigger != .level && wanted.contains(.priority) && wanted.isSubset(of: [.priority, .error]) }
 }
 

@@ -2,10 +2,9 @@
 //
 // Lifecycle of the two records: made by `hostForeignEvents`, freed by `Poller.deinit`. libevent holds them only during a wait.
 //
-// libevent runs the callbacks of the most urgent active level, polls again, and returns from `EVLOOP_ONCE` only when no callback of any level is
-// left. So a guest that is always ready starves less urgent callbacks, and keeps the wait from ending. Our own events are therefore *internal*
-// ones on the most urgent level: libevent runs their callbacks first in every round, does not count them, and continues with the guests. Neither
-// starves the other. Our first callback has the wait end after the guests of this round, or at the beginning of the next.
+// libevent returns from `EVLOOP_ONCE` only when no callback of any level is left, so a guest that is always ready would keep the wait from ending.
+// Our own events are therefore *internal* ones on the most urgent level: libevent runs their callbacks first in every round, does not count them, and
+// continues with the guests. Our first callback has the wait end after the guests of this round, or at the beginning of the next.
 
 internal import CPlatform
 

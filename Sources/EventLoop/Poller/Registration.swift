@@ -1,8 +1,7 @@
 // A source's registration in one base.
 //
-// Lifecycle: a watched source allocates one registration together with its core, and frees both. The first base that the source is added to
-// uses this registration (`SourceCorePointer.takeRegistration`). Each further base allocates one (`Poller.register`) and frees it
-// (`Poller.unregister`), after the batch in progress, which may be serving its source (`Poller.State.retired`).
+// Lifecycle: a watched source allocates one together with its core, for the first base (`takeRegistration`), and frees both. Each further base
+// allocates one (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
 
 import EventLoopLibC
 import Synchronization

@@ -1,8 +1,7 @@
 // The message queue of a port. PortQueue+Waiting.swift has those that wait for room in it.
 //
-// A sender appends to `inbox` under its lock, which it takes once for each message. The receiver, which is the thread that serves the port,
-// swaps the whole inbox into a batch of its own. It counts each message in `taken` when it delivers the message, so a message in the batch
-// still occupies room. Both queues keep their memory.
+// The receiver, the thread that serves the port, swaps the whole inbox into a batch of its own, and counts a message in `taken` when it delivers it:
+// a message in the batch still occupies room.
 
 internal import CPlatform
 import Synchronization

@@ -52,10 +52,9 @@ struct Hosting {
 
 // MARK: - The sleep of a loop that another loop drives
 
-// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base. So everything that ends a sleep of this loop
-// makes the host's descriptor readable. After each step, and after each change between two steps, the owner prepares to sleep in the usual order
-// (`sleepInHost`): it applies changes, arms the deadline, stores *asleep*, then takes the attention bits. If it must not sleep, it writes to its
-// own channel, which makes the descriptor readable. Tests/Models/hosted.pml checks every interleaving.
+// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base: what ends a sleep of this loop makes the host's
+// descriptor readable. After each step, and after each change between two steps, the owner prepares to sleep in the usual order (`sleepInHost`).
+// If it must not sleep, it writes to its own channel. Tests/Models/hosted.pml checks every interleaving.
 
 extension RunLoop {
     // MARK: Beginning and end

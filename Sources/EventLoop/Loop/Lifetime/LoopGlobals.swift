@@ -1,7 +1,6 @@
 // What all loops of a process share, at rest over every fork: see decision 24.
 //
-// `hold` takes every lock before a fork, so that no thread is in the middle of a change. `release` gives them back in both processes. In the
-// child, the loops and threads of the parent do not exist: `clear` overwrites the values, and frees nothing. The empty values that it writes
+// In the child, the loops and threads of the parent do not exist: `clear` overwrites the values, and frees nothing. The empty values that it writes
 // are made before (`fresh`, `none`): to make one, the runtime may look up types, under locks of its own.
 
 internal import CPlatform

@@ -1,8 +1,7 @@
 // Messages between threads: how a loop learns of them. Ports/Port+Sending.swift sends them, Serving.swift delivers them.
 //
-// Each mode lists its ports that have messages, under the loop's lock. The sender that finds a port's queue empty puts the port into the lists of
-// all its modes, and wakes their loops; later senders notify nobody. If another loop's thread is in the handler, that thread notifies
-// (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
+// The sender that finds a port's queue empty puts the port into the lists of all its modes, and wakes their loops; later senders notify nobody. If
+// another loop's thread is in the handler, that thread notifies (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
 
 import Synchronization
 

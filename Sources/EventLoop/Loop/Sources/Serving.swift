@@ -1,13 +1,7 @@
-// Serving ready sources of every kind. The owner takes a batch, then for each source:
-//
-// 1. Claims it (`beginServing`), because a source may be in several loops, and its handler never runs on two threads.
-// 2. Checks that it is still in the mode, without the lock if `removals` has not changed. After the claim, so that a removal that returned before
-//    the claim is seen (Tests/Models/removal.pml).
-// 3. Calls it (`call`). The core counts the calls in progress, and the end of a membership waits for them.
-// 4. Releases the claim (`endServing`), and notifies the loops that waited for it.
-//
-// A descriptor is served from its registration, which contains the source's core. The membership and the source object are touched only if
-// something was removed, or the source is in several bases or loops.
+// Serving ready sources of every kind. The owner takes a batch. It claims each source, because its handler never runs on two threads; then checks
+// that it is still in the mode, so that a removal that returned before the claim is seen (Tests/Models/removal.pml); calls it; and releases the
+// claim. A descriptor is served from its registration: the membership and the source object are touched only if something was removed, or the source
+// is in several bases or loops (decision 43).
 
 internal import CPlatform
 import Synchronization

@@ -1,9 +1,7 @@
 // Rule 9.15: a mode runs without a base if the process has no descriptors for one.
 //
-// poll(2) needs no descriptor. The loop polls the wake-up channel, the main queue's handle and the sources' descriptors. That is linear in the number
-// of sources, so the loop retries making the base with exponentially decreasing frequency, at least twice a second.
-//
-// poll(2) knows levels only. An edge-triggered source is served like a level-triggered one, at most every 10 ms, because its handler may leave the
+// poll(2) needs no descriptor, but is linear in the number of sources. So the loop retries making the base, with exponentially decreasing frequency,
+// at least twice a second. It knows levels only: an edge-triggered source is served at most every 10 ms, because its handler may leave the
 // descriptor ready.
 
 internal import CPlatform
