@@ -155,7 +155,7 @@ proctype Loop() {
 #endif
         do
         :: atomic {
-                /* StreamCore+Delivering.swift: callNext, deliverInput */
+                /* StreamCore+Delivering.swift: callNext, deliverInputAndUnlock */
                 isNew && !isPaused && !isBusy ->
                 isBusy = true; callsAgain = false; shown = input; input = 0; isNew = false
             };

@@ -34,8 +34,7 @@ extension StreamCore {
             if locked.receiving.isNew, !locked.receiving.isEndTaken, !locked.receiving.isPaused || locked.end != nil,
                 let body = locked.handlers.receive
             {
-                unlock()
-                deliverInput(body, stream)
+                deliverInputAndUnlock(body, stream)
                 return true
             }
             if locked.sending.owesRoom, locked.end == nil, let body = locked.handlers.room {
@@ -67,12 +66,12 @@ extension StreamCore {
         return true
     }
 
-    /// Shows the handler the stream's own buffer.
-    private func deliverInput(_ body: @Sendable (ByteStream, inout ReceivedBytes) -> Void, _ stream: ByteStream) { /* DOES CALLOUT */
+    /// Shows the handler the stream's own buffer. Called under the lock, returns without it. The lock is not left between the choice of the
+    /// handler and the beginning of its call: one that another thread set in between would not hear of what this one leaves.
+    private func deliverInputAndUnlock(
+        _ body: @Sendable (ByteStream, inout ReceivedBytes) -> Void, _ stream: ByteStream
+    ) { /* DOES CALLOUT */
         var input = InputBuffer()
-        lock()
-        // Another thread may have closed the stream since.
-        guard locked.receiving.isNew, !locked.receiving.isBusy else { return unlock() }
         let isLast = locked.receiving.isEnded
         beginCallLocked()
         locked.receiving.isNew = false
