@@ -104,6 +104,7 @@ extension StreamCore {
         locked.phase = .closed
         // The loop may have ended with the call in its queue.
         locked.isDeliveryScheduled = false
+        if !loop.isValid { abandonCallsLocked() }
         releaseWaitersLocked(&actions)
         let (timer, handler) = (locked.timeouts?.timer, locked.closedHandler)
         locked.closedHandler = nil
@@ -113,6 +114,13 @@ extension StreamCore {
         perform(actions)
         handler?()
         deliver()
+    }
+
+    /// The loop has ended. A handler that has not returned has ended the loop's thread, and will never return: the end is reported all the same. A
+    /// framing, which has the input of a stream without such a handler, may be another thread's.
+    private func abandonCallsLocked() {
+        if locked.handlers.receive != nil { locked.receiving.isBusy = false }
+        locked.sending.isInRoomCall = false
     }
 
     /// Calls `body` once, when the transport has left the loop and its descriptor is closed; at once if it has. Only one body.
