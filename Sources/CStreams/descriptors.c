@@ -20,6 +20,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #if defined(__linux__)
 enum { NO_SIGNAL = MSG_NOSIGNAL };
@@ -31,6 +34,69 @@ static int silence_socket(int descriptor) {
     return setsockopt(descriptor, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on)) == 0 ? 0 : errno;
 }
 #endif
+
+// MARK: Calls in which a thread cannot be cancelled
+
+// The C library's functions are cancellation points (pthread_setcancelstate(3)). A thread that ended in one would hold the lock of its stream for
+// ever.
+static int hold_cancellation(void) {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+
+static void resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+// It learns from the C library's functions which thread has sent before which one received.
+#define USES_FUNCTIONS 1
+#endif
+#endif
+
+#if defined(__linux__) && defined(SYS_recvfrom) && defined(SYS_sendto) && defined(SYS_sendmsg) && !defined(USES_FUNCTIONS)
+// Most calls of a stream are these. The kernel's own cost less than the functions, and no change of the thread's state.
+static ssize_t receive(int descriptor, void *bytes, size_t count) {
+    return syscall(SYS_recvfrom, descriptor, bytes, count, MSG_DONTWAIT, (void *)0, (void *)0);
+}
+
+static ssize_t send_bytes(int descriptor, const void *bytes, size_t count) {
+    return syscall(SYS_sendto, descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT, (void *)0, 0L);
+}
+
+static ssize_t send_message(int descriptor, const struct msghdr *message) {
+    return syscall(SYS_sendmsg, descriptor, message, NO_SIGNAL | MSG_DONTWAIT);
+}
+#else
+static ssize_t receive(int descriptor, void *bytes, size_t count) {
+    int state = hold_cancellation();
+    ssize_t result = recv(descriptor, bytes, count, MSG_DONTWAIT);
+    resume_cancellation(state);
+    return result;
+}
+
+static ssize_t send_bytes(int descriptor, const void *bytes, size_t count) {
+    int state = hold_cancellation();
+    ssize_t result = send(descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT);
+    resume_cancellation(state);
+    return result;
+}
+
+static ssize_t send_message(int descriptor, const struct msghdr *message) {
+    int state = hold_cancellation();
+    ssize_t result = sendmsg(descriptor, message, NO_SIGNAL | MSG_DONTWAIT);
+    resume_cancellation(state);
+    return result;
+}
+#endif
+
+void cstreams_close(int descriptor) {
+    int state = hold_cancellation();
+    close(descriptor);
+    resume_cancellation(state);
+}
+
+// MARK: Kinds
 
 int cstreams_kind(int descriptor) {
     struct stat file;
@@ -112,7 +178,10 @@ int cstreams_close_on_exec(int descriptor) {
 
 static short poll_now(int descriptor, short events) {
     struct pollfd entry = {.fd = descriptor, .events = events};
-    return poll(&entry, 1, 0) > 0 ? entry.revents : 0;
+    int state = hold_cancellation();
+    int count = poll(&entry, 1, 0);
+    resume_cancellation(state);
+    return count > 0 ? entry.revents : 0;
 }
 
 #if defined(__linux__)
@@ -193,23 +262,32 @@ void cstreams_drop_error_messages(int descriptor) {
     int domain = 0;
     socklen_t size = sizeof(domain);
     if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || (domain != AF_INET && domain != AF_INET6)) return;
+    int state = hold_cancellation();
     char control[512], data[256];
     for (int count = 0; count < 64; count++) {  // bounded: the rest is dropped in the next pass
         struct iovec part = {data, sizeof(data)};
         struct msghdr message;
         memset(&message, 0, sizeof(message));
         (message.msg_iov = &part, message.msg_iovlen = 1, message.msg_control = control, message.msg_controllen = sizeof(control));
-        if (recvmsg(descriptor, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
+        if (recvmsg(descriptor, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
     }
+    resume_cancellation(state);
 }
 #else
 void cstreams_drop_error_messages(int descriptor) { (void)descriptor; }
 #endif
 
+static ssize_t read_file(int descriptor, void *bytes, size_t count) {
+    int state = hold_cancellation();
+    ssize_t result = read(descriptor, bytes, count);
+    resume_cancellation(state);
+    return result;
+}
+
 ptrdiff_t cstreams_read(int descriptor, int kind, void *bytes, size_t count) {
     for (;;) {  // ends: a signal interrupts a call that does not block at most a few times
         if (would_wait(descriptor, kind, POLLIN)) return -EAGAIN;
-        ssize_t result = kind == CSTREAMS_SOCKET ? recv(descriptor, bytes, count, MSG_DONTWAIT) : read(descriptor, bytes, count);
+        ssize_t result = kind == CSTREAMS_SOCKET ? receive(descriptor, bytes, count) : read_file(descriptor, bytes, count);
         if (result >= 0) return result;
         if (errno == EINTR) continue;
         if (errno == EWOULDBLOCK) return -EAGAIN;
@@ -217,18 +295,21 @@ ptrdiff_t cstreams_read(int descriptor, int kind, void *bytes, size_t count) {
     }
 }
 
-static ssize_t write_first(int descriptor, const struct iovec *part) {
-    return write(descriptor, part->iov_base, part->iov_len < PIPE_BUF ? part->iov_len : PIPE_BUF);
+static ssize_t write_file(int descriptor, int kind, const struct iovec *parts, int count) {
+    int state = hold_cancellation();
+    ssize_t result = kind & CSTREAMS_ASKS_FIRST ? write(descriptor, parts->iov_base, parts->iov_len < PIPE_BUF ? parts->iov_len : PIPE_BUF)
+                                                : writev(descriptor, parts, count);
+    resume_cancellation(state);
+    return result;
 }
 
 static ssize_t write_once(int descriptor, int kind, const struct iovec *parts, int count) {
-    if (kind & CSTREAMS_ASKS_FIRST) return write_first(descriptor, parts);
-    if (kind != CSTREAMS_SOCKET) return writev(descriptor, parts, count);
+    if (kind != CSTREAMS_SOCKET) return write_file(descriptor, kind, parts, count);
     struct msghdr message;
     memset(&message, 0, sizeof(message));
     message.msg_iov = (struct iovec *)parts;
     message.msg_iovlen = count;
-    return sendmsg(descriptor, &message, NO_SIGNAL | MSG_DONTWAIT);
+    return send_message(descriptor, &message);
 }
 
 static ptrdiff_t write_repeated(int descriptor, int kind, const struct iovec *parts, int count) {
@@ -252,11 +333,14 @@ static ptrdiff_t write_silently(int descriptor, int kind, const struct iovec *pa
     if (result == -EPIPE) {
 #if defined(__linux__)
         struct timespec none = {0, 0};
+        int state = hold_cancellation();
         while (sigtimedwait(&pipe_signal, 0, &none) < 0 && errno == EINTR) {}  // ends: the signal is pending, or was ignored
+        resume_cancellation(state);
 #else
         sigpending(&pending);
-        int taken;
+        int taken, state = hold_cancellation();
         if (sigismember(&pending, SIGPIPE)) sigwait(&pipe_signal, &taken);
+        resume_cancellation(state);
 #endif
     }
     pthread_sigmask(SIG_SETMASK, &old, 0);
@@ -273,7 +357,7 @@ ptrdiff_t cstreams_write(int descriptor, int kind, const void *bytes, size_t cou
         return cstreams_write_parts(descriptor, kind, &part, 1);
     }
     for (;;) {  // ends: as in cstreams_read
-        ssize_t result = send(descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT);
+        ssize_t result = send_bytes(descriptor, bytes, count);
         if (result >= 0) return result;
         if (errno != EINTR) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }

@@ -54,7 +54,7 @@ final class DatagramDescriptor: DatagramTransport {
         if var nativeLocal {
             let code = cdatagrams_bind(number, &nativeLocal)
             if code != 0 {
-                Self.close(number)
+                cdatagrams_close(number)
                 throw .system(operation: "bind \(local!)", errno: code)  // it has a native form
             }
         }
@@ -63,7 +63,7 @@ final class DatagramDescriptor: DatagramTransport {
             let code = cdatagrams_connect(number, nativePeer.pointer)
             if code != 0 {
                 file?.remove()
-                Self.close(number)
+                cdatagrams_close(number)
                 throw .system(operation: "connect \(peer!)", errno: code)  // as above
             }
         }
@@ -87,16 +87,12 @@ final class DatagramDescriptor: DatagramTransport {
         return number
     }
 
-    private static func close(_ number: Int32) {
-        _ = EventLoopLibC.close(number)
-    }
-
     var isOurs: Bool { mark.isOurs }
 
     deinit {
         if isOurs { return end(isForeign: false) }
         // The child's copy.
-        if !isGone.load(ordering: .relaxed) { Self.close(number) }
+        if !isGone.load(ordering: .relaxed) { cdatagrams_close(number) }
     }
 
     // MARK: On the loop
@@ -229,6 +225,6 @@ final class DatagramDescriptor: DatagramTransport {
             guard uses.hasEnded, uses.count == 0 else { return false }
             return !isGone.exchange(true, ordering: .relaxed)
         }
-        if closes { Self.close(number) }
+        if closes { cdatagrams_close(number) }
     }
 }

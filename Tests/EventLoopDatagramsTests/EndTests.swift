@@ -170,6 +170,28 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         }
     }
 
+    /// In a process of its own, which is killed if a lock stays held. Neither sanitizer follows a thread that unwinds.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `a thread that is cancelled while it sends leaves the socket to the others`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "serves")
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop, mode: .never)
+            let cancelled = plainThread { () -> Bool in
+                pthread_cancel(pthread_self())
+                let isSent = socket.send([1], to: socket.localAddress)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return isSent
+            }
+            let isFirstSent = try cancelled.join()
+            let isSecondSent = socket.send([2], to: socket.localAddress)
+            #expect(isFirstSent && isSecondSent)
+            thread.stop()
+            await thread.join()
+        }
+    }
+
     #if os(Linux)
     enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send, write }
 

@@ -8,9 +8,6 @@ package import EventLoop
 internal import EventLoopLibC
 import Synchronization
 
-/// Not the method of the same name.
-private func closeFile(_ descriptor: Int32) { _ = close(descriptor) }
-
 package final class DescriptorSide: @unchecked Sendable {
     // SAFETY: constants, atomics, and the source, which `open` sets before any other use.
 
@@ -70,7 +67,7 @@ package final class DescriptorSide: @unchecked Sendable {
     var isSocket: Bool { kind == Int32(CSTREAMS_SOCKET.rawValue) }
 
     /// A descriptor that the stream was to own, and that it will never use.
-    static func closeUnused(_ descriptor: Int32) { if cstreams_kind(descriptor) > 0 { closeFile(descriptor) } }
+    static func closeUnused(_ descriptor: Int32) { if cstreams_kind(descriptor) > 0 { cstreams_close(descriptor) } }
 
     private static func prepare(
         _ descriptor: Int32, _ kind: inout Int32, _ restores: inout Bool, isFile: Bool, hasPeer: Bool
@@ -180,7 +177,7 @@ package final class DescriptorSide: @unchecked Sendable {
 
     private func closeNow() {
         if restoresBlocking { cstreams_make_blocking(descriptor) }
-        closeFile(descriptor)
+        cstreams_close(descriptor)
     }
 
     // MARK: The socket

@@ -1,0 +1,109 @@
+// A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
+//  - The end of the loop is reported to a stream whose handler has not returned.
+//  - No lock stays held, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
+
+import EventLoop
+import EventLoopStreams
+import EventLoopTestSupport
+import Testing
+
+#if canImport(Glibc)
+import Glibc
+#else
+import Darwin
+#endif
+
+private func endThread() { pthread_exit(nil) }
+
+/// What the frames of an ended thread held is leaked, which the leak detector finds, and neither sanitizer follows a thread that unwinds.
+@Suite(.bounded, .tags(.threads), .enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer)) struct EndedThreadTests {
+    @Test(arguments: [false, true])
+    func `the end is reported to a stream whose handler has ended the loop's thread`(isSetLate: Bool) throws {
+        let pair = SocketPair()
+        let thread = try RunLoopThread(name: "ends")
+        let trace = Trace()
+        let stream = try ByteStream(adopting: pair.ours, on: thread.runLoop)
+        if isSetLate {
+            pair.send("hello")
+            try waitUntil("the bytes have come") { stream.testsOnlyBytesHeld == 5 }
+        }
+        stream.onEnd { _, end in trace.add("\(end)") }
+        stream.onReceive { _, _ in endThread() }
+        if !isSetLate { pair.send("hello") }
+        #expect(thread.join(timeout: patience))
+        #expect(trace.list == ["loopEnded"])
+    }
+
+    // What follows is in processes of their own, which are killed if a lock stays held.
+
+    @Test func `a thread that is cancelled while it uses a stream leaves it to the others`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let (ours, peer) = connectedSockets()
+            let thread = try RunLoopThread(name: "serves")
+            let stream = try ByteStream(adopting: ours, on: thread.runLoop)
+            let cancelled = plainThread { () -> Bool in
+                pthread_cancel(pthread_self())
+                let isSent = !stream.peerHasFinished && stream.send([1])
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return isSent
+            }
+            let isFirstSent = try cancelled.join()
+            let isSecondSent = stream.send([2])
+            #expect(isFirstSent && isSecondSent)
+            stream.close()
+            thread.stop()
+            await thread.join()
+            close(peer)
+        }
+    }
+
+    @Test func `a loop's thread that is cancelled while it serves streams ends, and the streams with it`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "ends")
+            let (entered, go, trace) = (Gate(), Gate(), Trace())
+            thread.runLoop.perform {
+                entered.open()
+                go.wait()
+            }
+            try await entered.waitInTask()
+            // Both are ready when the loop goes on, so one of them is read after the handler of the other has returned.
+            for _ in 0..<2 {
+                let (ours, peer) = connectedSockets()
+                let stream = try ByteStream(adopting: ours, on: thread.runLoop)
+                stream.onReceive { _, _ in _ = pthread_cancel(pthread_self()) }
+                stream.onEnd { _, end in trace.add("\(end)") }
+                var byte: UInt8 = 1
+                let count = write(peer, &byte, 1)
+                #expect(count == 1)
+            }
+            go.open()
+            let hasEnded = await thread.join(timeout: patience)
+            #expect(hasEnded)
+            #expect(trace.list == ["loopEnded", "loopEnded"])
+        }
+    }
+
+    @Test func `the end of a stream that is closed by a thread that was cancelled is reported`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let (ours, peer) = connectedSockets()
+            let thread = try RunLoopThread(name: "ends")
+            let trace = Trace()
+            let stream = try ByteStream(adopting: ours, on: thread.runLoop)
+            stream.onReceive { stream, _ in
+                pthread_cancel(pthread_self())
+                stream.close()
+            }
+            stream.onEnd { _, end in trace.add("\(end)") }
+            var byte: UInt8 = 1
+            let count = write(peer, &byte, 1)
+            #expect(count == 1)
+            let hasEnded = await thread.join(timeout: patience)
+            #expect(hasEnded)
+            #expect(trace.list == ["closed"])
+        }
+    }
+}
