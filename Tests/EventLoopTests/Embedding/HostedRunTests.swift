@@ -210,6 +210,33 @@ import Darwin
         }
     }
 
+    @Test func `a run of another mode finds what was queued for it before the loop slept in its host`() throws {
+        try inHost { loop, _, trace in
+            loop.addIdleSource(forMode: "other")
+            _ = loop.run(mode: "other", for: .zero)
+            loop.perform(inModes: ["other"]) { trace.add("post") }
+            // The loop prepares to sleep in its host, and looks for work of the hosted mode only.
+            loop.add(RunLoop.Timer(after: patience) { _ in })
+            _ = loop.run(mode: "other", for: .zero)
+            #expect(trace.take() == "post")
+        }
+    }
+
+    @Test func `a step finds what was queued for its mode before the loop looked for work of another hosted mode`() throws {
+        try inHost { loop, host, trace in
+            let other = try PlainHost(loop, mode: "other")
+            for mode in [RunLoop.Mode.default, "other"] { loop.addIdleSource(forMode: mode) }
+            try other.stepUntilQuiet()
+            host.step()
+            try host.stepUntilQuiet()
+            loop.perform(inModes: [.default]) { trace.add("post") }
+            loop.add(RunLoop.Timer(after: patience) { _ in }, forMode: "other")
+            try host.stepUntilQuiet()
+            #expect(trace.take() == "post")
+            other.hosted.invalidate()
+        }
+    }
+
     @Test func `after its thread was stopped a step returns stopped, and the thread ends when the host has ended`() throws {
         let thread = try RunLoopThread(name: "host")
         let trace = Trace()

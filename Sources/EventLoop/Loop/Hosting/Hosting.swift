@@ -219,6 +219,8 @@ extension RunLoop {
             // The channel is in the bases of all hosted modes, so it cannot wake one of them.
             if severalModes { hosted.mode.owned.poller?.armDeadline(1) } else { waker.wakeIfAsleep() }
         }
+        // The next run of another mode, or of one of several, looks into the queues again.
+        if runs.depth == 0 { owned.modeHistory.didLook(onlyFor: severalModes ? -1 : owned.hosting.modes[0].mode.index) }
         if let clock = time.manualClock { sleepInHost(on: clock) }
     }
 

@@ -152,8 +152,16 @@ struct RunStack: ~Copyable, Sendable {
 struct ModeHistory {
     /// Counts the changes from one mode to another.
     private(set) var phase: UInt32 = 0
-    /// The only mode that has run in this phase; -1 if there were several.
+    /// The only mode that has run in this phase, and for which the pending bits are complete; -1 if there were several.
     private var lastIndex = -1
+
+    /// Outside any run, the owner has looked for work of one mode only, and has dropped the bits that were set for others; -1 if it has looked for
+    /// several modes, one after another.
+    mutating func didLook(onlyFor index: Int) {
+        if lastIndex == index { return }
+        lastIndex = index
+        phase &+= 1
+    }
 
     /// A run of a mode begins. True if other modes may have run since that mode ran last.
     @inline(__always)
