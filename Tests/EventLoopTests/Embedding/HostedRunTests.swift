@@ -197,6 +197,35 @@ import Darwin
         }
     }
 
+    @Test func `a last callout that is made before the loop sleeps in its host may run its host`() throws {
+        try inHost { loop, host, trace in
+            let pipe = Pipe()
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            source.onInvalidation {
+                #expect(throws: Never.self) {
+                    host.step()
+                    try plainThread { loop.perform { trace.add("post") } }.join()
+                    #expect(host.isReady)
+                    try host.stepUntilQuiet()
+                    loop.add(RunLoop.Timer(fireAt: .now) { _ in trace.add("timer") })
+                    try host.run("the timer") { trace.description == "post timer" }
+                }
+                trace.add("end")
+            }
+            loop.add(source)
+            loop.addIdleSource()
+            try host.stepUntilQuiet()
+            try plainThread { source.invalidate() }.join()
+            // The loop prepares to sleep in its host again, and ends the source before.
+            loop.add(RunLoop.Timer(after: patience) { _ in })
+            #expect(trace.take() == "post timer end")
+            try plainThread { loop.perform { trace.add("later") } }.join()
+            #expect(host.isReady)
+            try host.stepUntilQuiet()
+            #expect(trace.take() == "later")
+        }
+    }
+
     @Test func `a run finds what was queued for its mode during a step in one of its handlers`() throws {
         try onFreshThread { loop in
             let host = try PlainHost(loop, mode: "hosted")

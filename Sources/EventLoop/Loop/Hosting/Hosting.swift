@@ -112,6 +112,8 @@ extension RunLoop {
     // MARK: Runs
 
     func step(_ hosted: HostedMode) -> RunResult { /* DOES CALLOUT */
+        // One of the callouts before a sleep in the host may make the step, in order to run its host: the loop sleeps there after the step.
+        owned.hosting.isMakingCallouts = false
         owned.hosting.isStepping = true
         hosted.mode.owned.hasSleptInHost = owned.hosting.isBetweenSteps
         let result = run(hosted.mode.name, limit: .min, returnsAfterSource: false)
@@ -204,8 +206,9 @@ extension RunLoop {
         wakeInHost()
         for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
         owned.hosting.isMakingCallouts = false
-        // A callout may have invalidated the last of them.
+        // A callout may have invalidated the last of them, or made a step, after which the loop sleeps in its host.
         if owned.hosting.isEmpty { return }
+        wakeInHost()
         // No callouts from here on.
         for hosted in owned.hosting.modes { armDeadline(hosted.mode) }
         owned.hosting.isBetweenSteps = true
