@@ -102,7 +102,8 @@ proctype RemovesObserver() {
     running--
 }
 
-/* What Serving.swift does from the claim on. `isMember` is read under the lock, and only at another count. */
+/* What Serving.swift does from the claim on. `isMember` is read under the lock, and only at another count. AskingGuestLoops.swift does the same
+   before it calls `prepare`, but always reads `isMember`. */
 inline claimAndCall(isMember, hasReturned) {
 #ifdef FAULT_CHECK_FIRST
     if

@@ -28,10 +28,13 @@ extension RunLoop {
         mode.owned.nextGuestCall = .max
         let (memberships, additions) = shared.withLock { _ in (mode.locked.guestLoops, mode.locked.guestLoopAdditions) }
         for membership in memberships {
-            guard membership.source.isValid, isMember(membership, of: mode), membership.source.beginServing(on: membership, id) else {
+            let guest = membership.guestLoop
+            guard guest.isValid, guest.beginServing(on: membership, id) else { continue }
+            // After the claim, so that a removal that returned before the claim is seen (Tests/Models/removal.pml).
+            guard isMember(membership, of: mode) else {
+                Source.endServing(guest.core)
                 continue
             }
-            let guest = membership.guestLoop
             _ = call(guest.core) {
                 let span = openSpan(mode, guest.callout(.descriptorSource))
                 guest.nextCall.store(callOutToPrepare(guest), ordering: .relaxed)
