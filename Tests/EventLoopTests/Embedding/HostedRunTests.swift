@@ -215,14 +215,42 @@ import Darwin
             loop.add(source)
             loop.addIdleSource()
             try host.stepUntilQuiet()
-            try plainThread { source.invalidate() }.join()
-            // The loop prepares to sleep in its host again, and ends the source before.
-            loop.add(RunLoop.Timer(after: patience) { _ in })
+            // After the last step of the run: the loop ends the source when it prepares to sleep in its host.
+            loop.atFirst(.exit) {
+                #expect(throws: Never.self) { try plainThread { source.invalidate() }.join() }
+            }
+            host.step()
             #expect(trace.take() == "post timer end")
             try plainThread { loop.perform { trace.add("later") } }.join()
             #expect(host.isReady)
             try host.stepUntilQuiet()
             #expect(trace.take() == "later")
+        }
+    }
+
+    @Test func `between two steps a change that calls nobody leaves the last callouts of others to the next step`() throws {
+        try inHost { loop, host, trace in
+            let (pipe, other) = (Pipe(), Pipe())
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
+            loop.add(source)
+            let timer = RunLoop.Timer.onDemand { _ in }
+            loop.add(timer)
+            // A stream makes both under its lock.
+            let changes: [@Sendable () -> Void] = [
+                { source.setEventsWithoutCallout([]) }, { timer.nextFire = .now.advanced(by: .seconds(3_000)) },
+            ]
+            for change in changes {
+                let ending = try RunLoop.DescriptorSource(descriptor: other.readEnd, events: .read) { _, _ in }
+                ending.onInvalidation { trace.add("ended") }
+                loop.add(ending)
+                try host.stepUntilQuiet()
+                try plainThread { ending.invalidate() }.join()
+                change()
+                trace.add("|")
+                #expect(host.isReady)
+                try host.stepUntilQuiet()
+            }
+            #expect(trace.take() == "| ended | ended")
         }
     }
 

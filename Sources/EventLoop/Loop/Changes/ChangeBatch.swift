@@ -179,7 +179,7 @@ extension RunLoop {
         if LoopID.current == id && !owned.changeBatch.isApplying {
             applyEnd(of: membership)
             finishItemsIfSafe()
-            didChangeSleep()
+            didChangeSleep(callsOut: true)
         } else if !submit({ $0.changes.enqueueChange(of: membership) }) && membership.source.rundown.exit() {
             membership.source.finish()
         }
@@ -201,7 +201,7 @@ extension RunLoop {
         if isCurrent {
             applyChanges()
             finishItemsIfSafe()
-            didChangeSleep()
+            didChangeSleep(callsOut: true)
         } else {
             notify(.changes)
         }
@@ -239,7 +239,7 @@ extension RunLoop {
         owned.changeBatch.end()
         if owned.changeBatch.hasFailures { failSources() }
         finishItemsIfSafe()
-        didChangeSleep()
+        didChangeSleep(callsOut: true)
     }
 
     private func apply(_ change: SourceChange, modes: ModeSet) {

@@ -195,19 +195,19 @@ extension RunLoop {
     /// sleep is that run's to end, or to suspend for a nested run (`suspendWait`).
     private var isInsideOwnSleep: Bool { runs.depth > 0 && waker.isSleeping }
 
-    /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later.
+    /// Makes the hosts' descriptors readable when there is something to do in their modes, now or later. Without `callsOut`, what is to be called
+    /// is something to do.
     @inline(never)
-    func sleepInHost() { /* DOES CALLOUT */
+    func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
         // What is changed meanwhile is seen below.
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
         // The bits that are taken below may be for the mode of the run in progress.
         defer { if runs.depth > 0 { owned.pending.insert(.recheckQueues) } }
-        owned.hosting.isMakingCallouts = true
-        wakeInHost()
-        for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
-        owned.hosting.isMakingCallouts = false
-        // A callout may have invalidated the last of them, or made a step, after which the loop sleeps in its host.
-        if owned.hosting.isEmpty { return }
+        if callsOut {
+            makeCalloutsBeforeSleep()
+            // A callout may have invalidated the last of them.
+            if owned.hosting.isEmpty { return }
+        }
         wakeInHost()
         // No callouts from here on.
         for hosted in owned.hosting.modes { armDeadline(hosted.mode) }
@@ -227,7 +227,14 @@ extension RunLoop {
         if let clock = time.manualClock { sleepInHost(on: clock) }
     }
 
-    /// The callouts before a sleep in the host.
+    /// The callouts before a sleep in the host. One of them may make a step: then the loop sleeps there already.
+    private func makeCalloutsBeforeSleep() { /* DOES CALLOUT */
+        owned.hosting.isMakingCallouts = true
+        wakeInHost()
+        for hosted in owned.hosting.modes { makeCallouts(beforeSleepIn: hosted.mode) }
+        owned.hosting.isMakingCallouts = false
+    }
+
     private func makeCallouts(beforeSleepIn mode: ModeState) { /* DOES CALLOUT */
         if hasPendingWork { carryOutPendingChanges(mode) }
         if owned.pending.contains(.finishing) { finishItems() }

@@ -26,20 +26,21 @@ extension RunLoop {
     func notifyIfElsewhere(_ bits: Attention) {
         if LoopID.current == id {
             if waker.isWorking { return }
-            if owned.hosting.isBetweenSteps && !isInsideWait { return sleepInHost() }
+            if owned.hosting.isBetweenSteps && !isInsideWait { return sleepInHost(callsOut: false) }
         }
         notify(bits)
     }
 
-    /// The owner has changed how long a sleep may be. Between two steps of a host, the host's descriptor must follow.
+    /// The owner has changed how long a sleep may be. Between two steps of a host, the host's descriptor must follow. Without `callsOut`, what is
+    /// to be called waits for the next step: the caller may hold a lock.
     @inline(__always)
-    func didChangeSleep() {
-        if !waker.isWorking { changeSleepInHost() }
+    func didChangeSleep(callsOut: Bool = false) { /* DOES CALLOUT, if `callsOut` */
+        if !waker.isWorking { changeSleepInHost(callsOut: callsOut) }
     }
 
     @inline(never)
-    private func changeSleepInHost() {
-        if owned.hosting.isBetweenSteps && !isInsideWait { sleepInHost() }
+    private func changeSleepInHost(callsOut: Bool) { /* DOES CALLOUT, if `callsOut` */
+        if owned.hosting.isBetweenSteps && !isInsideWait { sleepInHost(callsOut: callsOut) }
     }
 
     /// Whether the caller is a C library's callback, inside the wait of the innermost run.
