@@ -63,6 +63,15 @@ import Testing
         }
     }
 
+    @Test func `a run inside the release of a value releases the values that were dropped with it`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            try plainThread { for number in 1...3 { _ = LoopBound(RunningValue(number, loop, trace), to: loop) } }.join()
+            _ = loop.run(for: .zero)
+            #expect(trace.take() == "1 2 3 (3) (2) (1)")
+        }
+    }
+
     private func checkRelease(thread: (@escaping @Sendable () -> Void) throws -> RunLoopThread) throws {
         try checkRelease(count: 1, thread: thread) { LoopBound(ThreadCanary($0, $1), to: $0) }
     }
@@ -109,5 +118,20 @@ private final class Chain {
 
     init(_ loop: RunLoop, _ released: Box<[Bool]>, _ inner: LoopBound<ThreadCanary>) {
         (canary, self.inner) = (ThreadCanary(loop, released), inner)
+    }
+}
+
+/// Runs its loop while it is released.
+private final class RunningValue {
+    private let number: Int
+    private let loop: RunLoop
+    private let trace: Trace
+
+    init(_ number: Int, _ loop: RunLoop, _ trace: Trace) { (self.number, self.loop, self.trace) = (number, loop, trace) }
+
+    deinit {
+        trace.add("\(number)")
+        _ = loop.run(for: .zero)
+        trace.add("(\(number))")
     }
 }

@@ -33,19 +33,24 @@ extension RunLoop {
     func releaseOnThread(_ value: any LoopReleased) -> Bool {
         guard let (isAccepted, isFirst) = withSharedIfOwn({ $0.released.append(value) }) else { return false }
         // One perform releases all. If it is refused or dropped, `releaseLast` releases them.
-        if isFirst { perform { RunLoop.threadsLoop().releaseQueued() } }
+        if isFirst { releaseSoon() }
         return isAccepted
     }
 
     /// Owning thread only. Releases what was dropped before it began, one at a time from the queue, so that a run nested in one of the releases
     /// makes the others.
     private func releaseQueued() { /* DOES CALLOUT */
-        for _ in 0..<shared.withLock({ $0.released.count }) {
+        let count = shared.withLock { $0.released.count }
+        if count > 1 { releaseSoon() }
+        for _ in 0..<count {
             guard let value = shared.withLock({ $0.released.takeFirst() }) else { return }
             value.release()
         }
-        if shared.withLock({ $0.released.count != 0 }) { perform { RunLoop.threadsLoop().releaseQueued() } }
+        if shared.withLock({ $0.released.count != 0 }) { releaseSoon() }
     }
+
+    /// In the next pass, also of a nested run. A loop that refuses it releases the values as it ends.
+    private func releaseSoon() { performIfPossible { RunLoop.threadsLoop().releaseQueued() } }
 
     /// The last callouts of the loop. Owning thread only, while its isolation checks still pass.
     func releaseLast() { /* DOES CALLOUT */
