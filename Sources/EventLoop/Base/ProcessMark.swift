@@ -6,7 +6,7 @@ internal import CPlatform
 /// child leaves them alone: it shares their descriptors with the parent, and has none of the threads that use them.
 package struct ProcessMark: Sendable {
     /// How many forks lie between the program's start and the process.
-    private let number: Int32
+    let number: Int32
 
     /// The mark of this process.
     @inline(__always)

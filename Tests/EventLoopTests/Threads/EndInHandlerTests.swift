@@ -417,6 +417,19 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
+    @Test func `a thread that ends in a child, where it has forked in a job of an ended loop, leaves the child's jobs alone`() async {
+        await #expect(processExitsWith: .success) {
+            let end = Box<ChildEnd?>(nil)
+            let loop = try onFreshThread { loop in
+                Task(executorPreference: loop) { end.value = inForkedChild { endBesideJobs() } }
+                return loop
+            }
+            try waitUntil("the child has ended") { end.value != nil }
+            #expect(end.value?.status == 0)
+            #expect(!loop.isValid)
+        }
+    }
+
     // MARK: Runs
 
     @Test(arguments: WayToEnd.allCases)
@@ -601,3 +614,28 @@ private func jobs(of loop: RunLoop) -> Int { loop.shared.withLock { $0.jobs.coun
 
 /// Not in the task's own closure, whose end the compiler expects.
 private func endOnly(_ way: WayToEnd) { way.endThread() }
+
+private let forkingThreadHasEnded = Atomic<Bool>(false)
+
+/// Ends the calling thread while the process's thread for the jobs of ended loops is in a job, and the process in the next job: with 0 if that runs on
+/// the same thread.
+private func endBesideJobs() -> Int32 {
+    // The handlers of keys are called in the order in which the keys were made.
+    var key = pthread_key_t()
+    pthread_key_create(&key) { _ in forkingThreadHasEnded.store(true, ordering: .sequentiallyConsistent) }
+    pthread_setspecific(key, UnsafeRawPointer(bitPattern: 1))
+    let first = Box<UInt>(0)
+    _ = try? onFreshThread { loop in
+        Task(executorPreference: loop) { waitForForkingThread(first) }
+        Task(executorPreference: loop) { endProcess(first) }
+    }
+    try? waitUntil("the first job has begun") { first.value != 0 }
+    pthread_exit(nil)
+}
+
+private func waitForForkingThread(_ thread: Box<UInt>) {
+    thread.value = currentThreadID()
+    try? waitUntil("the thread that has forked has ended") { forkingThreadHasEnded.load(ordering: .sequentiallyConsistent) }
+}
+
+private func endProcess(_ thread: Box<UInt>) { _exit(currentThreadID() == thread.value ? 0 : 1) }

@@ -54,7 +54,7 @@ enum OrphanedJobExecutor {
     private static func runJobs() { /* DOES CALLOUT */
         cplatform_name_this_thread("ended loops")
         blockSignals()
-        pthread_setspecific(exitKey, UnsafeRawPointer(bitPattern: 1))
+        pthread_setspecific(exitKey, processMark)
         while true {  // ends: with the process, or inside a job
             let latch = Latch()
             let next = state.withLock { state -> RunLoop? in
@@ -84,22 +84,28 @@ enum OrphanedJobExecutor {
         state.withLock { ($0.current, $0.jobs) = (nil, []) }
     }
 
-    /// Its value is not nil on the thread, so that the handler is called there.
+    /// Its value on the thread says which process the thread was started in; it is not nil, so that the handler is called there.
     private static let exitKey: pthread_key_t = {
         var key = pthread_key_t()
-        let code = pthread_key_create(&key) { _ in OrphanedJobExecutor.threadWillEnd() }
+        let code = pthread_key_create(&key) { pointer in
+            let mark: UnsafeMutableRawPointer? = pointer
+            OrphanedJobExecutor.threadWillEnd(mark)
+        }
         precondition(code == 0, "pthread_key_create: \(code)")
         return key
     }()
 
+    private static var processMark: UnsafeMutableRawPointer? { UnsafeMutableRawPointer(bitPattern: Int(ProcessMark().number) + 1) }
+
     /// A job ends the thread. Another thread runs the other jobs.
-    private static func threadWillEnd() {
+    private static func threadWillEnd(_ mark: UnsafeMutableRawPointer?) {
         LoopID.adopted = 0
+        // In a child that a job has forked, the jobs are those of the child's own thread for them.
+        guard mark == processMark else { return }
         let (current, jobs) = state.withLock { state -> (RunLoop?, ArraySlice<QueuedJob>) in
             defer { (state.current, state.jobs) = (nil, []) }
             return (state.current, state.jobs)
         }
-        // Nil in a child of fork.
         guard let current else { return }
         if current.putBackLeftJobs(jobs) { adopt(current) }
         start()
