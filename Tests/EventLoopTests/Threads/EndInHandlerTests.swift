@@ -617,8 +617,8 @@ private func endOnly(_ way: WayToEnd) { way.endThread() }
 
 private let forkingThreadHasEnded = Atomic<Bool>(false)
 
-/// Ends the calling thread while the process's thread for the jobs of ended loops is in a job, and the process in the next job: with 0 if that runs on
-/// the same thread.
+/// Ends the calling thread while the process's thread for the jobs of ended loops is in a job, and the process in the next job: with 0 if that
+/// runs on the same thread.
 private func endBesideJobs() -> Int32 {
     // The handlers of keys are called in the order in which the keys were made.
     var key = pthread_key_t()
