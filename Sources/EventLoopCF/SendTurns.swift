@@ -24,7 +24,7 @@ final class SendTurns: Sendable {
             other = begin()
         }
         defer { set(.free) }
-        return body()
+        return withoutCancellation(body)
     }
 
     /// Called in `body` before a wait for room.

@@ -1,6 +1,7 @@
 // Rules proved here, about waits of CFSocket and CFFileDescriptor:
 // - Every wait has one deadline, also for a receiver that the kernel calls ready without room, and behind a thread that sends.
 // - A connection that a signal interrupts succeeds when it is made.
+// - A thread that is cancelled in a call leaves neither a lock nor its turn to nobody (rule 9.31).
 // - A child of fork ends its use of what it has inherited, whatever the parent's threads did, and waits for none of them.
 
 #if os(Linux)
@@ -202,6 +203,56 @@ private final class FullReceiver: Sendable {
                 #expect(end.status == 0, "\(end)")
                 #expect(CFSocketIsValid(listener))
                 #expect(fcntl(CFSocketGetNative(listener), F_GETFL) & O_NONBLOCK != 0)
+            }
+        }
+    }
+
+    @Test func `a thread that is cancelled while it sends or connects does both, and others send after it`() async {
+        // In a process of its own, which is killed if the turn is not given back.
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let (pair, address) = (SocketPair(), freeAddress(.unix))
+            defer { forget(address) }
+            let socket = recordingSocket(pair.native, [], SocketInfo())
+            let listener = try listeningSocket(address, .acceptCallBack, SocketInfo())
+            let client = try recordingSocket(family: AF_UNIX, [], SocketInfo())
+            let cancelled = plainThread { () -> [CFSocketError] in
+                pthread_cancel(pthread_self())
+                let results = [CFSocketSendData(socket, nil, data("x"), 0), CFSocketConnectToAddress(client, address, 0)]
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return results
+            }
+            let results = try cancelled.join()
+            #expect(results == [.success, .success])
+            let result = CFSocketSendData(socket, nil, data("y"), 0)
+            #expect(result == .success)
+            let text = received(pair.peer)
+            #expect(text == "xy")
+            CFSocketInvalidate(listener)
+        }
+    }
+
+    @Test func `a thread that is cancelled while it enables callbacks after a refused connection leaves no lock held`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            try onFreshThread { loop in
+                let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
+                let socket = try recordingSocket(family: PF_INET, [.connectCallBack, .readCallBack], info)
+                try attach(socket, to: loop)
+                let result = CFSocketConnectToAddress(socket, dead.address, -1)
+                #expect(result == .success)
+                while info.calls.list.isEmpty { runUntilHandled() }
+                _ = pass()
+                #expect(!pass() && info.calls.take() == "connect:\(ECONNREFUSED) read")
+                pthread_cancel(pthread_self())
+                CFSocketEnableCallBacks(socket, CFSocketCallBackType.readCallBack.rawValue)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                let other = plainThread { CFSocketIsValid(socket) }
+                let isValid = try other.join()
+                #expect(isValid)
+                CFSocketInvalidate(socket)
             }
         }
     }
