@@ -133,12 +133,7 @@ final class SimulatedRun: @unchecked Sendable {
                 if code != 0 {
                     Unmanaged.passUnretained(self).release()
                     problem = Problem(kind: .threw, message: "no thread could be started for the simulation (errno \(code))")
-                    csim_enter(raw)
-                    csim_run_finish(raw)
-                    isFinished = true
-                    let continuation = end()
-                    csim_enter(nil)
-                    continuation?.resume()
+                    endEarly()
                 }
             }
         } onCancel: {
@@ -209,6 +204,16 @@ final class SimulatedRun: @unchecked Sendable {
         world = nil
         body = nil
         return continuation
+    }
+
+    /// Ends the run without the end of its thread, and resumes the caller. Inside the run, as `live` does: a `deinit` may make tasks.
+    private func endEarly() {
+        csim_enter(raw)
+        csim_run_finish(raw)
+        isFinished = true
+        let continuation = end()
+        csim_enter(nil)
+        continuation?.resume()
     }
 
     private func drive() {
@@ -403,8 +408,7 @@ final class SimulatedRun: @unchecked Sendable {
         // Code that waits in a loop for another thread would spin for ever.
         if blocks && escapeCount > 1_000 {
             steps = Int(csim_steps(raw))
-            csim_run_finish(raw)
-            end()?.resume()
+            endEarly()
             csim_park()
         }
     }

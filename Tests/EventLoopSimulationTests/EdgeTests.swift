@@ -126,6 +126,24 @@ struct EdgeTests {
         #expect(failure.message.contains("pthread_cond_wait") || failure.message.contains("usleep"))
     }
 
+    @Test func `a deinit at the end of a run that waits for another thread has the run's time, and its task never runs`() async throws {
+        let late = Tally()
+        let ages = Mutex<[Duration]>([])
+        await #expect(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1) { world in
+                let start = ContinuousClock.now
+                keepCanary(in: world) {
+                    ages.withLock { $0.append(ContinuousClock.now - start) }
+                    Task { late.add() }
+                }
+                spin()
+            }
+        }
+        let all = ages.withLock { $0 }
+        #expect(!all.isEmpty && all.allSatisfy { $0 == .zero })
+        #expect(late.count == 0)
+    }
+
     @Test func `many tasks, and async lets in actors, keep their numbers`() async throws {
         let summaries = Mutex<[SimulationSummary]>([])
         for _ in 0..<3 {
@@ -141,6 +159,15 @@ struct EdgeTests {
         }
         let all = summaries.withLock { Set($0) }
         #expect(all.count == 1)
+    }
+}
+
+/// Only a claim of the world has the canary, so a body that never returns does not keep it.
+private func keepCanary(in world: SimulatedWorld, _ onRelease: @escaping @Sendable () -> Void) {
+    let canary = Canary(onRelease)
+    world.always("the canary lives") {
+        canary.touch()
+        return true
     }
 }
 
