@@ -56,9 +56,12 @@ extension CFSocket {
             guard let native = state.native, let context = state.context, state.isConnectArmed, state.waitingConnects == 0 else {
                 return nil
             }
-            let error = state.flags & kCFSocketLeaveErrors == 0 ? SocketCalls.takeError(native.descriptor) : 0
+            let leavesError = state.flags & kCFSocketLeaveErrors != 0
+            let error = leavesError ? 0 : SocketCalls.takeError(native.descriptor)
             (state.isConnected, state.isConnectArmed) = (true, false)
             if error != 0 { (state.hasFailed, state.isWriteArmed) = (true, false) }
+            // The program takes the error, and the hang-up stays.
+            if leavesError { state.hasFailed = SocketCalls.hasHungUp(native.descriptor) }
             return (error, context)
         }
         guard let (error, context) = outcome else { return }

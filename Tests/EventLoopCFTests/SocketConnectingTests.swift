@@ -134,6 +134,20 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         }
     }
 
+    @Test func `after a refused connection whose error is left, a read callback comes once`() throws {
+        try onFreshThread { loop in
+            let (info, dead) = (SocketInfo(), try DeadAddress(.ipv4))
+            let socket = try recordingSocket(family: AF_INET, [.connectCallBack, .readCallBack], info)
+            CFSocketSetSocketFlags(socket, CFSocketGetSocketFlags(socket) | kCFSocketLeaveErrors)
+            try attach(socket, to: loop)
+            #expect(CFSocketConnectToAddress(socket, dead.address, -1) == .success)
+            while info.calls.list.isEmpty { runUntilHandled() }
+            _ = pass()
+            #expect(!pass() && info.calls.description == "connect read")
+            CFSocketInvalidate(socket)
+        }
+    }
+
     @Test(arguments: Family.allCases, [0, 1_200.0])
     func `connecting with a timeout waits for the outcome, and a refused socket can connect again`(family: Family, timeout: Double) throws {
         let address = freeAddress(family)
