@@ -2,6 +2,7 @@
 // - A loop that works is reported at the interval. A loop that does nothing is reported once more, and then is not woken.
 // - What wakes the loop restarts the reports.
 // - The last interval that was set counts, whichever threads set it. The end of the reports leaves nothing in the loop.
+// - A loop that has ended may be reported: that is no mistake (rule 25.1).
 
 import EventLoop
 import EventLoopMetrics
@@ -78,6 +79,19 @@ import Testing
             #expect(released == nil)
             #expect(loop.run(for: .seconds(100)) == .finished)
             #expect(system.utilizations().isEmpty)
+        }
+    }
+
+    @Test func `reporting a loop that has ended while it works gives no warning`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
+            let warnings = Box(0)
+            RunLoop.setWarningHandler { _ in warnings.increment() }
+            let loop = try onFreshThread { loop in loop }
+            let metrics = RunLoopMetrics(loop, name: "a", factory: TestMetrics())
+            metrics.reportWhileWorking(every: .seconds(10))
+            metrics.invalidate()
+            #expect(warnings.value == 0)
         }
     }
 

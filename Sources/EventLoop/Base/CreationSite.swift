@@ -19,7 +19,12 @@ package struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Whether the library itself made the item.
-    var isInLibrary: Bool { description.hasPrefix("EventLoop/") || description.hasPrefix("EventLoopMessagePorts/") }
+    var isInLibrary: Bool {
+        // The modules that make items for themselves. EventLoopFoundation makes none, and its calls are the program's.
+        let rests = ["", "CF", "Datagrams", "HTTP", "MessagePorts", "Metrics", "Simulation", "Streams", "XCTest"]
+        let place = description
+        return rests.contains { place.hasPrefix("EventLoop\($0)/") }
+    }
 
     package var description: String {
         guard let file = UnsafePointer<CChar>(bitPattern: UInt(word >> 16)) else { return "line \(word & 0xFFFF)" }

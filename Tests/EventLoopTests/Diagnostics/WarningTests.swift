@@ -395,6 +395,15 @@ private func releaseHostile() {
         #expect(!String(decoding: try #require(result).standardErrorContent, as: UTF8.self).contains("EventLoop: warning"))
     }
 
+    @Test func `items that the package's modules make for themselves are no mistakes of the program`() {
+        let own: [StaticString] = [
+            "EventLoop/A.swift", "EventLoopCF/A.swift", "EventLoopHTTP/A.swift", "EventLoopMetrics/A.swift", "EventLoopStreams/A.swift",
+        ]
+        for file in own { #expect(CreationSite(file, 1).isInLibrary, "\(file)") }
+        let others: [StaticString] = ["EventLoop", "EventLoopTests/A.swift", "EventLoopMetricsTests/A.swift", "Program/EventLoop/A.swift"]
+        for file in others { #expect(!CreationSite(file, 1).isInLibrary, "\(file)") }
+    }
+
     @Test func `a child of fork reports its own mistakes`() async {
         await #expect(processExitsWith: .success) {
             let warnings = recordWarnings()
