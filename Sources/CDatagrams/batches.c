@@ -16,10 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 // What a batch holds at most, unless it is one datagram.
 enum { BATCH_BYTES = 256 << 10 };
@@ -29,21 +25,8 @@ enum { LONGEST_DATAGRAM = 16 << 20 };
 
 // MARK: Calls in which a thread cannot be cancelled
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-// It learns from the C library's functions which thread has sent before which one received.
-#define USES_FUNCTIONS 1
-#endif
-#endif
-
 // The C library's functions are cancellation points (pthread_setcancelstate(3)). A thread that ended in one would hold the lock of its socket for
-// ever. The kernel's own calls are none, and cost less than the functions and a change of the thread's state.
-#if defined(__linux__) && defined(SYS_recvmmsg) && defined(SYS_sendmmsg) && defined(SYS_sendto) && !defined(USES_FUNCTIONS)
-enum { CALLS_KERNEL = 1 };
-#else
-enum { CALLS_KERNEL = 0 };
-#endif
-
+// ever.
 static int hold_cancellation(void) {
     int state = 0;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -56,24 +39,10 @@ static void resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
 typedef struct mmsghdr message;
 #define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
 static int receive_now(int descriptor, message *messages, unsigned count) {
-#if defined(SYS_recvmmsg)
-    if (CALLS_KERNEL) return (int)syscall(SYS_recvmmsg, descriptor, messages, count, MSG_DONTWAIT, (void *)0);
-#endif
     return recvmmsg(descriptor, messages, count, MSG_DONTWAIT, 0);
 }
 static int send_now(int descriptor, message *messages, unsigned count) {
-#if defined(SYS_sendmmsg)
-    if (CALLS_KERNEL) return (int)syscall(SYS_sendmmsg, descriptor, messages, count, SEND_FLAGS);
-#endif
     return sendmmsg(descriptor, messages, count, SEND_FLAGS);
-}
-static ssize_t send_one_now(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer) {
-    const struct sockaddr *address = peer ? (const struct sockaddr *)peer->bytes : 0;
-    socklen_t length = peer ? peer->length : 0;
-#if defined(SYS_sendto)
-    if (CALLS_KERNEL) return syscall(SYS_sendto, descriptor, bytes, count, SEND_FLAGS, address, (long)length);
-#endif
-    return sendto(descriptor, bytes, count, SEND_FLAGS, address, length);
 }
 // Whether the kernel reports room of an internet socket.
 static bool reports_room(int descriptor) {
@@ -106,9 +75,6 @@ static int send_now(int descriptor, message *messages, unsigned count) {
     while (done < count && sendmsg(descriptor, &messages[done].msg_hdr, MSG_DONTWAIT) >= 0) done++;
     return done ? (int)done : -1;
 }
-static ssize_t send_one_now(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer) {
-    return sendto(descriptor, bytes, count, SEND_FLAGS, peer ? (const struct sockaddr *)peer->bytes : 0, peer ? peer->length : 0);
-}
 static bool reports_room(int descriptor) {
     (void)descriptor;
     return false;
@@ -116,7 +82,6 @@ static bool reports_room(int descriptor) {
 #endif
 
 static int receive_messages(int descriptor, message *messages, unsigned count) {
-    if (CALLS_KERNEL) return receive_now(descriptor, messages, count);
     int state = hold_cancellation();
     int result = receive_now(descriptor, messages, count);
     resume_cancellation(state);
@@ -124,7 +89,6 @@ static int receive_messages(int descriptor, message *messages, unsigned count) {
 }
 
 static int send_messages(int descriptor, message *messages, unsigned count) {
-    if (CALLS_KERNEL) return send_now(descriptor, messages, count);
     int state = hold_cancellation();
     int result = send_now(descriptor, messages, count);
     resume_cancellation(state);
@@ -132,9 +96,9 @@ static int send_messages(int descriptor, message *messages, unsigned count) {
 }
 
 static ssize_t send_one(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer) {
-    if (CALLS_KERNEL) return send_one_now(descriptor, bytes, count, peer);
     int state = hold_cancellation();
-    ssize_t result = send_one_now(descriptor, bytes, count, peer);
+    ssize_t result =
+        sendto(descriptor, bytes, count, SEND_FLAGS, peer ? (const struct sockaddr *)peer->bytes : 0, peer ? peer->length : 0);
     resume_cancellation(state);
     return result;
 }

@@ -20,9 +20,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 
 #if defined(__linux__)
 enum { NO_SIGNAL = MSG_NOSIGNAL };
@@ -47,27 +44,6 @@ static int hold_cancellation(void) {
 
 static void resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-// It learns from the C library's functions which thread has sent before which one received.
-#define USES_FUNCTIONS 1
-#endif
-#endif
-
-#if defined(__linux__) && defined(SYS_recvfrom) && defined(SYS_sendto) && defined(SYS_sendmsg) && !defined(USES_FUNCTIONS)
-// Most calls of a stream are these. The kernel's own cost less than the functions, and no change of the thread's state.
-static ssize_t receive(int descriptor, void *bytes, size_t count) {
-    return syscall(SYS_recvfrom, descriptor, bytes, count, MSG_DONTWAIT, (void *)0, (void *)0);
-}
-
-static ssize_t send_bytes(int descriptor, const void *bytes, size_t count) {
-    return syscall(SYS_sendto, descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT, (void *)0, 0L);
-}
-
-static ssize_t send_message(int descriptor, const struct msghdr *message) {
-    return syscall(SYS_sendmsg, descriptor, message, NO_SIGNAL | MSG_DONTWAIT);
-}
-#else
 static ssize_t receive(int descriptor, void *bytes, size_t count) {
     int state = hold_cancellation();
     ssize_t result = recv(descriptor, bytes, count, MSG_DONTWAIT);
@@ -88,7 +64,6 @@ static ssize_t send_message(int descriptor, const struct msghdr *message) {
     resume_cancellation(state);
     return result;
 }
-#endif
 
 void cstreams_close(int descriptor) {
     int state = hold_cancellation();
