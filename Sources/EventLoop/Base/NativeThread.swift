@@ -22,7 +22,14 @@ package enum NativeThread {
             if code != 0 { return code }
         }
         let context = Unmanaged.passRetained(Start(body)).toOpaque()
-        let code = create(&attributes, context)
+        var handle = noHandle
+        let code = pthread_create(
+            &handle, &attributes,
+            { argument in
+                let context: UnsafeMutableRawPointer? = argument
+                Unmanaged<Start>.fromOpaque(context!).takeRetainedValue().body()  // it is passed below
+                return nil
+            }, context)
         if code != 0 { Unmanaged<Start>.fromOpaque(context).release() }
         return code
     }
@@ -36,25 +43,11 @@ package enum NativeThread {
 
     #if canImport(Darwin)
 
-    private static func create(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
-        var handle: pthread_t?
-        return pthread_create(
-            &handle, attributes,
-            {
-                Unmanaged<Start>.fromOpaque($0).takeRetainedValue().body(); return nil
-            }, context)
-    }
+    private static var noHandle: pthread_t? { nil }
 
     #else
 
-    private static func create(_ attributes: UnsafePointer<pthread_attr_t>, _ context: UnsafeMutableRawPointer) -> Int32 {
-        var handle = pthread_t()
-        return pthread_create(
-            &handle, attributes,
-            {
-                Unmanaged<Start>.fromOpaque($0!).takeRetainedValue().body(); return nil
-            }, context)
-    }
+    private static var noHandle: pthread_t { pthread_t() }
 
     #endif
 }

@@ -72,8 +72,7 @@ final class ChildWatch: Sendable {
         if case .signal(let signals) = mechanism { signals.end() }
     }
 
-    private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(RunLoop.SourceError) -> RunLoop.ExitStatus?
-    {
+    private static func look(at child: Int32, _ descriptor: Int32 = -1, reaps: Bool) throws(RunLoop.SourceError) -> RunLoop.ExitStatus? {
         var exit = cplatform_exit()
         switch cplatform_child_status(child, descriptor, reaps, &exit) {
         case 0: return nil
