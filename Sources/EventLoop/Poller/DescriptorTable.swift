@@ -1,11 +1,10 @@
-// The registrations of one base by descriptor number.
-//
-// Lifecycle of the storage: allocated here, grown by doubling, freed in deinit. Owning thread only.
+// The registrations of one base by descriptor number. Owning thread only.
 
 /// Descriptor numbers are small, the lowest free one first, so a table has them all: two words for each, and no hashing. Many sources may watch
 /// one number, so inserting and removing a registration take constant time.
 struct DescriptorTable: ~Copyable {
-    private struct Chain {
+    // Not private because of the bug that PortQueue.swift describes.
+    struct Chain: BitwiseCopyable {
         var first: RegistrationPointer?
         /// How many registrations have their event on the number itself, and not on a nested poller; `soleEdge` for a single edge-triggered
         /// one, which shares the number's entry in the kernel's set with no other.
@@ -13,13 +12,11 @@ struct DescriptorTable: ~Copyable {
         static let soleEdge: Int32 = -1
     }
 
-    private var chains: UnsafeMutablePointer<Chain>
-    private var capacity: Int32 = 0
+    private var chains = PlainList<Chain>()
     /// How many registrations there are.
     private(set) var count = 0
 
-    init() { chains = .allocate(capacity: 0) }
-    deinit { chains.deallocate() }
+    init() {}
 
     var isEmpty: Bool { count == 0 }
 
@@ -77,12 +74,12 @@ struct DescriptorTable: ~Copyable {
         chains[Int(watch.descriptor)].events = watch.trigger == .edge ? 0 : events - 1
     }
 
-    private func contains(_ descriptor: Int32) -> Bool { descriptor >= 0 && descriptor < capacity }
+    private func contains(_ descriptor: Int32) -> Bool { descriptor >= 0 && descriptor < chains.count }
 
     /// Calls `body` with each; it may free that one.
     func forEach(_ body: (RegistrationPointer) -> Void) {
         if count == 0 { return }
-        for descriptor in 0..<Int(capacity) {
+        for descriptor in 0..<chains.count {
             var next = chains[descriptor].first
             while let registration = next {  // ends: the chain has an end
                 next = registration.pointee.nextOnDescriptor
@@ -93,15 +90,6 @@ struct DescriptorTable: ~Copyable {
 
     @inline(__always)
     private mutating func reserve(_ descriptor: Int32) {
-        if descriptor >= capacity { grow(toHold: descriptor) }
-    }
-
-    private mutating func grow(toHold descriptor: Int32) {
-        let larger = max(16, capacity * 2, descriptor + 1)
-        let new = UnsafeMutablePointer<Chain>.allocate(capacity: Int(larger))
-        new.moveInitialize(from: chains, count: Int(capacity))
-        (new + Int(capacity)).initialize(repeating: Chain(), count: Int(larger - capacity))
-        chains.deallocate()
-        (chains, capacity) = (new, larger)
+        if descriptor >= chains.count { chains.extend(to: Int(descriptor) + 1, repeating: Chain()) }
     }
 }
