@@ -45,7 +45,7 @@ extension RunLoop {
         return code == 0
     }
 
-    /// Performs what the main queue has. False while an outer run drains it: a main-queue block is not interrupted by another.
+    /// Performs what the main queue has. False while an outer run or the host drains it: a main-queue block is not interrupted by another.
     func drainMainQueue(_ mode: ModeState, handleIsReadable: Bool) -> Bool { /* DOES CALLOUT */
         if handleIsReadable {
             // The watcher of the handle must read it; unread it would stay readable.
@@ -59,19 +59,12 @@ extension RunLoop {
         owned.pending.takeMainQueueDrain()
         owned.mainQueue.isDraining = true
         defer { owned.mainQueue.isDraining = false }
-        let isDrained = drain(mode)
-        if !isDrained { return false }
-        counters.sourcesHandled.increment()
-        return true
-    }
-
-    /// Has Dispatch perform the main queue's blocks. False if the host is the main queue itself.
-    @inline(__always)
-    private func drain(_ mode: ModeState) -> Bool { /* DOES CALLOUT */
         let span = openSpan(mode, CalloutItem(kind: .mainQueue))
         var isDrained = true
+        // The host may be the main queue itself.
         if owned.hosting.isEmpty { cplatform_main_queue_drain() } else { isDrained = cplatform_main_queue_drain_unless_draining() }
         closeSpan(span, isCalled: isDrained)
+        if isDrained { counters.sourcesHandled.increment() }
         return isDrained
     }
 }
