@@ -57,10 +57,8 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
         return entries
     }
 
-    /// The ticket of the element at an index.
     func ticket(of index: Index) -> Ticket { Ticket(sequence: nodes[Int(index)].sequence, index: index) }
 
-    /// Changes an element at its index.
     mutating func update(_ index: Index, _ body: (inout Element) -> Void) {
         body(&nodes[Int(index)].element!)  // the caller has the index from `append`
     }
@@ -111,7 +109,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
         return remove(ticket.index)
     }
 
-    /// Removes an element.
     mutating func remove(_ index: Index) -> Element {
         assert(index >= 0 && index < nodes.count && nodes[Int(index)].element != nil, "an element leaves once")
         testsOnlySteps.increment()
@@ -127,7 +124,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
         return element
     }
 
-    /// Removes all elements, and returns them in order.
     package mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)

@@ -9,7 +9,6 @@ func precondition(
     if !condition() { preconditionFailure(message(), file: file, line: line) }
 }
 
-/// Traps with `message` in every build.
 @inline(never)
 func preconditionFailure(_ message: @autoclosure () -> String, file: StaticString = #fileID, line: UInt = #line) -> Never {
     fatalError(message(), file: file, line: line)

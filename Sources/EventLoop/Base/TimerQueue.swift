@@ -98,7 +98,6 @@ struct TimerQueue: ~Copyable {
         if Int(slot) < slots.count && slots[Int(slot)].isFiled { unfile(slot) }
     }
 
-    /// Removes a timer.
     mutating func remove(_ slot: UInt32) {
         let index = Int(slot)
         guard index < slots.count, slots[index].owner != nil else { return }
@@ -115,7 +114,6 @@ struct TimerQueue: ~Copyable {
         return (first.slot, slots[Int(first.slot)].owner!)  // filed slots have an owner
     }
 
-    /// Whether a timer is due.
     mutating func hasDue(_ now: Int64) -> Bool {
         if isEmpty { return false }
         if new.count != 0 { sortNew() }

@@ -32,7 +32,6 @@ struct UnorderedBag<Object: AnyObject>: ~Copyable, @unchecked Sendable {
         return .passUnretained(object)
     }
 
-    /// Removes all objects.
     mutating func takeAll() -> [Object] {
         var all: [Object] = []
         while let last = list.popLast() {  // ends: each iteration removes an object

@@ -16,7 +16,6 @@ final class SourceMembership: @unchecked Sendable {
     // SAFETY: accessed only on the loop's thread.
     @exclusivity(unchecked) var owned = Owned()
 
-    /// What the loop's lock guards.
     struct Locked: ~Copyable {
         var modes = ModeSet()
         /// The modes that have the source in their list of signaled sources, or of ports with messages.
@@ -31,7 +30,6 @@ final class SourceMembership: @unchecked Sendable {
         var isKnownToOwner = false
     }
 
-    /// What the loop's thread owns.
     struct Owned: ~Copyable {
         /// How many times it was served in the phase `countedInPhase` of `ModeHistory`.
         var servings: UInt32 = 0

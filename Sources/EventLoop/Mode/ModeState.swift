@@ -25,7 +25,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
     // SAFETY: touched on the loop's thread only.
     @exclusivity(unchecked) var owned = Owned()
 
-    /// What the loop's lock guards.
     struct Locked: ~Copyable {
         /// See ModeObservers.swift, which alone changes it.
         var observers: ContiguousArray<RunLoop.Observer> = []
@@ -37,7 +36,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         fileprivate(set) var guestLoopAdditions: UInt64 = 0
     }
 
-    /// What the loop's thread owns.
     struct Owned: ~Copyable {
         /// Without a base, sources are served from this position in the mode's list on.
         var nextPolled = 0

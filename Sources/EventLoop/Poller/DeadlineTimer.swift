@@ -76,7 +76,6 @@ struct DeadlineTimer: ~Copyable {
     /// Whether the deadline came in the last wait.
     var hasFired: Bool { record.pointee.hasFired }
 
-    /// Takes note that it did.
     @inline(never)
     mutating func acknowledgeExpiry() {
         record.pointee.hasFired = false

@@ -32,7 +32,6 @@ final class Observation: @unchecked Sendable {
     // SAFETY: touched on the loop's thread only.
     @exclusivity(unchecked) private var owned = Owned()
 
-    /// What the loop's thread owns.
     private struct Owned {
         /// Nil while nobody records.
         var ring: EventRing? {

@@ -62,7 +62,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
 
     // MARK: The owner
 
-    /// How many spans are open.
     @inline(__always)
     var depth: Int { depthWord.load(ordering: .relaxed) }
 
@@ -106,7 +105,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         entry[Field.serial].store(nextSerial(), ordering: .releasing)
     }
 
-    /// Closes the innermost span.
     @inline(__always)
     borrowing func pop() { depthWord.store(depth &- 1, ordering: .releasing) }
 

@@ -17,7 +17,6 @@ final class RunFrame: Sendable {
     // SAFETY: touched on the owning thread only.
     @exclusivity(unchecked) nonisolated(unsafe) var owned = Owned()
 
-    /// What the loop's thread owns.
     struct Owned: ~Copyable {
         fileprivate var innerFrame: RunFrame?
         /// Modes live as long as their loop.
