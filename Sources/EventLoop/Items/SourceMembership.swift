@@ -72,18 +72,12 @@ final class SourceMembership: @unchecked Sendable {
     }
 
     func takeRegistration(inMode index: Int) -> RegistrationPointer? {
-        var previous: RegistrationPointer?
-        var next = owned.firstRegistration
-        while let registration = next {  // ends: the list is finite
-            next = registration.pointee.nextOfOwner
-            if Int(registration.pointee.tag) == index {
-                if let previous { previous.pointee.nextOfOwner = next } else { owned.firstRegistration = next }
-                markThoseInSeveralBases()
-                return registration
-            }
-            previous = registration
-        }
-        return nil
+        guard let taken = registration(inMode: index) else { return nil }
+        let next = taken.pointee.nextOfOwner
+        if taken == owned.firstRegistration { owned.firstRegistration = next }
+        forEachRegistration { if $0.pointee.nextOfOwner == taken { $0.pointee.nextOfOwner = next } }
+        markThoseInSeveralBases()
+        return taken
     }
 
     /// Servings of a source that has more than one registration are counted.
