@@ -12,8 +12,5 @@ package final class LoopLock<Value>: @unchecked Sendable {
     // SAFETY: only the fuzzer's thread.
     private var value: Value
     package init(_ value: sending Value) { self.value = value }
-    package func lockValue() -> [Value] { [value] }
-    package func unlock() {}
-    package var isHeld: Bool { true }
     package func withLock<R>(_ body: (inout Value) throws -> R) rethrows -> R { try body(&value) }
 }

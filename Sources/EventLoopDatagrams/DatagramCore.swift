@@ -15,7 +15,7 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
     let mode: RunLoop.Mode
     let options: DatagramSocket.Options
     let transport: any DatagramTransport
-    private let state = StreamLock(DatagramState())
+    private let state = LoopLock(DatagramState())
 
     init(_ transport: any DatagramTransport, on loop: RunLoop, _ mode: RunLoop.Mode, _ options: DatagramSocket.Options) {
         (self.transport, self.loop, self.mode, self.options) = (transport, loop, mode, options)

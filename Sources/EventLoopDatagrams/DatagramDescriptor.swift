@@ -9,7 +9,6 @@ internal import CDatagrams
 internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
-internal import EventLoopStreams
 internal import Synchronization
 
 final class DatagramDescriptor: DatagramTransport {
@@ -31,7 +30,7 @@ final class DatagramDescriptor: DatagramTransport {
         /// Whether the kernel cuts messages into datagrams here.
         var segments: Bool
     }
-    private let uses: StreamLock<Uses>
+    private let uses: LoopLock<Uses>
 
     convenience init(boundTo address: RunLoop.SocketAddress, _ options: DatagramSocket.Options) throws(RunLoop.SourceError) {
         try self.init(kind: address.kind, local: address, peer: nil, options)
@@ -70,7 +69,7 @@ final class DatagramDescriptor: DatagramTransport {
         // A Unix socket without a name has no address.
         localAddress = RunLoop.SocketAddress(localOf: number) ?? .unix(path: "")
         (self.number, self.kind, self.peer) = (number, kind, peer)
-        uses = StreamLock(Uses(segments: kind != Int32(CPLATFORM_UNIX) && cdatagrams_has_segments(number)))
+        uses = LoopLock(Uses(segments: kind != Int32(CPLATFORM_UNIX) && cdatagrams_has_segments(number)))
     }
 
     private static func open(_ kind: Int32, _ options: DatagramSocket.Options) throws(RunLoop.SourceError) -> Int32 {

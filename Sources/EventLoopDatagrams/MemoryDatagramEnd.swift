@@ -6,7 +6,6 @@
 internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
-internal import EventLoopStreams
 
 final class MemoryDatagramEnd: DatagramTransport {
     /// What a socket of the kernel has room for by default on Linux (net.core.rmem_default), and what it counts for a datagram beside its bytes.
@@ -35,7 +34,7 @@ final class MemoryDatagramEnd: DatagramTransport {
 
         var isReady: Bool { readsNow && (error != 0 || !input.isEmpty) }
     }
-    private let state = StreamLock(State())
+    private let state = LoopLock(State())
 
     init(
         in network: MemoryDatagramNetwork, _ name: RunLoop.SocketAddress, localAddress: RunLoop.SocketAddress,

@@ -21,9 +21,9 @@ package final class MemoryDatagramNetwork: Sendable {
         /// Where the search for a free port begins: the first of those that are for clients (RFC 6335).
         var nextPort: UInt16 = 49_152
     }
-    private let state: StreamLock<State>
+    private let state: LoopLock<State>
 
-    package init(seed: UInt64) { state = StreamLock(State(random: SeededRandom(seed: seed))) }
+    package init(seed: UInt64) { state = LoopLock(State(random: SeededRandom(seed: seed))) }
 
     package var weather: Weather { state.withLock { $0.weather } }
 

@@ -39,7 +39,7 @@ final class ConnectionAttempts: Sendable {
         var isLate = false
     }
 
-    private let state = StreamLock(State())
+    private let state = LoopLock(State())
     private let wait = TaskWait<Result<ByteStream, any Error>>()
     private let target: Target
     private let deadline: RunLoop.Instant
@@ -163,7 +163,7 @@ final class ConnectionAttempts: Sendable {
             guard let error = startAttempt(attempt, delays: delays) else { return }
             step = state.withLock { state in state.race?.attempt(attempt, failedWith: error) ?? .wait }
         }
-        if case .fail(let error) = step { end(.failure(state.withLock(\.isLate) ? StreamError.timedOut : error)) }
+        if case .fail(let error) = step { end(.failure(state.withLock({ $0.isLate }) ? StreamError.timedOut : error)) }
     }
 
     /// Returns an error if the attempt failed at once.
@@ -189,7 +189,7 @@ final class ConnectionAttempts: Sendable {
 
     private func setNextAttempt() {
         let date = target.loop.clock.now.advanced(by: ConnectionRace.delay)
-        if let timer = state.withLock(\.nextAttempt) {
+        if let timer = state.withLock({ $0.nextAttempt }) {
             timer.nextFire = date
             return
         }

@@ -43,7 +43,7 @@ final class LookupPool: Sendable {
         var callers: [UInt64: @Sendable (LookupResult) -> Void] = [:]
     }
 
-    private let state = StreamLock(State())
+    private let state = LoopLock(State())
     private let threadLimit: Int
     private let waitingLimit: Int
     private let mark = ProcessMark()

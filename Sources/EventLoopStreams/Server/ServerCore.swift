@@ -103,7 +103,7 @@ final class ServerCore: Sendable {
         var graces: [Grace] = []
     }
 
-    let state = StreamLock(State())
+    let state = LoopLock(State())
     let settings: Settings
     let mark = ProcessMark()
 

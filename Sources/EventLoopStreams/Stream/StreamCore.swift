@@ -13,7 +13,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     let mode: RunLoop.Mode
     let options: ByteStream.Options
     let transport: any StreamTransport
-    private let mutex = StreamMutex()
+    private let mutex = LoopLock<Void>(())
 
     #if DEBUG
     // SAFETY: guarded by `mutex`, as `locked` asserts. Allocated here, because `_read` and `_modify` would allocate for each access.
@@ -68,7 +68,7 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
     // MARK: The lock
 
     @inline(__always)
-    func lock() { mutex.lock() }
+    func lock() { _ = mutex.lockValue() }
 
     @inline(__always)
     func unlock() { mutex.unlock() }

@@ -30,14 +30,14 @@ package final class MemoryLink: Sendable {
         var peerFinish: (@Sendable () -> Void)?
     }
 
-    private let state: StreamLock<State>
+    private let state: LoopLock<State>
 
     /// `capacity`: how many bytes may be on their way in each direction. `seed`: where reads are split; nil: nowhere.
     package init(capacity: Int, seed: UInt64?) {
         let lanes = (0..<2).map { lane in
             MemoryLane(capacity: capacity, pieces: seed.map { MemoryPieces(seed: $0 &* 2 &+ UInt64(lane)) })
         }
-        state = StreamLock(State(lanes: lanes))
+        state = LoopLock(State(lanes: lanes))
     }
 
     /// Changes the state, and signals each end for which something is ready. A signal stays pending until the loop runs in a mode of the end.

@@ -24,7 +24,7 @@ final class PeerWatch: Sendable {
     private let loop: RunLoop
     private let mode: RunLoop.Mode
     private let body: @Sendable () -> Void
-    private let state = StreamLock(State())
+    private let state = LoopLock(State())
 
     init(_ descriptor: Int32, on loop: RunLoop, _ mode: RunLoop.Mode, _ body: @escaping @Sendable () -> Void) {
         (self.descriptor, self.loop, self.mode, self.body) = (descriptor, loop, mode, body)

@@ -40,7 +40,7 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     private var recordsUnderKey = 0
 
     /// What other threads ask for, without the stream's lock.
-    private let shared = StreamLock(Shared())
+    private let shared = LoopLock(Shared())
     private struct Shared {
         var session: TLSSession?
         var failure: TLSError?

@@ -6,7 +6,7 @@
 #if TLS
 
 internal import COpenSSL
-internal import EventLoopStreams
+internal import EventLoop
 
 /// Shared by a client value and its copies. Thread-safe.
 final class TLSSessionStore: Sendable {
@@ -21,7 +21,7 @@ final class TLSSessionStore: Sendable {
     /// Sessions for each. A server sends two at first.
     private static let limitForServer = 4
 
-    private let servers = StreamLock(Servers())
+    private let servers = LoopLock(Servers())
     private struct Servers {
         var sessions: [Key: Entry] = [:]
         var count: UInt64 = 0

@@ -22,7 +22,7 @@ private let levels = [
 ]
 
 /// The same for the module of streams.
-private let levelsOfStreams = [["Base"], ["Transport"], ["Bytes"], ["Stream"], ["Framing"], ["Connecting"], ["Server"]]
+private let levelsOfStreams = [["Transport"], ["Bytes"], ["Stream"], ["Framing"], ["Connecting"], ["Server"]]
 
 /// What the modules beside the core may import.
 private let standardModules: Set<String> = ["Synchronization", "EventLoopLibC"]
