@@ -99,8 +99,7 @@ extension RemoteConnection {
     ) async throws(RunLoop.PortError) -> [UInt8]? {
         try check(data, descriptors)
         if Task.isCancelled { throw .sendTimedOut }
-        let (waiter, wait) = (ReplyWaiter(.task), TaskWait<ReplyWaiter.ReplyResult>())
-        waiter.task = wait
+        let waiter = ReplyWaiter(.task)
         try startRequest(waiter, id: id, data: data, descriptors: descriptors)
         var timer: RunLoop.Timer?
         if deadline != .distantFuture {
@@ -110,7 +109,17 @@ extension RemoteConnection {
             engine.runLoop.add(made)
             timer = made
         }
-        let result = await wait.outcome(until: nil) { [self] _ in abandon(waiter, .replyTimedOut) }
+        let result = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                let result = state.withLock { _ in
+                    if waiter.result == nil { waiter.continuation = continuation }
+                    return waiter.result
+                }
+                if let result { continuation.resume(returning: result) }
+            }
+        } onCancel: {
+            abandon(waiter, .replyTimedOut)
+        }
         timer?.invalidate()
         return try result.get()
     }

@@ -26,8 +26,7 @@ final class ReplyWaiter: @unchecked Sendable {
     var followerTicket: LinkedQueue<ReplyWaiter>.Ticket?
     /// The reading thread has its reply: this thread reads from now on.
     var mustRead = false
-    /// Where a task waits.
-    var task: TaskWait<ReplyResult>?
+    var continuation: CheckedContinuation<ReplyResult, Never>?
     /// The request, if the socket had no room for all of it.
     var unsent: UnsentFrame?
 
@@ -64,7 +63,7 @@ final class UnsentFrame: @unchecked Sendable {
 struct DeferredWakeUps {
     private var latches: [Latch] = []
     private var tasks: [TaskWait<Void>] = []
-    private var replies: [(TaskWait<ReplyWaiter.ReplyResult>, ReplyWaiter.ReplyResult)] = []
+    private var continuations: [(CheckedContinuation<ReplyWaiter.ReplyResult, Never>, ReplyWaiter.ReplyResult)] = []
     private var sources: [(RunLoop, RunLoop.CustomSource)] = []
 
     mutating func open(_ latch: Latch?) { if let latch { latches.append(latch) } }
@@ -81,7 +80,10 @@ struct DeferredWakeUps {
         if waiter.result != nil { return }
         waiter.result = result
         if let latch = waiter.latch { latches.append(latch) }
-        if let task = waiter.task { replies.append((task, result)) }
+        if let continuation = waiter.continuation {
+            waiter.continuation = nil
+            continuations.append((continuation, result))
+        }
         wake(waiter.kind)
     }
 
@@ -92,7 +94,7 @@ struct DeferredWakeUps {
     consuming func performAll() { /* DOES CALLOUT */
         for latch in latches { latch.open() }
         for task in tasks { task.deliver(()) }
-        for (task, result) in replies { task.deliver(result) }
+        for (continuation, result) in continuations { continuation.resume(returning: result) }
         for (loop, source) in sources {
             source.signal()
             loop.wakeUp()
