@@ -110,9 +110,11 @@ extension StreamCore {
         locked.closedHandler = nil
         unlock()
         timer?.invalidate()
-        endWatchOfPeerFinish()
+        // Before the program's handlers are called: one may run the loop until a task has ended, or the server.
+        actions.delivers = false
         perform(actions)
         handler?()
+        endWatchOfPeerFinish()
         deliver()
     }
 

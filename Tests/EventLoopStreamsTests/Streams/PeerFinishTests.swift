@@ -35,6 +35,36 @@ private func pausedStream(over pair: SocketPair, on loop: RunLoop, _ trace: Trac
 }
 #endif
 
+/// Has nothing to read, and fails when the test says so.
+private final class FailingTransport: StreamTransport, @unchecked Sendable {
+    // SAFETY: used on one thread.
+    private var events: TransportEvents?
+
+    func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) {
+        self.events = events
+    }
+
+    func fail() {
+        let taken = events
+        events = nil
+        taken?.transportWillClose(.system(operation: "test", errno: 1))
+        taken?.transportDidClose()
+    }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult { .wouldBlock }
+    func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult { .wouldBlock }
+    func finishWriting() {}
+    func didFinishWriting() {}
+    func setInterest(read: Bool, write: Bool) {}
+    func close() { fail() }
+    let losesBytesOnClose = false
+    let isWriteOnly = false
+    let localAddress: RunLoop.SocketAddress? = nil
+    let peerAddress: RunLoop.SocketAddress? = nil
+}
+
 @Suite(.bounded) struct PeerFinishTests {
     @Test(arguments: ConnectionKind.allCases) func `a paused stream with unread bytes learns that its peer has finished`(
         _ kind: ConnectionKind
@@ -305,5 +335,25 @@ private func pausedStream(over pair: SocketPair, on loop: RunLoop, _ trace: Trac
             Task(executorPreference: loop) { try await stream.read(upTo: 1) }
         }
         #expect(ends == ["timedOut 10000"])
+    }
+
+    @Test func `tasks learn of a failure before a handler is called, which may wait for them`() throws {
+        try inManualTime { loop, _, trace in
+            let alive = loop.keepAlive()
+            let transport = FailingTransport()
+            let stream = try ByteStream(over: transport, on: loop)
+            Task(executorPreference: loop) {
+                do { _ = try await stream.read() } catch { trace.add("thrown") }
+            }
+            stream.onPeerFinish { stream in
+                for _ in 0..<8 { _ = stream.loop.run(for: .zero) }
+                trace.add("called")
+            }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(stream.testsOnlyWaiters.readers == 1 && trace.list.isEmpty)
+            transport.fail()
+            #expect(trace.list == ["thrown", "called"])
+            alive.cancel()
+        }
     }
 }
