@@ -32,8 +32,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         var messaged = MessagedPorts()
         var timerSlots = TimerSlots()
         fileprivate(set) var guestLoops: ContiguousArray<SourceMembership> = []
-        /// How often a guest loop was added.
-        fileprivate(set) var guestLoopAdditions: UInt64 = 0
     }
 
     struct Owned: ~Copyable {
@@ -74,7 +72,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
 
     func addGuestLoopLocked(_ membership: SourceMembership) {
         locked.guestLoops.append(membership)
-        locked.guestLoopAdditions += 1
         hasGuests.store(true, ordering: .releasing)
     }
 

@@ -38,6 +38,13 @@ import Darwin
         }
     }
 
+    /// Called at the end of a pass.
+    private final class Listener: PassEndListener {
+        private let body: @Sendable () -> Void
+        init(_ body: @escaping @Sendable () -> Void) { self.body = body }
+        func passWillEnd() { body() }
+    }
+
     private struct UncheckedHost: @unchecked Sendable {
         // SAFETY: used on the loop's thread only.
         let hosted: RunLoop.HostedLoop
@@ -326,6 +333,35 @@ import Darwin
             loop.add(try second.source(trace, "2"))
             #expect(loop.run(for: .milliseconds(100)) == .timedOut)
             #expect(trace.take() == "dispatch1")
+        }
+    }
+
+    @Test func `the loop does not sleep before it has asked a guest that the failure of a source has added`() throws {
+        try inManualTime { loop, clock, trace in
+            let guest = Guest()
+            let late = try guest.source(trace)
+            guest.wanted.value = .ms(5)
+            guest.onDispatch.value = { trace.add("@\(clock.ms)") }
+            let pipe = Pipe()
+            let number = dup(pipe.readEnd)
+            let failing = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+            failing.onInvalidation { loop.add(late) }
+            close(number)
+            // The mode has no base, so the source fails when the loop is about to sleep.
+            loop.add(failing)
+            #expect(loop.run(for: .milliseconds(100)) == .timedOut)
+            #expect(trace.take() == "dispatch @5")
+        }
+    }
+
+    @Test func `a guest is asked after the calls at the end of a pass, which may change what it wants`() throws {
+        try inManualTime { loop, clock, trace in
+            let guest = Guest()
+            loop.add(try guest.source(trace))
+            guest.onDispatch.value = { trace.add("@\(clock.ms)") }
+            loop.performBlock { _ = loop.callAtEndOfPass(Listener { guest.wanted.value = .ms(5) }) }
+            #expect(loop.run(for: .milliseconds(10)) == .timedOut)
+            #expect(trace.take() == "dispatch @5")
         }
     }
 

@@ -18,6 +18,8 @@ extension RunLoop {
     /// Step 7 in a mode with guest loops.
     @inline(never)
     func sleepBesideGuestLoops(_ frame: RunFrame, _ mode: ModeState) -> Ready { /* DOES CALLOUT */
+        // Before the guests are asked: what is called may change what they want.
+        if owned.pending.contains(.passEnd) { callPassEndListeners() }
         prepareGuestLoops(mode)
         if mode.owned.nextGuestCall <= now().nanoseconds { return askKernel(mode).union(findDueGuestLoops(mode)) }
         return sleep(frame, mode, until: mode.owned.nextGuestCall).union(findDueGuestLoops(mode))
@@ -26,8 +28,8 @@ extension RunLoop {
     /// Asks each guest loop of the mode when it wants to be called.
     func prepareGuestLoops(_ mode: ModeState) { /* DOES CALLOUT */
         mode.owned.nextGuestCall = .max
-        let (memberships, additions) = shared.withLock { _ in (mode.locked.guestLoops, mode.locked.guestLoopAdditions) }
-        for membership in memberships {
+        // A guest that a callout adds is asked in the next pass, which comes without a sleep (`afterJoining`).
+        for membership in shared.withLock({ _ in mode.locked.guestLoops }) {
             let guest = membership.guestLoop
             guard guest.isValid, guest.beginServing(on: membership, id) else { continue }
             // After the claim, so that a removal that returned before the claim is seen (Tests/Models/removal.pml).
@@ -43,10 +45,6 @@ extension RunLoop {
             }
             // A nested run in the callout may have asked all of them, in another order.
             mode.owned.nextGuestCall = min(mode.owned.nextGuestCall, guest.nextCall.load(ordering: .relaxed))
-        }
-        // A guest that a callout has added is asked in the next pass, so the loop must not sleep before.
-        if shared.withLock({ _ in mode.locked.guestLoopAdditions != additions }) {
-            mode.owned.nextGuestCall = min(mode.owned.nextGuestCall, now().nanoseconds)
         }
     }
 

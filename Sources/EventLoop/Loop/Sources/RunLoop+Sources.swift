@@ -97,6 +97,8 @@ extension RunLoop {
 
     func afterJoining(_ membership: SourceMembership, _ gained: ChangedModes, isQueued: Bool) { /* DOES CALLOUT */
         if gained.isEmpty { return }
+        // The loop asks a guest before it sleeps, also if it has asked the others already.
+        if membership.source.kind == .guest { waker.mark(.wake) }
         if isQueued {
             carryOutChanges()
         } else if membership.source.kind.isWatched {
