@@ -43,7 +43,11 @@ struct LoopOwned: ~Copyable {
     var pending = PendingWork()
     var modeHistory = ModeHistory()
     var changeBatch = ChangeBatch()
-    var ended = EndedItems()
+    /// Items whose last use has ended; their last callouts are made at the next safe point, one at a time, so that a run nested in one of them
+    /// makes the others.
+    var ended = Deque<FinishedItem>()
+    /// Observers that have left the loop in their own call: their uses end when it returns, one for each entry.
+    var observersInCall: [RunLoop.Observer] = []
     /// Sources that this thread is serving, once for each use of them that ends after the call.
     var endingUses: [RunLoop.Source] = []
     /// The ticket of the innermost closure that is being performed.

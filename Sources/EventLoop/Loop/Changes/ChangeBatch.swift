@@ -228,7 +228,7 @@ extension RunLoop {
         case .observerDied(let observer):
             forgetSeenObservers()
             // Another loop's call is that loop's to wait for.
-            if observer.callingLoop.load(ordering: .relaxed) == id { owned.ended.hold(observer) } else { endUse(of: observer) }
+            if observer.callingLoop.load(ordering: .relaxed) == id { owned.observersInCall.append(observer) } else { endUse(of: observer) }
         }
     }
 
@@ -276,12 +276,12 @@ extension RunLoop {
     /// A source stays on the list until its last `onInvalidation` closure is taken: a run that is nested in one of its callouts makes the others.
     func finishItems() { /* DOES CALLOUT */
         owned.pending.remove(.finishing)
-        while let item = owned.ended.first {  // ends: each item ends once
+        while let item = owned.ended.withFirst({ copy $0 }) {  // ends: each item ends once
             if case .source(let source) = item, source.hasInvalidationBodies {
                 if !source.releaseHandlersOnce() { callNextInvalidationBody(of: source) }
                 continue
             }
-            owned.ended.removeFirst()
+            _ = owned.ended.popFirst()
             switch item {
             case .source(let source): source.finish()
             case .timer(let timer): timer.finish()
@@ -301,4 +301,13 @@ extension RunLoop {
     func finishItemsIfSafe() { /* DOES CALLOUT */
         if mayCallOut && !owned.changeBatch.isApplying { finishItems() }
     }
+}
+
+/// What the owner finishes at the next safe point.
+enum FinishedItem: Sendable {
+    case source(RunLoop.Source)
+    case timer(RunLoop.Timer)
+    case observer(RunLoop.Observer)
+    /// The item of a change that was carried out. The queue may have held the last reference, and a deinit is a callout.
+    case applied(any AnyObject & Sendable)
 }

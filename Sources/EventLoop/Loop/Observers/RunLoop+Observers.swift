@@ -123,13 +123,13 @@ extension RunLoop {
         let end = observer.repeats ? nil : observer.rundown.invalidate()
         observer.callingLoop.store(0, ordering: .releasing)
         if let end { observer.leaveLoop(after: end) }
-        if owned.ended.hasObserversInCall { endObserver(observer) }
+        if !owned.observersInCall.isEmpty { endObserver(observer) }
     }
 
     /// The thread ends inside calls of observers: they have returned.
     func endCallsOfObservers() { /* DOES CALLOUT */
         // One that has left the loop in its call is held. The loop has carried out all changes.
-        let observers = shared.withLock { shared in shared.modes.all.flatMap { $0.locked.observers } } + owned.ended.allObserversInCall
+        let observers = shared.withLock { shared in shared.modes.all.flatMap { $0.locked.observers } } + owned.observersInCall
         for observer in observers where observer.callingLoop.load(ordering: .relaxed) == id { endCall(of: observer) }
     }
 
@@ -147,7 +147,10 @@ extension RunLoop {
 
     /// Ends the loop's uses of an observer that has left the loop in its own call: one for each time, if it came back in between.
     private func endObserver(_ observer: Observer) { /* DOES CALLOUT */
-        while owned.ended.takeHeld(observer) { endUse(of: observer) }  // ends: each iteration removes one
+        while let index = owned.observersInCall.firstIndex(where: { $0 === observer }) {  // ends: each iteration removes one
+            owned.observersInCall.remove(at: index)
+            endUse(of: observer)
+        }
         finishItems()
     }
 
