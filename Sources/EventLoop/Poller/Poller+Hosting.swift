@@ -1,36 +1,24 @@
 // A base whose loop is driven by another loop.
 //
-// Lifecycle of the outer set: made by `OuterSet.make`, closed by the `HostedMode` that owns it. While a mode is hosted, the outer set holds
+// Lifecycle of the outer set: made by `RunLoop.beginHosting`, closed by the `HostedMode` that owns it. While a mode is hosted, the outer set holds
 // the kernel's set of the mode's base. The host watches the outer set, because the base's own set is replaced when the poller makes a new
 // base (`rebuild`).
 
 internal import CPlatform
 internal import EventLoopLibC
 
-/// A kernel's set that is readable as long as the base's set in it has something to report.
-struct OuterSet {
-    let descriptor: Int32
-    /// The base's set.
-    fileprivate(set) var inner: Int32 = -1
-
-    /// An empty set, which the caller closes.
-    static func make() throws(RunLoop.SourceError) -> OuterSet {
-        let descriptor = cplatform_make_outer_set()
-        if descriptor < 0 { throw .system(operation: "making a descriptor for a hosted run loop", errno: errno) }
-        return OuterSet(descriptor: descriptor)
-    }
-}
+/// A kernel's set that is readable as long as the base's set in it, `inner`, has something to report.
+struct OuterSet { let descriptor: Int32, inner: Int32 }
 
 extension Poller {
-    /// From now on `set` is readable while the base has something to report.
-    func join(_ set: OuterSet) throws(RunLoop.SourceError) {
+    /// From now on an outer set is readable while the base has something to report.
+    func join(_ outerSet: Int32) throws(RunLoop.SourceError) {
         guard state.base.reportsEdges, let inner = epollSet() else {
             throw .system(operation: "finding the kernel's set of an event base that waits with \(state.base.method)", errno: ENOTSUP)
         }
-        let code = cplatform_add_inner_set(set.descriptor, inner)
+        let code = cplatform_add_inner_set(outerSet, inner)
         if code != 0 { throw .system(operation: "watching the kernel's set of an event base", errno: code) }
-        state.outerSet = set
-        state.outerSet!.inner = inner  // just set
+        state.outerSet = OuterSet(descriptor: outerSet, inner: inner)
         state.asksAlways = true
     }
 
@@ -49,7 +37,7 @@ extension Poller {
     func rejoin(_ set: OuterSet?) {
         guard let set else { return }
         do {
-            try join(set)
+            try join(set.descriptor)
         } catch {
             preconditionFailure("what was watched for one base can be watched for another one; \(error)")
         }

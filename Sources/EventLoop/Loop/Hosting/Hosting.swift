@@ -21,7 +21,7 @@ final class HostedMode: @unchecked Sendable {
     /// Asks the host to make a step by itself: see `HostedLoop.setStepRequest`.
     var stepRequest: (() -> Bool)?
 
-    init(_ mode: ModeState, _ set: OuterSet) { (self.mode, descriptor) = (mode, set.descriptor) }
+    init(_ mode: ModeState, _ descriptor: Int32) { (self.mode, self.descriptor) = (mode, descriptor) }
 
     deinit { closeSet() }
 
@@ -66,12 +66,13 @@ extension RunLoop {
         runs.forEachFrame {
             precondition($0.mode !== mode, "a run of mode \"\(name)\" is in progress; host the mode when the run has ended")
         }
-        let set = try OuterSet.make()
-        let hosted = HostedMode(mode, set)
+        let descriptor = cplatform_make_outer_set()
+        if descriptor < 0 { throw .system(operation: "making a descriptor for a hosted run loop", errno: errno) }
+        let hosted = HostedMode(mode, descriptor)
         guard let poller = mode.owned.poller ?? makePoller(mode) else {
             throw .system(operation: "making an event base for a hosted run loop", errno: EMFILE)
         }
-        try poller.join(set)
+        try poller.join(descriptor)
         owned.hosting.modes.append(hosted)
         // Before the first sleep: see `Waker.mark`.
         waker.setHosted(true)
