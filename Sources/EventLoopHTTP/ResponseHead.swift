@@ -30,7 +30,9 @@ enum ResponseHead {
         bytes.append(.space)
         let phraseStart = bytes.count
         bytes.append(contentsOf: status.reasonPhrase.utf8)
-        if !bytes[phraseStart...].allSatisfy(\.isFieldText) { throw UnsendableResponse(description: "the reason phrase has a control character") }
+        if !bytes[phraseStart...].allSatisfy(\.isFieldText) {
+            throw UnsendableResponse(description: "the reason phrase has a control character")
+        }
         bytes.append("\r\n")
         var hasDate = false
         for field in head.headerFields {

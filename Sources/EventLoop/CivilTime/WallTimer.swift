@@ -102,15 +102,16 @@ extension RunLoop {
         }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
-            let (isDue, isManual) = alarm.withLockIfOwn(dates) { state -> (Bool, Bool) in
-                alarm.drain()
-                state.isReadable = false
-                // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
-                let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
-                if isDue { state.date = .distantFuture }
-                arm(&state)
-                return (isDue, state.clocks.includesManualClock)
-            } ?? (false, false)
+            let (isDue, isManual) =
+                alarm.withLockIfOwn(dates) { state -> (Bool, Bool) in
+                    alarm.drain()
+                    state.isReadable = false
+                    // Not due: the clock was set back since the kernel's timer expired, or another loop was faster.
+                    let isDue = state.date != .distantFuture && state.clocks.haveReached(state.date)
+                    if isDue { state.date = .distantFuture }
+                    arm(&state)
+                    return (isDue, state.clocks.includesManualClock)
+                } ?? (false, false)
             if !isDue { return false }
             // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
             if isManual { startDeadline() }

@@ -202,7 +202,8 @@ extension RunLoop {
         @inline(never)
         func compareDateAgain(present: Int64) {
             let filed = date.load(ordering: .sequentiallyConsistent)
-            guard repeats, filed > present, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed else {
+            guard repeats, filed > present, filed != .max, let kept = details, kept.presentForPast.load(ordering: .acquiring) == filed
+            else {
                 return
             }
             let set = kept.past.load(ordering: .acquiring)

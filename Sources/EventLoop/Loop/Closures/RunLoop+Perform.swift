@@ -59,12 +59,13 @@ extension RunLoop {
         _ modes: [Mode], _ body: @escaping @Sendable () -> Void, _ site: CreationSite, _ ticket: WorkTicket?, _ kind: ClosureKind
     ) -> Bool {
         let posted = RecordedPosts.present
-        let sequence = withSharedIfOwn { shared -> UInt64? in
-            if shared.phase != .open { return nil }
-            let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
-            modeTable.enqueueLocked(item, modes, kind)
-            return item.sequence
-        } ?? nil
+        let sequence =
+            withSharedIfOwn { shared -> UInt64? in
+                if shared.phase != .open { return nil }
+                let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
+                modeTable.enqueueLocked(item, modes, kind)
+                return item.sequence
+            } ?? nil
         guard let sequence else { return false }
         if posted != 0 { RecordedPosts.record(to: id, FlowKey.closure(sequence), at: posted) }
         return true

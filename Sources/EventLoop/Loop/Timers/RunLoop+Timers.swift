@@ -163,28 +163,29 @@ extension RunLoop {
 
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMembership]) {
-        let (hasLeft, endsUnseen) = withSharedIfOwn { shared -> (Bool, Bool) in
-            guard isHereLocked(timer) else { return (false, false) }
-            let isRedated = shared.changes.cancelRedate(of: timer)
-            for membership in taking(&shared) {
-                shared.modes.withMode(membership.modeIndex) {
-                    $0.changePopulationLocked(by: -1)
-                    if shared.changes.enqueueLeave(timer, membership) { $0.locked.timerSlots.giveBack(membership.slot) }
+        let (hasLeft, endsUnseen) =
+            withSharedIfOwn { shared -> (Bool, Bool) in
+                guard isHereLocked(timer) else { return (false, false) }
+                let isRedated = shared.changes.cancelRedate(of: timer)
+                for membership in taking(&shared) {
+                    shared.modes.withMode(membership.modeIndex) {
+                        $0.changePopulationLocked(by: -1)
+                        if shared.changes.enqueueLeave(timer, membership) { $0.locked.timerSlots.giveBack(membership.slot) }
+                    }
                 }
-            }
-            if !timer.isInNoMode || timer.listing.isCommon {
-                if isRedated { _ = shared.changes.enqueueRedate(timer) }  // the owner is notified below
-                return (true, false)
-            }
-            timer.clearMemberships()
-            let held = shared.forget(timer)
-            // If the owner has never filed it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
-            let endsUnseen = !timer.listing.isKnownToOwner
-            if !endsUnseen { shared.changes.enqueueEnd(timer) }
-            timer.state.leave()
-            held.release()  // the caller holds it
-            return (true, endsUnseen)
-        } ?? (false, false)
+                if !timer.isInNoMode || timer.listing.isCommon {
+                    if isRedated { _ = shared.changes.enqueueRedate(timer) }  // the owner is notified below
+                    return (true, false)
+                }
+                timer.clearMemberships()
+                let held = shared.forget(timer)
+                // If the owner has never filed it, its use ends here, so that adding and removing does not fill the queue while the owner is busy.
+                let endsUnseen = !timer.listing.isKnownToOwner
+                if !endsUnseen { shared.changes.enqueueEnd(timer) }
+                timer.state.leave()
+                held.release()  // the caller holds it
+                return (true, endsUnseen)
+            } ?? (false, false)
         guard hasLeft else { return }
         if isCurrent {
             if endsUnseen { endUse(of: timer) }
