@@ -83,8 +83,9 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
             state.setEnd(.closed)
             state.input.removeAll()
         }
-        resumeWaiters()
+        let handler = resumeWaiters()
         transport.close()
+        withExtendedLifetime(handler) {}
     }
 
     /// The transport has left the loop: after `close`, because it failed, or because the loop has ended. On the loop's thread.
@@ -100,12 +101,14 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
             state.setEnd(failure.map { .failed($0) } ?? .loopEnded)
         }
         transport.didLeaveLoop(isForeign: isForeign)
-        resumeWaiters()
+        let handler = resumeWaiters()
+        withExtendedLifetime(handler) {}
     }
 
-    /// Tasks that wait learn of the end, and what is queued is dropped.
-    private func resumeWaiters() { /* DOES CALLOUT */
-        let (reader, writers, released) = withState { state in
+    /// Tasks that wait learn of the end, and what is queued is dropped. Returns the handler, which the caller releases last, because that may be user
+    /// code: it may run the loop, which would find a socket that is ready and that nobody reads.
+    private func resumeWaiters() -> (@Sendable (DatagramSocket, Datagram) -> Void)? { /* DOES CALLOUT */
+        let (reader, writers, handler) = withState { state in
             defer {
                 state.reader = nil
                 state.writers = []
@@ -115,11 +118,9 @@ final class DatagramCore: PassEndListener, @unchecked Sendable {
             }
             return (state.reader, state.writers, state.handler)
         }
-        // The handler is released outside the lock, because that may be user code.
-        withExtendedLifetime(released) {}
         for writer in writers { writer.continuation.resume(throwing: StreamError.closed) }
-        guard let reader else { return }
-        reader.continuation.resume(with: Result { try withState { try $0.takeEnd() } })
+        if let reader { reader.continuation.resume(with: Result { try withState { try $0.takeEnd() } }) }
+        return handler
     }
 }
 

@@ -170,6 +170,19 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         }
     }
 
+    @Test func `a handler is released when the socket has given back its descriptor`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            let socket = try DatagramSocket(boundTo: .anyIPv4, on: loop)
+            let release: @Sendable () -> Void = { [weak socket] in
+                trace.add(socket?.withDescriptor { $0 } == nil ? "closed" : "open")
+            }
+            socket.onReceive { [canary = Canary(release)] _, _ in canary.touch() }
+            socket.close()
+            #expect(trace.list == ["closed"])
+        }
+    }
+
     /// In a process of its own, which is killed if a lock stays held. Neither sanitizer follows a thread that unwinds.
     @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
     func `a thread that is cancelled while it sends leaves the socket to the others`() async {
