@@ -57,10 +57,11 @@ extension DatagramCore {
             if state.end == nil { state.handler = body }
             return (old, state.end == nil && !state.input.isEmpty && !state.isDelivering)
         }
+        if isDue {
+            let call: @Sendable () -> Void = { self.deliver() }
+            _ = mode == .common ? loop.perform(call) : loop.perform(inModes: [mode], call)
+        }
         withExtendedLifetime(released) {}
-        if !isDue { return }
-        let call: @Sendable () -> Void = { self.deliver() }
-        _ = mode == .common ? loop.perform(call) : loop.perform(inModes: [mode], call)
     }
 
     /// Calls the handler for everything that is queued. On the loop's thread.

@@ -109,7 +109,9 @@ extension StreamCore {
             return receivedNothingLocked(result, &actions)
         }
         beginCallLocked()
+        let isLayered = locked.layering?.layer != nil
         unlock()
+        if isLayered { performEarly(&actions) }
         let bytes = UnsafeRawBufferPointer(start: piece, count: count)
         let used = Self.call(body, stream, bytes, isLast: false)
         lock()
@@ -117,6 +119,14 @@ extension StreamCore {
         if used < count && keepsInputLocked { locked.receiving.input.append(UnsafeRawBufferPointer(rebasing: bytes[used...])) }
         ReceiveSpace.giveBack(piece)
         endCallLocked(&actions)
+    }
+
+    /// What the layer has made due with the bytes: a handler may run the loop until a task has ended that is to be resumed.
+    @inline(never)
+    private func performEarly(_ actions: inout StreamActions) { /* DOES CALLOUT */
+        var due = StreamActions()
+        swap(&due, &actions)
+        perform(due)
     }
 
     @inline(__always)

@@ -59,6 +59,35 @@ import Darwin
         }
     }
 
+    @Test func `a task that has waited for input of the layer goes on before the handler is called, which may wait for it`() throws {
+        try inManualTime { loop, _, trace in
+            let (pair, stream) = try connected(loop)
+            pair.send("H")
+            Task(executorPreference: loop) {
+                try await stream.install(ScriptedLayer())
+                trace.add("installed")
+            }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            stream.onReceive { stream, bytes in
+                let text = String(decoding: bytes.take(bytes.count), as: UTF8.self)
+                for _ in 0..<8 { _ = stream.loop.run(for: .zero) }
+                trace.add(text)
+            }
+            pair.send("W-")
+            _ = loop.run(for: .zero)
+            Task(executorPreference: loop) {
+                try await stream.finishWriting()
+                trace.add("finished")
+            }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.take() == "installed -")
+            pair.send("w+")
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.take() == "finished +")
+            stream.close()
+        }
+    }
+
     @Test func `a layer that waits for input keeps no loop busy, although the socket has room`() async throws {
         try await withTestLoop { loop in
             let (pair, stream) = try await withLayer(loop)
