@@ -338,6 +338,40 @@ import Testing
         #expect((3...16).contains(calls), "\(calls)")
     }
 
+    @Test func `a date that a foreign callback sets ends a wait that goes on`() throws {
+        let calls = try onFreshThread { loop in
+            let (pipe, calls, callsBeforeTimer) = (Pipe(), Box(0), Box(0))
+            let timer = RunLoop.Timer.onDemand { _ in
+                callsBeforeTimer.value = calls.value
+                loop.stop()
+            }
+            loop.add(timer)
+            // As above, only an event of the loop ends the wait.
+            let urgent = loop.withEventBase { base in
+                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
+                    switch calls.increment() {
+                    case 3: timer.nextFire = .now
+                    case 1_000: pipe.readAll()  // the date did not end it
+                    default: break
+                    }
+                }
+            }
+            let other = loop.withEventBase { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
+            let timeout = loop.withEventBase { base in
+                ForeignEvent(base) { _ in
+                    pipe.write()
+                    urgent.activate()
+                }
+            }
+            for event in [urgent, other] { event.add() }
+            timeout.add(milliseconds: 20)
+            #expect(loop.run(for: patience) == .stopped)
+            for event in [urgent, other, timeout] { event.free() }
+            return callsBeforeTimer.value
+        }
+        #expect((3...16).contains(calls), "\(calls)")
+    }
+
     #if os(Linux)
     @Test func `a nested run in a foreign callback ends the wait, also if a handler of the outer run has made a step before`() throws {
         let calls = try onFreshThread { loop in

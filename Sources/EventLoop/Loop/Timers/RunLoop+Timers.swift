@@ -44,8 +44,7 @@ extension RunLoop {
             mode.changePopulationLocked(by: 1)
             shared.unlock()
             file(timer, slot, mode)
-            // Inside a C library's callback the wait may go on with the old deadline.
-            if !waker.isWorking { notifyIfElsewhere(.wake) }
+            didChangeDeadline()
             return true
         }
     }
@@ -69,8 +68,7 @@ extension RunLoop {
             return true
         }
         if mustFile { for membership in joined { file(timer, membership) } } else { applyChanges() }
-        // Inside a C library's callback the wait may go on with the old deadline.
-        notifyIfElsewhere(.wake)
+        didChangeDeadline()
         return true
     }
 
@@ -264,7 +262,7 @@ extension RunLoop {
         // A mode that the owner has not seen yet has a queued change that files the timer.
         guard location.modeIndex < modeTable.count else { return false }
         let isFiled = modeTable.withMode(location.modeIndex) { $0.owned.timers.reschedule(location.slot, date: date) }
-        didChangeSleep()
+        didChangeDeadline()
         return isFiled
     }
 
@@ -272,7 +270,13 @@ extension RunLoop {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
             modeTable[membership.modeIndex].owned.timers.reschedule(membership.slot, date: timer.date.load(ordering: .acquiring))
         }
-        didChangeSleep()
+        didChangeDeadline()
+    }
+
+    /// Inside a C library's callback the wait may go on with the old deadline, and the host of a hosted loop waits for the old one.
+    @inline(__always)
+    func didChangeDeadline() {
+        if !waker.isWorking { notifyIfElsewhere(.wake) }
     }
 }
 

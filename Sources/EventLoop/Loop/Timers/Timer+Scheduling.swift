@@ -120,7 +120,7 @@ extension RunLoop.Timer {
             if loopID == 0 { return }
             if loopID != LoopID.current { return submitRedate(loopID) }
             LoopLifetime.unsafeCurrent.fileAgain(self)
-            LoopLifetime.unsafeCurrent.didChangeSleep()
+            LoopLifetime.unsafeCurrent.didChangeDeadline()
         }
     }
 
