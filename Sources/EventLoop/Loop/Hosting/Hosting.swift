@@ -119,8 +119,8 @@ extension RunLoop {
         hosted.mode.owned.hasSleptInHost = owned.hosting.isBetweenSteps
         let result = run(hosted.mode.name, limit: .min, returnsAfterSource: false)
         if runs.depth > 0 && !hosted.isOver {
-            // In a C library's callback the step has ended the wait around it by a write to the channel, which the host watches, too (`resumeWait`). If
-            // the loop were still asleep, each further step would do that again, and the host would step without end.
+            // In a C library's callback the step has ended the wait around it by a write to the channel, which the host watches, too
+            // (`resumeWait`). If the loop were still asleep, each further step would do that again, and the host would step without end.
             if isInsideOwnSleep { waker.stayAwake() }
             sleepInHost()
         }
