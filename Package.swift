@@ -101,7 +101,7 @@ let package = Package(
         .target(name: "EventLoopMessagePorts", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
         .target(name: "EventLoopSupervisor", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
         // Byte streams, on the public interface of EventLoop.
-        .target(name: "CStreams"),
+        .target(name: "CStreams", dependencies: ["CPlatform"]),
         .target(name: "EventLoopStreams", dependencies: ["EventLoop", "EventLoopLibC", "CStreams"], swiftSettings: strict),
         // Datagram sockets, on the public interface of EventLoop and its addresses, and with the errors of EventLoopStreams.
         .target(name: "CDatagrams", dependencies: ["CPlatform"]),

@@ -23,18 +23,6 @@ enum { BATCH_BYTES = 256 << 10 };
 // One of UDP has 65,535 bytes at most, and one of a Unix socket what the sender's buffer holds.
 enum { LONGEST_DATAGRAM = 16 << 20 };
 
-// MARK: Calls in which a thread cannot be cancelled
-
-// The C library's functions are cancellation points (pthread_setcancelstate(3)). A thread that ended in one would hold the lock of its socket for
-// ever.
-static int hold_cancellation(void) {
-    int state = 0;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
-}
-
-static void resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
-
 #if defined(__linux__)
 typedef struct mmsghdr message;
 #define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
@@ -50,9 +38,9 @@ static bool reports_room(int descriptor) {
     socklen_t length = sizeof(domain);
     if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &length) < 0 || domain == AF_UNIX) return false;
     struct pollfd entry = {.fd = descriptor, .events = POLLOUT};
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     int count = poll(&entry, 1, 0);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return count > 0 && (entry.revents & POLLOUT);
 }
 #else
@@ -82,24 +70,24 @@ static bool reports_room(int descriptor) {
 #endif
 
 static int receive_messages(int descriptor, message *messages, unsigned count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     int result = receive_now(descriptor, messages, count);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
 static int send_messages(int descriptor, message *messages, unsigned count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     int result = send_now(descriptor, messages, count);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
 static ssize_t send_one(int descriptor, const void *bytes, size_t count, const struct cplatform_address *peer) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result =
         sendto(descriptor, bytes, count, SEND_FLAGS, peer ? (const struct sockaddr *)peer->bytes : 0, peer ? peer->length : 0);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 

@@ -13,7 +13,6 @@
 #include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -95,23 +94,18 @@ int cdatagrams_bind(int descriptor, const struct cplatform_address *address) {
     return bind(descriptor, (const struct sockaddr *)address->bytes, address->length) < 0 ? errno : 0;
 }
 
-// A thread that ended in connect(2) or close(2), which are cancellation points, would hold the lock of its socket for ever, or tell nobody of the
-// socket's end.
-
 int cdatagrams_connect(int descriptor, const struct cplatform_address *peer) {
-    int result, state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    int result, state = cplatform_hold_cancellation();
     do result = connect(descriptor, (const struct sockaddr *)peer->bytes, peer->length);
     while (result < 0 && errno == EINTR);
-    pthread_setcancelstate(state, 0);
+    cplatform_resume_cancellation(state);
     return result < 0 ? errno : 0;
 }
 
 void cdatagrams_close(int descriptor) {
-    int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    int state = cplatform_hold_cancellation();
     close(descriptor);
-    pthread_setcancelstate(state, 0);
+    cplatform_resume_cancellation(state);
 }
 
 int cdatagrams_member(int descriptor, const struct cplatform_address *group, const char *interface, bool joins) {

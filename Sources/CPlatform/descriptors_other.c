@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/event.h>
@@ -33,10 +32,9 @@ void cplatform_wake(const int ends[2]) {
     char one = 1;
     // EAGAIN: the pipe is full, so it is readable.
     // Not a cancellation point: nobody else writes for the sleep that this ends.
-    int cancellation;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    int cancellation = cplatform_hold_cancellation();
     while (write(ends[1], &one, 1) < 0 && errno == EINTR) {}
-    pthread_setcancelstate(cancellation, NULL);
+    cplatform_resume_cancellation(cancellation);
     errno = saved;
 }
 

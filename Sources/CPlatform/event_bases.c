@@ -7,7 +7,6 @@
 #include "CPlatform.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -23,9 +22,8 @@ void cplatform_hold_room_checks(void) { cplatform_lock(&check); }
 void cplatform_release_room_checks(void) { cplatform_unlock(&check); }
 
 int cplatform_check_room(int count) {
-    int placeholders[MOST_ROOM], made = 0, code = 0, cancellation;
-    // close(2) is a cancellation point. A thread that ended in it would hold the lock for ever.
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    int placeholders[MOST_ROOM], made = 0, code = 0;
+    int cancellation = cplatform_hold_cancellation();
     cplatform_hold_room_checks();
     while (made < count && made < MOST_ROOM) {
         placeholders[made] = cplatform_make_placeholder();
@@ -37,7 +35,7 @@ int cplatform_check_room(int count) {
     }
     while (made > 0) close(placeholders[--made]);
     cplatform_release_room_checks();
-    pthread_setcancelstate(cancellation, NULL);
+    cplatform_resume_cancellation(cancellation);
     return code;
 }
 

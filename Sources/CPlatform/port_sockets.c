@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -226,15 +225,14 @@ int64_t cplatform_send(
     size_t trailer_size, size_t offset, const int *passed, int passed_count) {
     bool is_small = offset == 0 && passed_count == 0 && header_size + trailer_size <= SMALL && body_size <= SMALL - header_size - trailer_size;
     ssize_t count;
-    // sendmsg(2) is a cancellation point. A thread that ended in it would hold the lock of its connection for ever.
-    int cancellation;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    // The caller holds the lock of its connection.
+    int cancellation = cplatform_hold_cancellation();
     do {
         count = is_small ? send_small(descriptor, header, header_size, body, body_size, trailer, trailer_size)
                          : send_parts(
                                descriptor, header, header_size, body, body_size, trailer, trailer_size, offset, passed, passed_count);
     } while (count < 0 && errno == EINTR);
-    pthread_setcancelstate(cancellation, NULL);
+    cplatform_resume_cancellation(cancellation);
     // Without memory for the queue, Linux reports ENOBUFS and others EAGAIN.
     if (count < 0 && (errno == EWOULDBLOCK || errno == ENOBUFS)) errno = EAGAIN;
     return count;

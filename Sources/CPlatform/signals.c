@@ -176,9 +176,7 @@ static void (*const functions[PLACES])(int, siginfo_t *, void *) = {
 
 // Waits for every handler that had begun before the call.
 static void wait_for_handlers(void) {
-    // usleep(3) is a cancellation point. A thread that ended in it would hold the lock for ever.
-    int cancellation;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    int cancellation = cplatform_hold_cancellation();
     unsigned now = atomic_load(&side) & 1;
     for (int turn = 0; turn < 2; turn++) {
         unsigned waited_for = turn == 0 ? !now : now;
@@ -188,7 +186,7 @@ static void wait_for_handlers(void) {
             if (tries < 100) sched_yield(); else usleep(100);
         }
     }
-    pthread_setcancelstate(cancellation, NULL);
+    cplatform_resume_cancellation(cancellation);
 }
 
 static int place_of(const struct sigaction *action) {

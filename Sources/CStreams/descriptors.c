@@ -3,6 +3,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
+#include "CPlatform.h"
 #include "CStreams.h"
 
 #include <errno.h>
@@ -34,41 +35,31 @@ static int silence_socket(int descriptor) {
 
 // MARK: Calls in which a thread cannot be cancelled
 
-// The C library's functions are cancellation points (pthread_setcancelstate(3)). A thread that ended in one would hold the lock of its stream for
-// ever.
-static int hold_cancellation(void) {
-    int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
-}
-
-static void resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
-
 static ssize_t receive(int descriptor, void *bytes, size_t count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result = recv(descriptor, bytes, count, MSG_DONTWAIT);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
 static ssize_t send_bytes(int descriptor, const void *bytes, size_t count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result = send(descriptor, bytes, count, NO_SIGNAL | MSG_DONTWAIT);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
 static ssize_t send_message(int descriptor, const struct msghdr *message) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result = sendmsg(descriptor, message, NO_SIGNAL | MSG_DONTWAIT);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
 void cstreams_close(int descriptor) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     close(descriptor);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
 }
 
 // MARK: Kinds
@@ -153,9 +144,9 @@ int cstreams_close_on_exec(int descriptor) {
 
 static short poll_now(int descriptor, short events) {
     struct pollfd entry = {.fd = descriptor, .events = events};
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     int count = poll(&entry, 1, 0);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return count > 0 ? entry.revents : 0;
 }
 
@@ -237,7 +228,7 @@ void cstreams_drop_error_messages(int descriptor) {
     int domain = 0;
     socklen_t size = sizeof(domain);
     if (getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || (domain != AF_INET && domain != AF_INET6)) return;
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     char control[512], data[256];
     for (int count = 0; count < 64; count++) {  // bounded: the rest is dropped in the next pass
         struct iovec part = {data, sizeof(data)};
@@ -246,16 +237,16 @@ void cstreams_drop_error_messages(int descriptor) {
         (message.msg_iov = &part, message.msg_iovlen = 1, message.msg_control = control, message.msg_controllen = sizeof(control));
         if (recvmsg(descriptor, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
     }
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
 }
 #else
 void cstreams_drop_error_messages(int descriptor) { (void)descriptor; }
 #endif
 
 static ssize_t read_file(int descriptor, void *bytes, size_t count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result = read(descriptor, bytes, count);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
@@ -271,10 +262,10 @@ ptrdiff_t cstreams_read(int descriptor, int kind, void *bytes, size_t count) {
 }
 
 static ssize_t write_file(int descriptor, int kind, const struct iovec *parts, int count) {
-    int state = hold_cancellation();
+    int state = cplatform_hold_cancellation();
     ssize_t result = kind & CSTREAMS_ASKS_FIRST ? write(descriptor, parts->iov_base, parts->iov_len < PIPE_BUF ? parts->iov_len : PIPE_BUF)
                                                 : writev(descriptor, parts, count);
-    resume_cancellation(state);
+    cplatform_resume_cancellation(state);
     return result;
 }
 
@@ -308,14 +299,14 @@ static ptrdiff_t write_silently(int descriptor, int kind, const struct iovec *pa
     if (result == -EPIPE) {
 #if defined(__linux__)
         struct timespec none = {0, 0};
-        int state = hold_cancellation();
+        int state = cplatform_hold_cancellation();
         while (sigtimedwait(&pipe_signal, 0, &none) < 0 && errno == EINTR) {}  // ends: the signal is pending, or was ignored
-        resume_cancellation(state);
+        cplatform_resume_cancellation(state);
 #else
         sigpending(&pending);
-        int taken, state = hold_cancellation();
+        int taken, state = cplatform_hold_cancellation();
         if (sigismember(&pending, SIGPIPE)) sigwait(&pipe_signal, &taken);
-        resume_cancellation(state);
+        cplatform_resume_cancellation(state);
 #endif
     }
     pthread_sigmask(SIG_SETMASK, &old, 0);

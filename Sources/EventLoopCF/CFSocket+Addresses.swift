@@ -1,5 +1,6 @@
 // Binding and connecting a socket.
 
+internal import CPlatform
 internal import EventLoop
 
 extension CFSocket {
@@ -12,19 +13,19 @@ extension CFSocket {
     func connect(_ address: CFData, _ timeout: CFTimeInterval) -> CFSocketError { /* DOES CALLOUT */
         guard address.count > 0, let native else { return .error }
         // A thread that ended in here would leave the socket without its watch, or in the other blocking mode.
-        return withoutCancellation { () -> CFSocketError in
-            if timeout < 0 {
-                defer { changed() }
-                return native.connectInBackground(address)
-            }
-            // The loops do not watch meanwhile: this thread takes the outcome.
-            state.withLock { $0.waitingConnects += 1 }
-            watch()
-            let result = native.connectAndWait(address, timeout)
-            state.withLock { $0.waitingConnects -= 1 }
-            changed()
-            return result
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        if timeout < 0 {
+            defer { changed() }
+            return native.connectInBackground(address)
         }
+        // The loops do not watch meanwhile: this thread takes the outcome.
+        state.withLock { $0.waitingConnects += 1 }
+        watch()
+        let result = native.connectAndWait(address, timeout)
+        state.withLock { $0.waitingConnects -= 1 }
+        changed()
+        return result
     }
 
     /// A stream that was unconnected may connect or listen now.

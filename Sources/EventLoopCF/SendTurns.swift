@@ -23,8 +23,13 @@ final class SendTurns: Sendable {
             if (other == .waiting && !waitsForRoom) || !mark.isOurs || !wait.pause() { return nil }
             other = begin()
         }
-        defer { set(.free) }
-        return withoutCancellation(body)
+        // One that ended in `body` would keep its turn for ever.
+        let cancellation = cplatform_hold_cancellation()
+        defer {
+            set(.free)
+            cplatform_resume_cancellation(cancellation)
+        }
+        return body()
     }
 
     /// Called in `body` before a wait for room.

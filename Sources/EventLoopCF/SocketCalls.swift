@@ -99,8 +99,9 @@ enum SocketCalls {
     /// No cancellation point: the caller may hold a lock.
     private static func ready(_ descriptor: Int32, _ events: Int32, _ milliseconds: Int32) -> Int32 {
         var request = pollfd(fd: descriptor, events: Int16(events), revents: 0)
-        let count = withoutCancellation { poll(&request, 1, milliseconds) }
-        return count > 0 ? Int32(request.revents) : 0
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        return poll(&request, 1, milliseconds) > 0 ? Int32(request.revents) : 0
     }
 
     /// Linux reports a hang-up of a stream that is neither connected nor connecting (tcp_poll, unix_poll), and the end of the input besides

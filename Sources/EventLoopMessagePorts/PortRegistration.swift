@@ -27,14 +27,8 @@ final class PortRegistration: Sendable {
         timeout: Duration = PortDirectory.lockTimeout
     ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
         let deadline = RunLoop.Instant.now.advanced(by: timeout)
-        return try withoutCancellation { () throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) in
-            try takeUnderLocks(name, backlog, candidates, deadline)
-        }
-    }
-
-    private static func takeUnderLocks(
-        _ name: PortName, _ backlog: Int32, _ candidates: [PortDirectory.Candidate], _ deadline: RunLoop.Instant
-    ) throws(RunLoop.PortError) -> (PortRegistration, listener: Int32) {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         let home = try openHome(candidates)
         var others: [PortDirectory] = []
         for candidate in candidates {
@@ -78,13 +72,13 @@ final class PortRegistration: Sendable {
 
     /// Gives the name back and removes the file, if the name still belongs to this registration. The caller closes the listener.
     func withdraw(timeout: Duration = PortDirectory.lockTimeout) {
-        withoutCancellation {
-            // Without the lock, another process could be taking the name over right now. Then the file stays, and the next owner finds it
-            // stale.
-            guard let lock = try? directory.lock(timeout) else { return }
-            if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
-            withExtendedLifetime(lock) {}
-        }
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        // Without the lock, another process could be taking the name over right now. Then the file stays, and the next owner finds it
+        // stale.
+        guard let lock = try? directory.lock(timeout) else { return }
+        if let identity, directory.identity(of: file) == identity { _ = directory.remove(file) }
+        withExtendedLifetime(lock) {}
     }
 
     /// Removes the socket of a dead port. Other kinds of files refuse connections as well, but are kept.

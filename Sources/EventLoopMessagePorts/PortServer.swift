@@ -86,22 +86,22 @@ final class PortServer: @unchecked Sendable {
     /// Gives the name back and disconnects every client. Thread-safe; called once.
     func withdraw() {
         guard isOurs else { return }
-        withoutCancellation {
-            acceptor.withdraw()
-            table.shutDownAll { cplatform_shutdown($0) }
-        }
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        acceptor.withdraw()
+        table.shutDownAll { cplatform_shutdown($0) }
     }
 
     /// Closes everything. For the caller who knows that nobody serves the port any more. No-op if called again.
     func end() {
         if hasEnded.exchange(true, ordering: .acquiringAndReleasing) { return }
-        withoutCancellation {
-            for connection in table.everyConnection { drop(connection) }
-            scheduler.dropTurns()
-            acceptor.end()
-            var set = set
-            cplatform_close_port_set(&set)
-        }
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        for connection in table.everyConnection { drop(connection) }
+        scheduler.dropTurns()
+        acceptor.end()
+        var set = set
+        cplatform_close_port_set(&set)
     }
 
     /// A thread has ended in the handler. The clients whose requests it was handling lose their connections, because nobody answers them.
@@ -124,22 +124,24 @@ final class PortServer: @unchecked Sendable {
     ///
     /// A thread that is cancelled meanwhile ends in `handle` or after the call, so that no turn and no account is left half changed.
     func serve(_ handle: (Frame, RunLoop.PassedDescriptors) throws(NotHandled) -> [UInt8]?) -> Bool { /* DOES CALLOUT */
-        guard isOurs, let (connection, frame, passed) = withoutCancellation({ takeMessage() }) else { return false }
+        guard isOurs, let (connection, frame, passed) = takeMessage() else { return false }
         if frame.kind == .request { unanswered.append(connection) }
         var (answer, isHandled): ([UInt8]?, Bool) = (nil, true)
         do throws(NotHandled) { answer = try handle(frame, passed) } catch { isHandled = false }
         // The handler has forked and returned in the child. The connection, the set and the client are the parent's, which answers.
         guard isOurs else { return isHandled }
-        withoutCancellation {
-            if frame.kind == .request { unanswered.removeLast() }
-            if !isHandled { drop(connection) } else if frame.kind == .request { reply(answer, to: frame, on: connection) }
-            updateAlarm()
-        }
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        if frame.kind == .request { unanswered.removeLast() }
+        if !isHandled { drop(connection) } else if frame.kind == .request { reply(answer, to: frame, on: connection) }
+        updateAlarm()
         return isHandled
     }
 
     /// Reads what has arrived, and takes the message whose turn it is.
     private func takeMessage() -> (ServedConnection, Frame, RunLoop.PassedDescriptors)? {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         takeEvents()
         defer { updateAlarm() }
         while let connection = nextTurn() {  // ends: with a message, or with the last turn

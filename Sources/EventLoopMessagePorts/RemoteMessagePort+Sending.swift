@@ -1,5 +1,6 @@
 // What a client sends to a named port, for threads and for tasks.
 
+internal import CPlatform
 public import EventLoop
 
 extension RunLoop.RemoteMessagePort {
@@ -36,11 +37,11 @@ extension RunLoop.RemoteMessagePort {
         replyMode: RunLoop.Mode? = nil
     ) throws(RunLoop.PortError) -> [UInt8]? { /* DOES CALLOUT */
         guard let replyMode else {
-            return try withoutCancellation { () throws(RunLoop.PortError) -> [UInt8]? in
-                let waiter = ReplyWaiter(.thread)
-                try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
-                return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
-            }
+            let cancellation = cplatform_hold_cancellation()
+            defer { cplatform_resume_cancellation(cancellation) }
+            let waiter = ReplyWaiter(.thread)
+            try connection.sendRequest(waiter, id: id, data: data, descriptors: descriptors, deadline: Self.deadline(sendTimeout))
+            return try connection.awaitReply(waiter, Self.deadline(replyTimeout))
         }
         precondition(
             replyMode != .common,

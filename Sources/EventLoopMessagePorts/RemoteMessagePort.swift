@@ -33,11 +33,11 @@ extension RunLoop {
                 maximumMessageSize >= 0 && maximumMessageSize <= Int(Int32.max),
                 "maximumMessageSize must be between 0 and 2,147,483,647 bytes, but is \(maximumMessageSize)")
             let portName = try PortName(name)
-            connection = try withoutCancellation { () throws(PortError) -> RemoteConnection in
-                let engine = try PortEngine.shared()
-                return try RemoteConnection(
-                    PortRegistration.find(portName, timeout: timeout), to: name, engine: engine, maximumLength: maximumMessageSize)
-            }
+            let cancellation = cplatform_hold_cancellation()
+            defer { cplatform_resume_cancellation(cancellation) }
+            let engine = try PortEngine.shared()
+            connection = try RemoteConnection(
+                PortRegistration.find(portName, timeout: timeout), to: name, engine: engine, maximumLength: maximumMessageSize)
             self.name = name
             self.maximumMessageSize = maximumMessageSize
         }

@@ -1,6 +1,7 @@
 #ifndef EVENTLOOP_CPLATFORM_H
 #define EVENTLOOP_CPLATFORM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -42,6 +43,15 @@ static inline void cplatform_end_warning(void) { cplatform_thread_state.reports_
 
 static inline uint64_t cplatform_adopted_loop_id(void) { return cplatform_thread_state.adopted_loop_id; }
 static inline void cplatform_set_adopted_loop(uint64_t id) { cplatform_thread_state.adopted_loop_id = id; }
+
+// Between these two a pthread_cancel does not end the calling thread. The second gets what the first has returned. Many functions of the C library
+// are cancellation points (pthread_setcancelstate(3)): a thread that ended in one would keep a lock or its turn for ever, or not report an end.
+static inline int cplatform_hold_cancellation(void) {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+static inline void cplatform_resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
 
 // Whether the caller is the process's first thread. After fork that is the child's only thread.
 bool cplatform_is_main_thread(void);

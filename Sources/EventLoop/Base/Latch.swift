@@ -46,9 +46,8 @@ package final class Latch: @unchecked Sendable {
         guard mark.isOurs else { return true }
         // "When a cancellation request is acted upon, or a thread calls pthread_exit", the mutex is locked (pthread_cond_wait(3p)), and nobody
         // would unlock it. And what the thread waits for may refer to its stack.
-        var cancellation: Int32 = 0
-        pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), &cancellation)
-        defer { pthread_setcancelstate(cancellation, nil) }
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         while !isOpen {  // ends: the latch opens, or the deadline passes
