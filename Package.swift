@@ -100,15 +100,15 @@ let package = Package(
             exclude: ["Pictures/Page"], swiftSettings: strict),
         .target(name: "EventLoopMessagePorts", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
         .target(name: "EventLoopSupervisor", dependencies: ["EventLoop", "EventLoopLibC", "CPlatform"], swiftSettings: strict),
-        // Byte streams, on the public interface of EventLoop.
+        // Byte streams.
         .target(name: "CStreams", dependencies: ["CPlatform"]),
         .target(name: "EventLoopStreams", dependencies: ["EventLoop", "EventLoopLibC", "CStreams"], swiftSettings: strict),
-        // Datagram sockets, on the public interface of EventLoop and its addresses, and with the errors of EventLoopStreams.
+        // Datagram sockets, with the errors of EventLoopStreams.
         .target(name: "CDatagrams", dependencies: ["CPlatform"]),
         .target(
             name: "EventLoopDatagrams", dependencies: ["EventLoop", "EventLoopLibC", "EventLoopStreams", "CDatagrams", "CPlatform"],
             swiftSettings: strict),
-        // An HTTP server, on the public interfaces of both.
+        // An HTTP server.
         .target(
             name: "EventLoopHTTP",
             dependencies: [
@@ -131,7 +131,7 @@ let package = Package(
             name: "EventLoopTLS",
             dependencies: ["EventLoop", "EventLoopLibC", "EventLoopStreams", .target(name: "COpenSSL", condition: .when(traits: ["TLS"]))],
             swiftSettings: strict),
-        // What servers in Swift share, each behind a trait. They use the public interface only.
+        // What servers in Swift share, each behind a trait.
         .target(
             name: "EventLoopLogging",
             dependencies: [
