@@ -41,11 +41,14 @@ public final class RunLoopMetrics: Sendable {
         var reporter: Int32?
         /// Of the report of each loop.
         var progress: [Progress]
+        /// Behind the loop that was reported last: one that is asked for during each of its reports keeps no other waiting.
+        var turn = 0
 
         /// The next loop to report. Nil if there is none: then the next call reports, and the meters are back, unless they are to be destroyed.
         mutating func beginReport(_ meters: inout [LoopMeter]) -> Int? {
-            if let index = progress.firstIndex(of: .due) {
+            if let index = progress[turn...].firstIndex(of: .due) ?? progress.firstIndex(of: .due) {
                 progress[index] = .begun
+                turn = index + 1
                 return index
             }
             reporter = nil

@@ -1,7 +1,7 @@
 // Rules proved here (RunLoopMetrics.swift, LoopMeter.swift, SlowestCalloutsMeter.swift):
 // - Every field of the statistics is a metric with the loop's name. Counters are incremented by what is new, and nothing is counted twice.
 // - The metrics of a site that has left the list of the slowest callouts are destroyed, and so are all metrics by `invalidate()`.
-// - The metrics system may call back, also in every call.
+// - The metrics system may call back, also in every call. A loop that is asked for in each of its reports keeps no other waiting.
 
 import CoreMetrics
 import EventLoop
@@ -56,6 +56,37 @@ private final class InsistingSystem: MetricsFactory, RecorderHandler {
 
     func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { NOOPMetricsHandler.instance }
     func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler { self }
+    func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { NOOPMetricsHandler.instance }
+    func destroyCounter(_ handler: any CounterHandler) {}
+    func destroyRecorder(_ handler: any RecorderHandler) {}
+    func destroyTimer(_ handler: any TimerHandler) {}
+}
+
+/// A metrics system that notes which loops are reported, and asks for something in each report.
+private final class NotingSystem: MetricsFactory {
+    let reported = Trace()
+    let ask = Box<(@Sendable () -> Void)?>(nil)
+
+    /// Gets one value in each report of the loop.
+    private final class LoopRecorder: RecorderHandler {
+        let system: NotingSystem
+        let name: String
+
+        init(_ name: String, _ system: NotingSystem) { (self.name, self.system) = (name, system) }
+
+        func record(_ value: Int64) { record(Double(value)) }
+        func record(_ value: Double) {
+            system.reported.add(name)
+            // It gives up, so that a report without end fails the test.
+            if system.reported.list.count < 10 { system.ask.value?() }
+        }
+    }
+
+    func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler { NOOPMetricsHandler.instance }
+    func makeRecorder(label: String, dimensions: [(String, String)], aggregate: Bool) -> any RecorderHandler {
+        if label.hasSuffix("longest_pass_seconds") { return LoopRecorder(dimensions[0].1, self) }
+        return NOOPMetricsHandler.instance
+    }
     func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler { NOOPMetricsHandler.instance }
     func destroyCounter(_ handler: any CounterHandler) {}
     func destroyRecorder(_ handler: any RecorderHandler) {}
@@ -229,6 +260,18 @@ private func doSomeWork(_ loop: RunLoop) {
             metrics.report()
             // Each report may have a value less: the share of the time since the one before.
             #expect(system.values.value >= 3 * values - 2)
+        }
+    }
+
+    @Test func `a loop that another thread asks for during each of its reports keeps no other loop waiting`() throws {
+        let ended = try onFreshThread { loop in loop }
+        try onFreshThread { loop in
+            let system = NotingSystem()
+            let metrics = RunLoopMetrics([("a", loop), ("b", ended)], factory: system)
+            system.ask.value = { _ = try? plainThread { metrics.report() }.join() }
+            metrics.report()
+            system.ask.value = nil
+            #expect(system.reported.list.prefix(4) == ["a", "b", "a", "b"])
         }
     }
 
