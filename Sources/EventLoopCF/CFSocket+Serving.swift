@@ -60,8 +60,8 @@ extension CFSocket {
             let error = leavesError ? 0 : SocketCalls.takeError(native.descriptor)
             (state.isConnected, state.isConnectArmed) = (true, false)
             if error != 0 { (state.hasFailed, state.isWriteArmed) = (true, false) }
-            // The program takes the error, and the hang-up stays.
-            if leavesError { state.hasFailed = SocketCalls.hasHungUp(native.descriptor) }
+            // The program takes the error, and the hang-up stays. One with a peer is no failure: the peer of a Unix socket has closed already.
+            if leavesError { state.hasFailed = SocketCalls.hasHungUp(native.descriptor) && SocketCalls.peerAddress(native.descriptor) == nil }
             return (error, context)
         }
         guard let (error, context) = outcome else { return }

@@ -148,6 +148,26 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         }
     }
 
+    @Test(arguments: [false, true])
+    func `a connection whose peer has sent and closed already is no failed one, and read callbacks go on`(leavesErrors: Bool) throws {
+        try onFreshThread { loop in
+            let (address, info) = (freeAddress(.unix), SocketInfo())
+            defer { forget(address) }
+            let server = try listeningSocket(address, [], SocketInfo())
+            let socket = try recordingSocket(family: AF_UNIX, [.connectCallBack, .readCallBack], info)
+            if leavesErrors { CFSocketSetSocketFlags(socket, CFSocketGetSocketFlags(socket) | kCFSocketLeaveErrors) }
+            #expect(CFSocketConnectToAddress(socket, CFSocketCopyAddress(server), -1) == .success)
+            let peer = accept(CFSocketGetNative(server), nil, nil)
+            try #require(peer >= 0 && send(peer, "x", 1, 0) == 1)
+            close(peer)
+            try attach(socket, to: loop)
+            for _ in 0..<4 { _ = pass() }
+            #expect(info.calls.list.prefix(3) == ["connect", "read", "read"])
+            CFSocketInvalidate(socket)
+            CFSocketInvalidate(server)
+        }
+    }
+
     @Test(arguments: Family.allCases, [0, 1_200.0])
     func `connecting with a timeout waits for the outcome, and a refused socket can connect again`(family: Family, timeout: Double) throws {
         let address = freeAddress(family)
