@@ -31,7 +31,7 @@ int cstreams_prepare(int descriptor, int *kind, bool *restores);
 /// 0, or an errno.
 int cstreams_close_on_exec(int descriptor);
 
-/// `close`, which is no cancellation point here: what follows it says that the stream has ended.
+/// `close`, which is no cancellation point here: what follows it says that the stream has ended, or ends other connections.
 void cstreams_close(int descriptor);
 
 /// TCP_NODELAY, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, and TCP_USER_TIMEOUT.

@@ -1,7 +1,7 @@
 // What a server accepts connections from: a listening socket, or a port of a simulated network.
 
+internal import CStreams
 package import EventLoop
-internal import EventLoopLibC
 
 /// A connection that was accepted, and has no stream yet.
 package enum IncomingConnection: Sendable {
@@ -10,7 +10,7 @@ package enum IncomingConnection: Sendable {
 
     func refuse() { /* DOES CALLOUT */
         switch self {
-        case .descriptor(let descriptor): close(descriptor)
+        case .descriptor(let descriptor): cstreams_close(descriptor)
         case .transport(let transport): transport.close()
         }
     }

@@ -1,11 +1,13 @@
 // A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
 //  - The end of the loop is reported to a stream whose handler has not returned.
 //  - No lock stays held, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
+//  - A server's connections are all ended, too.
 
 import EventLoop
-import EventLoopStreams
 import EventLoopTestSupport
 import Testing
+
+@testable import EventLoopStreams
 
 #if canImport(Glibc)
 import Glibc
@@ -104,6 +106,31 @@ private func endThread() { pthread_exit(nil) }
             let hasEnded = await thread.join(timeout: patience)
             #expect(hasEnded)
             #expect(trace.list == ["closed"])
+        }
+    }
+
+    @Test func `a thread that is cancelled while it ends the connections of a server ends all of them`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            try await withLoops(1) { loops in
+                let server = try StreamServer(listeningOn: anyPort, on: loops, connectionLimit: 1) { stream in _ = try? await stream.read() }
+                var clients: [ByteStream] = []
+                for _ in 0..<3 { clients.append(try await ByteStream.connect(to: server.localAddress, on: loops[0])) }
+                try await suspendUntil("one is served") { server.connections == 1 }
+                let shutdown = Task { await server.shutdown(grace: .seconds(10_000)) }
+                try await suspendUntil("the others wait in the server") { server.core.state.withLock { $0.parked.count } == 2 }
+                let cancelled = plainThread { () -> Bool in
+                    pthread_cancel(pthread_self())
+                    server.core.cancelConnections()
+                    // So that the thread ends in the usual way.
+                    pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                    return true
+                }
+                let hasReturned = try cancelled.join()
+                #expect(hasReturned)
+                await shutdown.value
+                for client in clients { client.close() }
+            }
         }
     }
 }
