@@ -33,16 +33,15 @@ final class WorkReporter: Sendable {
         let passes = loop.statistics.passes
         // In the loop's time, whichever thread this is.
         let first = loop.clock.now.advanced(by: interval)
-        let timer = RunLoop.Timer(fireAt: first, interval: interval, label: "report of metrics") { [weak self] in self?.report($0) }
-        state.withLock { $0.passes = passes }
-        // Before another thread can invalidate it: to add an invalid timer is reported as a mistake.
-        loop.add(timer, forMode: .common)
+        let timer = RunLoop.Timer(fireAt: first, interval: interval, label: "report of metrics") { [weak self] _ in self?.report() }
         let isWanted = state.withLock { state in
-            // The loop's thread may have replaced it already.
-            if !state.isStopped && timer.isValid { (state.timer, state.observer) = (timer, nil) }
-            return !state.isStopped
+            if state.isStopped { return false }
+            state.timer = timer
+            state.observer = nil
+            state.passes = passes
+            return true
         }
-        if !isWanted { timer.invalidate() }
+        if isWanted { loop.add(timer, forMode: .common) } else { timer.invalidate() }
     }
 
     func stop() {
@@ -55,7 +54,7 @@ final class WorkReporter: Sendable {
     }
 
     /// On the loop's thread, when the timer fires.
-    private func report(_ timer: RunLoop.Timer) {
+    private func report() {
         // Outside the lock, because it may be the last reference.
         state.withLock { $0.metrics }?.report(loop)
         let passes = loop.statistics.passes
@@ -64,22 +63,20 @@ final class WorkReporter: Sendable {
             // One pass is the timer's own.
             return passes > state.passes + 1
         }
-        if !hasWorked { rest(timer) }
+        if !hasWorked { rest() }
     }
 
     /// Replaces the timer by an observer of the next wake-up.
-    private func rest(_ timer: RunLoop.Timer) {
-        timer.invalidate()
+    private func rest() {
         let observer = RunLoop.Observer(activities: .afterWaiting, repeats: false, label: "report of metrics") { [weak self] _, _ in
             self?.start()
         }
-        // Before another thread can invalidate it, as in `start`.
-        loop.add(observer, forMode: .common)
-        let isStopped = state.withLock { state in
-            if !state.isStopped { (state.timer, state.observer) = (nil, observer) }
-            return state.isStopped
+        let (timer, isStopped) = state.withLock { state in
+            defer { if !state.isStopped { (state.timer, state.observer) = (nil, observer) } }
+            return (state.timer, state.isStopped)
         }
-        if isStopped { observer.invalidate() }
+        timer?.invalidate()
+        if !isStopped { loop.add(observer, forMode: .common) }
     }
 }
 
