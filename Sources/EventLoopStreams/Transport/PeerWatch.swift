@@ -68,24 +68,18 @@ final class PeerWatch: Sendable {
     /// Not for other failures: a file has no peer, and a descriptor that is closed has none any more.
     private func pause(after failure: RunLoop.SourceError) { /* DOES CALLOUT */
         guard failure.isShortage else { return }
-        let begun = state.withLock { state -> (timer: RunLoop.Timer?, pause: Duration)? in
+        let begun = state.withLock { state -> (timer: RunLoop.Timer, isNew: Bool, pause: Duration)? in
             if state.hasEnded { return nil }
             defer { state.nextPause = min(state.nextPause * 2, Self.longestPause) }
-            return (state.timer, state.nextPause)
-        }
-        guard let (known, pause) = begun else { return }
-        let timer = known ?? RunLoop.Timer.onDemand(label: "pause of the watch for the end of a peer") { [weak self] _ in self?.begin() }
-        timer.nextFire = loop.clock.now.advanced(by: pause)
-        if known != nil { return }
-        // Added first and stored then: if the stream ends in between, the loop would warn of a timer that is invalid already.
-        loop.add(timer, forMode: mode)
-        let isKept = state.withLock { state in
-            // Another thread's has a date, too.
-            if state.hasEnded || state.timer != nil { return false }
+            if let timer = state.timer { return (timer, false, state.nextPause) }
+            let timer = RunLoop.Timer.onDemand(label: "pause of the watch for the end of a peer") { [weak self] _ in self?.begin() }
             state.timer = timer
-            return true
+            return (timer, true, state.nextPause)
         }
-        if !isKept { timer.invalidate() }
+        guard let (timer, isNew, pause) = begun else { return }
+        timer.nextFire = loop.clock.now.advanced(by: pause)
+        // If the stream has ended meanwhile, the timer is invalid, and the loop refuses it.
+        if isNew { loop.add(timer, forMode: mode) }
     }
 
     /// Stops watching. Calls `body` when the kernel does not watch the descriptor any more. Two threads may call it.
