@@ -294,6 +294,36 @@ import Darwin
         }
     }
 
+    @Test func `what a run of another mode has passed over is a reason to step when its mode is hosted`() throws {
+        try onFreshThread { loop in
+            let trace = Trace()
+            for mode in [RunLoop.Mode.default, "other"] { loop.addIdleSource(forMode: mode) }
+            loop.perform(inModes: [.default]) { trace.add("post") }
+            _ = loop.run(mode: "other", for: .zero)
+            let host = try PlainHost(loop)
+            #expect(host.isReady)
+            host.step()
+            #expect(trace.take() == "post")
+            host.hosted.invalidate()
+        }
+    }
+
+    @Test func `a hosted mode keeps its work when another one is hosted no more`() throws {
+        try inHost { loop, host, trace in
+            let other = try PlainHost(loop, mode: "other")
+            for mode in [RunLoop.Mode.default, "other"] { loop.addIdleSource(forMode: mode) }
+            try other.stepUntilQuiet()
+            loop.add(RunLoop.Timer(after: .zero) { _ in loop.perform(inModes: [.default]) { trace.add("post") } }, forMode: "other")
+            try host.stepUntilQuiet()
+            // At its end the loop looks for work of one mode after the other.
+            other.step()
+            other.hosted.invalidate()
+            #expect(host.isReady)
+            host.step()
+            #expect(trace.take() == "post")
+        }
+    }
+
     @Test func `after its thread was stopped a step returns stopped, and the thread ends when the host has ended`() throws {
         let thread = try RunLoopThread(name: "host")
         let trace = Trace()

@@ -217,14 +217,14 @@ extension RunLoop {
         owned.hosting.depth = runs.depth
         if runs.depth == 0 { waker.beginSleep() } else if !isInsideOwnSleep { waker.beAlert() }
         let severalModes = owned.hosting.modes.count > 1
+        // The pending bits may be those of another mode. The next run of another one, or of one of several, looks into the queues again, too.
+        let isTurn = owned.modeHistory.turn(to: severalModes ? -1 : owned.hosting.modes[0].mode.index, isNested: runs.depth > 0)
         for hosted in owned.hosting.modes {
-            if severalModes { owned.pending.insert(.recheckQueues) }
+            if severalModes || isTurn { owned.pending.insert(.recheckQueues) }
             guard hasReasonToStep(hosted.mode) else { continue }
             // The channel is in the bases of all hosted modes, so it cannot wake one of them.
             if severalModes { hosted.mode.owned.poller?.armDeadline(1) } else { waker.wakeIfAsleep() }
         }
-        // The next run of another mode, or of one of several, looks into the queues again.
-        if runs.depth == 0 { owned.modeHistory.didLook(onlyFor: severalModes ? -1 : owned.hosting.modes[0].mode.index) }
         if let clock = time.manualClock { sleepInHost(on: clock) }
     }
 

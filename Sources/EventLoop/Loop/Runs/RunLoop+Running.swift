@@ -125,7 +125,7 @@ extension RunLoop {
         let outerMode = runs.enterMode(mode.index)
         let isNested = runs.depth > 1
         // The pending bits were set for another mode, unless only runs of this one came before.
-        if owned.modeHistory.beginRun(inMode: mode.index, isNested: isNested) { recheckQueues(of: mode) }
+        if owned.modeHistory.turn(to: mode.index, isNested: isNested) { recheckQueues(of: mode) }
         if !mode.owned.parked.isEmpty { unpark(mode) }
         Reserve.completeAgain()
         if !isNested { counters.beginRunning() }

@@ -155,17 +155,10 @@ struct ModeHistory {
     /// The only mode that has run in this phase, and for which the pending bits are complete; -1 if there were several.
     private var lastIndex = -1
 
-    /// Outside any run, the owner has looked for work of one mode only, and has dropped the bits that were set for others; -1 if it has looked for
-    /// several modes, one after another.
-    mutating func didLook(onlyFor index: Int) {
-        if lastIndex == index { return }
-        lastIndex = index
-        phase &+= 1
-    }
-
-    /// A run of a mode begins. True if other modes may have run since that mode ran last.
+    /// A run of a mode begins, or the owner looks for work of a hosted mode before it sleeps in the host; -1 if it looks for several modes, one after
+    /// another. True if it may have dropped bits that were set for that mode.
     @inline(__always)
-    mutating func beginRun(inMode index: Int, isNested: Bool) -> Bool {
+    mutating func turn(to index: Int, isNested: Bool) -> Bool {
         if !isNested && lastIndex == index { return false }
         lastIndex = isNested ? -1 : index
         phase &+= 1
