@@ -72,6 +72,16 @@ import Testing
         }
     }
 
+    @Test func `values that are dropped during the release of others have one perform at a time`() throws {
+        try onFreshThread { loop in
+            let rounds = 10
+            try plainThread { dropTwo(rounds, loop) }.join()
+            for _ in 0..<rounds + 2 { _ = loop.run(for: .zero) }
+            // The last one finds nothing.
+            #expect(loop.statistics.sourcesHandled == UInt64(rounds) + 1)
+        }
+    }
+
     private func checkRelease(thread: (@escaping @Sendable () -> Void) throws -> RunLoopThread) throws {
         try checkRelease(count: 1, thread: thread) { LoopBound(ThreadCanary($0, $1), to: $0) }
     }
@@ -133,5 +143,22 @@ private final class RunningValue {
         trace.add("\(number)")
         _ = loop.run(for: .zero)
         trace.add("(\(number))")
+    }
+}
+
+/// Drops two values. With the second one's release, another thread drops the next two.
+private func dropTwo(_ rounds: Int, _ loop: RunLoop) {
+    for left in [0, rounds - 1] { _ = LoopBound(DroppingValue(left, loop), to: loop) }
+}
+
+private final class DroppingValue {
+    private let rounds: Int
+    private let loop: RunLoop
+
+    init(_ rounds: Int, _ loop: RunLoop) { (self.rounds, self.loop) = (rounds, loop) }
+
+    deinit {
+        if rounds == 0 { return }
+        try? plainThread { [rounds, loop] in dropTwo(rounds, loop) }.join()
     }
 }

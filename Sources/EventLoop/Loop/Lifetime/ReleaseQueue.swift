@@ -9,14 +9,22 @@ struct ReleaseQueue: ~Copyable, Sendable {
     private var values = Deque<any LoopReleased>()
     /// The loop's thread releases nothing more.
     private var isClosed = false
+    /// A perform that releases them is queued, or was refused. There is one at a time, however many values come.
+    private var isAwaited = false
 
+    /// `isFirst`: a perform must be queued.
     mutating func append(_ value: any LoopReleased) -> (isAccepted: Bool, isFirst: Bool) {
         if isClosed { return (false, false) }
         values.append(value)
-        return (true, values.count == 1)
+        defer { isAwaited = true }
+        return (true, !isAwaited)
     }
 
-    var count: Int { values.count }
+    /// The perform begins, with so many values. If there are several, another one must be queued, for a run inside the first release.
+    mutating func begin() -> Int {
+        isAwaited = values.count > 1
+        return values.count
+    }
 
     mutating func takeFirst() -> (any LoopReleased)? { values.isEmpty ? nil : values.popFirst() }
 
@@ -40,13 +48,12 @@ extension RunLoop {
     /// Owning thread only. Releases what was dropped before it began, one at a time from the queue, so that a run nested in one of the releases
     /// makes the others.
     private func releaseQueued() { /* DOES CALLOUT */
-        let count = shared.withLock { $0.released.count }
+        let count = shared.withLock { $0.released.begin() }
         if count > 1 { releaseSoon() }
         for _ in 0..<count {
             guard let value = shared.withLock({ $0.released.takeFirst() }) else { return }
             value.release()
         }
-        if shared.withLock({ $0.released.count != 0 }) { releaseSoon() }
     }
 
     /// In the next pass, also of a nested run. A loop that refuses it releases the values as it ends.
