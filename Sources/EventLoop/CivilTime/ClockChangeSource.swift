@@ -87,7 +87,7 @@ extension RunLoop {
         private func count(_ loop: RunLoop, _ difference: Int) {
             let clock = loop.time.manualClock
             clock?.count(self, difference)
-            settings.withLock { state in
+            alarm.withLockIfOwn(settings) { state in
                 state.clocks.count(clock, difference)
                 // A loop from which the source was removed just then, or one in manual time, may have taken the kernel's report.
                 if clock == nil && difference > 0 && state.unreportedJump != 0 { alarm.makeReadable() }
