@@ -41,7 +41,7 @@ private let layering = Layering(
 /// As above: every layer may name the stream. Types of EventLoop and the standard library have members of these names, too.
 private let layeringOfStreams = Layering(
     levelsOfStreams, forwardTypes: ["ByteStream", "RunLoop"],
-    standardMembers: standardMembers.union(["duration", "loopEnded", "system", "withUnsafeBytes"]))
+    standardMembers: standardMembers.union(["duration", "loopEnded", "system", "withLock", "withUnsafeBytes"]))
 
 /// Members of the standard library's types. If the type of a receiver is unknown, a use of one of these is not reported.
 private let standardMembers: Set<String> = [
