@@ -233,7 +233,8 @@ let package = Package(
         .testTarget(
             name: "EventLoopSimulationTests",
             dependencies: [
-                "EventLoop", "EventLoopStreams", "EventLoopDatagrams", "EventLoopTesting", "EventLoopSimulation", "EventLoopTestSupport",
+                "EventLoop", "EventLoopStreams", "CStreams", "EventLoopDatagrams", "EventLoopTesting", "EventLoopSimulation",
+                "EventLoopTestSupport",
             ],
             swiftSettings: strict),
         // XCTest, whose methods run on the main thread.

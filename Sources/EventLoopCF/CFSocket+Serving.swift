@@ -61,7 +61,9 @@ extension CFSocket {
             (state.isConnected, state.isConnectArmed) = (true, false)
             if error != 0 { (state.hasFailed, state.isWriteArmed) = (true, false) }
             // The program takes the error, and the hang-up stays. One with a peer is no failure: the peer of a Unix socket has closed already.
-            if leavesError { state.hasFailed = SocketCalls.hasHungUp(native.descriptor) && SocketCalls.peerAddress(native.descriptor) == nil }
+            if leavesError {
+                state.hasFailed = SocketCalls.hasHungUp(native.descriptor) && SocketCalls.peerAddress(native.descriptor) == nil
+            }
             return (error, context)
         }
         guard let (error, context) = outcome else { return }

@@ -63,7 +63,8 @@ enum Symbols {
 
     private static func isOfProgram(_ name: String) -> Bool {
         let foreign = [
-            "thunk", "reabstraction thunk", "partial apply", "EventLoopSimulation.", "csim_", "Swift.", "merged ", "static Swift",
+            "thunk", "reabstraction thunk", "partial apply", "EventLoopSimulation.", "csim_", "syscall", "Swift.", "merged ",
+            "static Swift",
             "outlined",
         ]
         return !foreign.contains { name.hasPrefix($0) || name.contains("in EventLoopSimulation.") }

@@ -113,7 +113,8 @@ private func endThread() { pthread_exit(nil) }
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
             try await withLoops(1) { loops in
-                let server = try StreamServer(listeningOn: anyPort, on: loops, connectionLimit: 1) { stream in _ = try? await stream.read() }
+                let server = try StreamServer(listeningOn: anyPort, on: loops, connectionLimit: 1) { stream in _ = try? await stream.read()
+                }
                 var clients: [ByteStream] = []
                 for _ in 0..<3 { clients.append(try await ByteStream.connect(to: server.localAddress, on: loops[0])) }
                 try await suspendUntil("one is served") { server.connections == 1 }
