@@ -250,10 +250,10 @@ package struct SourceState: Sendable {
 
         /// The first of the bodies, which is usually the only one, is stored without an array.
         @exclusivity(unchecked) var firstBody: (@Sendable (RunLoop.Source) -> Void)?
-        @exclusivity(unchecked) var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
-        @exclusivity(unchecked) var failure: RunLoop.SourceError?
-        @exclusivity(unchecked) var waitingToServe: [SourceMembership] = []
-        @exclusivity(unchecked) var attachment: (any AnyObject & Sendable)?
+        var otherBodies: [@Sendable (RunLoop.Source) -> Void] = []
+        var failure: RunLoop.SourceError?
+        var waitingToServe: [SourceMembership] = []
+        var attachment: (any AnyObject & Sendable)?
     }
 
     private mutating func makeRare() -> Rare {
