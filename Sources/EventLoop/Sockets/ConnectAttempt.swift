@@ -145,12 +145,15 @@ final class ConnectAttempt: Sendable {
         }
     }
 
-    /// Closes the socket. No-op if already closed or transferred.
+    /// Closes the socket. No-op if already closed or transferred. Not a cancellation point, as a listener's end is none.
     func end() {
         let descriptor = state.withLockIfOwn { state in
             defer { state.descriptor = -1 }
             return state.descriptor
         }
-        if let descriptor, descriptor >= 0 { close(descriptor) }
+        guard let descriptor, descriptor >= 0 else { return }
+        let cancellation = cplatform_hold_cancellation()
+        close(descriptor)
+        cplatform_resume_cancellation(cancellation)
     }
 }

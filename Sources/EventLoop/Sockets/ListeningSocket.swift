@@ -116,7 +116,11 @@ final class ListeningSocket: Sendable {
     }
 
     /// Removes the file first: while the socket is open, no other file can have its inode.
+    ///
+    /// Not a cancellation point, as close(2) is: a thread that ended there would leave the socket open for ever, and what it ends next.
     private static func release(_ descriptor: Int32, _ file: BoundFile?) {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         file?.remove()
         close(descriptor)
     }

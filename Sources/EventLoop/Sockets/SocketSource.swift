@@ -1,3 +1,4 @@
+internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -153,7 +154,12 @@ extension RunLoop {
         /// nobody else can accept the rest.
         package func acceptWaiting(limit: Int, _ accept: (Int32) -> Void) -> Bool { /* DOES CALLOUT */
             guard case .listening(let socket) = role, rundown.enter() else { return true }
-            defer { if rundown.exit() { finish() } }
+            // A thread that ended in accept(2) would leave the use that it has begun, so the source would never end.
+            let cancellation = cplatform_hold_cancellation()
+            defer {
+                if rundown.exit() { finish() }
+                cplatform_resume_cancellation(cancellation)
+            }
             for _ in 0..<limit {
                 switch socket.accept() {
                 case .connection(let descriptor, _): accept(descriptor)

@@ -3,8 +3,8 @@
 // Lifecycle: the task makes it; `presence`, a source in the mode, retains it until there is an outcome or the loop ends. The outcome
 // invalidates every source and timer, and with them goes what they retain.
 
+internal import CStreams
 internal import EventLoop
-internal import EventLoopLibC
 
 /// Connects to the first of several addresses that answers. Thread-safe.
 ///
@@ -211,7 +211,7 @@ final class ConnectionAttempts: Sendable {
 
     private func connected(_ attempt: Int, _ descriptor: Int32) { /* DOES CALLOUT */
         if state.withLock({ $0.outcome != nil }) {
-            close(descriptor)
+            cstreams_close(descriptor)
             return
         }
         // Made here and not by the task, so that the mode is not empty in between.

@@ -1,7 +1,7 @@
 // A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
 //  - The end of the loop is reported to a stream whose handler has not returned.
 //  - No lock stays held, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
-//  - A server's connections are all ended, too.
+//  - A server's connections are all ended, too, and its listener is closed.
 
 import EventLoop
 import EventLoopTestSupport
@@ -132,6 +132,26 @@ private func endThread() { pthread_exit(nil) }
                 await shutdown.value
                 for client in clients { client.close() }
             }
+        }
+    }
+
+    @Test func `a listener that a cancelled thread invalidates is closed`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "ends")
+            let trace = Trace()
+            let source = try RunLoop.SocketSource(listeningOn: anyPort) { _, _, _ in }
+            let descriptor = source.descriptor
+            source.onInvalidation { _ in trace.add("closed") }
+            thread.runLoop.add(source)
+            thread.runLoop.perform {
+                pthread_cancel(pthread_self())
+                source.invalidate()
+            }
+            let hasEnded = await thread.join(timeout: patience)
+            #expect(hasEnded)
+            #expect(trace.list == ["closed"])
+            #expect(fcntl(descriptor, F_GETFD) == -1)
         }
     }
 }
