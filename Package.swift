@@ -103,7 +103,7 @@ let package = Package(
         // Byte streams.
         .target(name: "CStreams", dependencies: ["CPlatform"]),
         .target(name: "EventLoopStreams", dependencies: ["EventLoop", "EventLoopLibC", "CStreams"], swiftSettings: strict),
-        // Datagram sockets, with the errors of EventLoopStreams.
+        // Datagram sockets, with the errors and the random numbers of EventLoopStreams.
         .target(name: "CDatagrams", dependencies: ["CPlatform"]),
         .target(
             name: "EventLoopDatagrams", dependencies: ["EventLoop", "EventLoopLibC", "EventLoopStreams", "CDatagrams", "CPlatform"],

@@ -46,7 +46,7 @@ static int silence_socket(int descriptor) {
 #endif
 
 #if defined(__linux__) && defined(SYS_recvfrom) && defined(SYS_sendto) && !defined(HAS_SANITIZER)
-// Most calls of a stream are these two. The kernel's own are no cancellation points, and cost less than the functions.
+// Most calls of a stream are these two. syscall(2) is no cancellation point, and costs less than recv(2) and send(2).
 static ssize_t receive(int descriptor, void *bytes, size_t count) {
     return syscall(SYS_recvfrom, descriptor, bytes, count, MSG_DONTWAIT, (void *)0, (void *)0);
 }
