@@ -157,8 +157,9 @@ extension RunLoop {
             // A thread that ended in accept(2) would leave the use that it has begun, so the source would never end.
             let cancellation = cplatform_hold_cancellation()
             defer {
-                if rundown.exit() { finish() }
+                // First: the last use calls out.
                 cplatform_resume_cancellation(cancellation)
+                if rundown.exit() { finish() }
             }
             for _ in 0..<limit {
                 switch socket.accept() {

@@ -8,21 +8,26 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite(.tags(.memory)) struct KernelFileTests {
+@Suite(.tags(.memory), .enabled(if: MountsOfThread.arePossible, "only a privileged process may have mounts of its own"))
+struct KernelFileTests {
     private static func poll(_ loop: RunLoop, _ count: Int) {
         for _ in 0..<count { _ = loop.run(for: .zero) }
     }
 
-    @Test(
-        .enabled(if: MountsOfThread.arePossible, "only a privileged process may have mounts of its own"),
-        arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
-    func `a change of the list of mounts calls a source once for each`(trigger: RunLoop.DescriptorSource.Trigger) throws {
-        let trace = try onFreshThread { loop in
-            // A list of mounts of this thread's own.
+    /// Calls `body` on a thread that has a list of mounts of its own, with a descriptor of that list.
+    private static func onThreadWithMounts(_ body: @escaping @Sendable (RunLoop, MountsOfThread, Int32) throws -> String) throws -> String {
+        try onFreshThread { loop in
             let mounts = MountsOfThread()!
             let file = open("/proc/thread-self/mounts", O_RDONLY | O_CLOEXEC)
             precondition(file >= 0)
             defer { close(file) }
+            return try body(loop, mounts, file)
+        }
+    }
+
+    @Test(arguments: [RunLoop.DescriptorSource.Trigger.level, .edge, .oneShot])
+    func `a change of the list of mounts calls a source once for each`(trigger: RunLoop.DescriptorSource.Trigger) throws {
+        let trace = try Self.onThreadWithMounts { loop, mounts, file in
             let calls = Trace()
             let source = try RunLoop.DescriptorSource(descriptor: file, events: .priority, trigger: trigger) { _, ready in
                 calls.add(describe(ready))
@@ -52,8 +57,7 @@ import Testing
         #expect(trace == expected)
     }
 
-    @Test(.enabled(if: MountsOfThread.arePossible, "only a privileged process may have mounts of its own"))
-    func `a loop that finds a change while another loop is in the handler reports it afterwards`() throws {
+    @Test func `a loop that finds a change while another loop is in the handler reports it afterwards`() throws {
         let other = try RunLoopThread(name: "other")
         defer {
             other.stop()
@@ -61,11 +65,7 @@ import Testing
         }
         // The second of two performs comes after everything that was ready before the first.
         let settle: @Sendable () throws -> Void = { for _ in 0..<2 { try other.runLoop.performAndWait {} } }
-        let trace = try onFreshThread { loop in
-            let mounts = MountsOfThread()!
-            let file = open("/proc/thread-self/mounts", O_RDONLY | O_CLOEXEC)
-            precondition(file >= 0)
-            defer { close(file) }
+        let trace = try Self.onThreadWithMounts { loop, mounts, file in
             let calls = Trace()
             let source = try RunLoop.DescriptorSource(descriptor: file, events: .priority) { source, ready in
                 calls.add("\(other.runLoop.isCurrent ? "other" : "first")(\(describe(ready)))")

@@ -11,6 +11,19 @@ import Darwin
 #endif
 
 #if os(Linux)
+/// In a callout of the loop: steps first, and then runs its host until it has served what comes meanwhile.
+private func stepAndRunHost(_ loop: RunLoop, _ host: PlainHost, _ trace: Trace) {
+    #expect(throws: Never.self) {
+        host.step()
+        try plainThread { loop.perform { trace.add("post") } }.join()
+        #expect(host.isReady)
+        try host.stepUntilQuiet()
+        loop.add(RunLoop.Timer(fireAt: .now) { _ in trace.add("timer") })
+        try host.run("the timer") { trace.description == "post timer" }
+    }
+    trace.add("end")
+}
+
 @Suite(.bounded, .tags(.threads)) struct HostedRunTests {
     // MARK: Runs
 
@@ -180,15 +193,7 @@ import Darwin
         try inHost { loop, host, trace in
             loop.addIdleSource()
             loop.perform {
-                #expect(throws: Never.self) {
-                    host.step()
-                    try plainThread { loop.perform { trace.add("post") } }.join()
-                    #expect(host.isReady)
-                    try host.stepUntilQuiet()
-                    loop.add(RunLoop.Timer(fireAt: .now) { _ in trace.add("timer") })
-                    try host.run("the timer") { trace.description == "post timer" }
-                }
-                trace.add("end")
+                stepAndRunHost(loop, host, trace)
             }
             try host.stepUntilQuiet()
             #expect(trace.take() == "post timer end")
@@ -202,15 +207,7 @@ import Darwin
             let pipe = Pipe()
             let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in }
             source.onInvalidation {
-                #expect(throws: Never.self) {
-                    host.step()
-                    try plainThread { loop.perform { trace.add("post") } }.join()
-                    #expect(host.isReady)
-                    try host.stepUntilQuiet()
-                    loop.add(RunLoop.Timer(fireAt: .now) { _ in trace.add("timer") })
-                    try host.run("the timer") { trace.description == "post timer" }
-                }
-                trace.add("end")
+                stepAndRunHost(loop, host, trace)
             }
             loop.add(source)
             loop.addIdleSource()
