@@ -84,9 +84,9 @@ private struct Side {
         precondition(plain.count <= received)
     }
 
+    /// Bytes that the engine refuses, because it has failed or needs input first, are not written.
     mutating func write(_ bytes: [UInt8]) {
-        bytes.withUnsafeBytes { _ = engine.write($0) }
-        plainWritten += bytes.count
+        if bytes.withUnsafeBytes({ engine.write($0) }) == .wrote { plainWritten += bytes.count }
     }
 
     mutating func takeOutput() -> [UInt8] {
