@@ -112,7 +112,7 @@ let package = Package(
         .target(
             name: "EventLoopHTTP",
             dependencies: [
-                "EventLoop", "EventLoopLibC", "EventLoopStreams",
+                "CPlatform", "EventLoop", "EventLoopLibC", "EventLoopStreams",
                 .product(name: "HTTPTypes", package: "swift-http-types", condition: .when(traits: ["HTTP"])),
             ], swiftSettings: strict),
         // The scheduler of simulated programs, and the functions of the Swift runtime and of libc that it replaces in the process. Only for

@@ -102,12 +102,6 @@ int cdatagrams_connect(int descriptor, const struct cplatform_address *peer) {
     return result < 0 ? errno : 0;
 }
 
-void cdatagrams_close(int descriptor) {
-    int state = cplatform_hold_cancellation();
-    close(descriptor);
-    cplatform_resume_cancellation(state);
-}
-
 int cdatagrams_member(int descriptor, const struct cplatform_address *group, const char *interface, bool joins) {
     unsigned index = 0;
     if (interface && (index = if_nametoindex(interface)) == 0) return errno ? errno : ENODEV;

@@ -77,11 +77,7 @@ static ssize_t send_message(int descriptor, const struct msghdr *message) {
     return result;
 }
 
-void cstreams_close(int descriptor) {
-    int state = cplatform_hold_cancellation();
-    close(descriptor);
-    cplatform_resume_cancellation(state);
-}
+void cstreams_close(int descriptor) { cplatform_close(descriptor); }
 
 // MARK: Kinds
 

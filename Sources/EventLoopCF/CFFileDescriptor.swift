@@ -4,6 +4,7 @@
 // `info` is released by `CFFileDescriptorInvalidate`, or with the object. The native descriptor is closed, if that was asked for, with the
 // last reference to its `NativeDescriptor`: the object has one while it is valid, and each of its sources until no loop watches it.
 
+internal import CPlatform
 public import EventLoop
 import EventLoopLibC
 
@@ -57,7 +58,7 @@ private final class NativeDescriptor: Sendable {
 
     init(_ number: CFFileDescriptorNativeDescriptor, closes: Bool) { (self.number, self.closes) = (number, closes) }
 
-    deinit { if closes { close(number) } }
+    deinit { if closes { cplatform_close(number) } }
 }
 
 /// Calls back when a descriptor is ready. Each callback disables itself, and is enabled again with `CFFileDescriptorEnableCallBacks`.

@@ -40,7 +40,7 @@ private func nextSize(_ descriptor: Int32) -> Int {
 enum SocketCalls {
     // MARK: The descriptor
 
-    static func close(_ descriptor: Int32) { _ = EventLoopLibC.close(descriptor) }
+    static func close(_ descriptor: Int32) { cplatform_close(descriptor) }
 
     static func isBlocking(_ descriptor: Int32) -> Bool { fcntl(descriptor, F_GETFL) & O_NONBLOCK == 0 }
 

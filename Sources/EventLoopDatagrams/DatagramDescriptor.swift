@@ -53,7 +53,7 @@ final class DatagramDescriptor: DatagramTransport {
         if var nativeLocal {
             let code = cdatagrams_bind(number, &nativeLocal)
             if code != 0 {
-                cdatagrams_close(number)
+                cplatform_close(number)
                 throw .system(operation: "bind \(local!)", errno: code)  // it has a native form
             }
         }
@@ -62,7 +62,7 @@ final class DatagramDescriptor: DatagramTransport {
             let code = cdatagrams_connect(number, nativePeer.pointer)
             if code != 0 {
                 file?.remove()
-                cdatagrams_close(number)
+                cplatform_close(number)
                 throw .system(operation: "connect \(peer!)", errno: code)  // as above
             }
         }
@@ -91,7 +91,7 @@ final class DatagramDescriptor: DatagramTransport {
     deinit {
         if isOurs { return end(isForeign: false) }
         // The child's copy.
-        if !isGone.load(ordering: .relaxed) { cdatagrams_close(number) }
+        if !isGone.load(ordering: .relaxed) { cplatform_close(number) }
     }
 
     // MARK: On the loop
@@ -224,6 +224,6 @@ final class DatagramDescriptor: DatagramTransport {
             guard uses.hasEnded, uses.count == 0 else { return false }
             return !isGone.exchange(true, ordering: .relaxed)
         }
-        if closes { cdatagrams_close(number) }
+        if closes { cplatform_close(number) }
     }
 }

@@ -5,6 +5,7 @@
 
 #if HTTP && os(Linux)
 
+internal import CPlatform
 internal import EventLoop
 internal import EventLoopLibC
 internal import EventLoopStreams
@@ -25,7 +26,7 @@ final class FileTransfer: Sendable {
         (socket, loop, self.mode) = (copy, stream.loop, mode)
     }
 
-    deinit { close(socket) }
+    deinit { cplatform_close(socket) }
 
     /// Sends the file. Returns how far it came: to the end, or to where the kernel cannot send this kind of file. Throws
     /// `ClientGone` also if the client takes nothing for `patience`.

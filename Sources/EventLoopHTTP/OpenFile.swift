@@ -4,6 +4,7 @@
 
 #if HTTP
 
+internal import CPlatform
 internal import EventLoopLibC
 
 /// Why a file is not sent.
@@ -45,7 +46,7 @@ final class OpenFile: Sendable {
         if !isRegular { throw .missing }
     }
 
-    deinit { close(descriptor) }
+    deinit { cplatform_close(descriptor) }
 
     /// Bytes from `offset` on. If the file has become shorter, throws: its length was promised.
     func read(upTo count: Int, from offset: Int) throws -> [UInt8] {

@@ -67,7 +67,7 @@ final class PortAcceptor: @unchecked Sendable {
         if cplatform_port_set_watch(&set, listener, listenerToken, Readiness.read.rawValue, true) == 0 { return (registration, listener) }
         let code = errno
         registration.withdraw()
-        close(listener)
+        cplatform_close(listener)
         throw .system(operation: "watching the socket of the message port \(quoted(name.text))", errno: code)
     }
 
@@ -159,7 +159,7 @@ final class PortAcceptor: @unchecked Sendable {
             var set = set
             cplatform_port_set_forget(&set, nameWatch)
         }
-        close(nameWatch)
+        cplatform_close(nameWatch)
         nameWatch = -1
     }
 
@@ -242,7 +242,7 @@ final class PortAcceptor: @unchecked Sendable {
     func end() {
         unwatchName()
         if !mark.isOurs {
-            close(listener)
+            cplatform_close(listener)
             return
         }
         let (isReleased, isDrained) = place.withLock { place in
@@ -254,7 +254,7 @@ final class PortAcceptor: @unchecked Sendable {
 
     private static func closeListener(_ listener: Int32, _ isDrained: Bool) {
         // Its queue may hold messages that nobody has read.
-        if isDrained { close(listener) } else { DescriptorCloser.close(listener, from: 0) }
+        if isDrained { cplatform_close(listener) } else { DescriptorCloser.close(listener, from: 0) }
     }
 
     /// Whether `withdraw` was called.

@@ -37,7 +37,7 @@ final class PortDirectory: Sendable {
         // A relative path names another directory in a process with another working directory, and here after `chdir`.
         if !path.hasPrefix("/") { throw .system(operation: "using the directory \(path), which is not an absolute path", errno: EINVAL) }
         let parent = candidate.parentIsOurs ? try Self.openParent(of: path) : -1
-        defer { if parent >= 0 { close(parent) } }
+        defer { if parent >= 0 { cplatform_close(parent) } }
         let name = candidate.parentIsOurs ? Self.lastPart(of: path) : path
         if making && cplatform_make_directory(parent, name) != 0 && errno != EEXIST {
             let code = errno
@@ -56,7 +56,7 @@ final class PortDirectory: Sendable {
         }
     }
 
-    deinit { close(descriptor) }
+    deinit { cplatform_close(descriptor) }
 
     /// Whether both are the same directory, whatever their paths.
     func isSame(as other: PortDirectory) -> Bool { identity == other.identity }
@@ -73,7 +73,7 @@ final class PortDirectory: Sendable {
         if descriptor < 0 { throw refusal(parent, errno, hasPlace: false) }
         var status = stat()
         if fstat(descriptor, &status) != 0 || status.st_uid != geteuid() || status.st_mode & 0o022 != 0 {
-            close(descriptor)
+            cplatform_close(descriptor)
             throw .untrusted("\(parent) does not belong to this user alone")
         }
         return descriptor
@@ -143,7 +143,7 @@ final class PortDirectory: Sendable {
                 open.remove(at: place)
                 // A child of vfork shares the open file, so closing the descriptor alone would not release the lock.
                 cplatform_unlock_file(descriptor)
-                close(descriptor)
+                cplatform_close(descriptor)
             }
         }
     }
@@ -170,7 +170,7 @@ final class PortDirectory: Sendable {
         if open.pointee.count == 0 { return }
         var index = 0
         while index < open.pointee.count {  // ends: with the list
-            close(open.pointee[index])
+            cplatform_close(open.pointee[index])
             index += 1
         }
         open.pointee.removeAll(keepingCapacity: true)
@@ -191,7 +191,7 @@ final class PortDirectory: Sendable {
                 return .locked(descriptor)
             }
             let code = errno
-            close(descriptor)
+            cplatform_close(descriptor)
             return code == EWOULDBLOCK ? .isTaken : .failed(operation: "locking", errno: code)
         }
     }

@@ -363,7 +363,7 @@ final class PortServer: @unchecked Sendable {
         connection.receiver.close()
         table.unregister(connection)
         guard isOurs else {
-            close(connection.descriptor)
+            cplatform_close(connection.descriptor)
             return
         }
         var set = set

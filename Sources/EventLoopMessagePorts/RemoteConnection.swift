@@ -82,7 +82,7 @@ final class RemoteConnection: @unchecked Sendable {
     deinit {
         receiver.close()
         scratch.deallocate()
-        if isOurs { DescriptorCloser.end(descriptor) } else { close(descriptor) }
+        if isOurs { DescriptorCloser.end(descriptor) } else { cplatform_close(descriptor) }
     }
 
     var isOurs: Bool { mark.isOurs }

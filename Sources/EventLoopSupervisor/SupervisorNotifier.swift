@@ -29,7 +29,7 @@ final class SupervisorNotifier: Sendable {
         if descriptor < 0 { throw .system(operation: "socket for \(address)", errno: errno) }
     }
 
-    deinit { close(descriptor) }
+    deinit { cplatform_close(descriptor) }
 
     /// Blocks while the receiver has no room, unless `waits` is false.
     func send(_ lines: [String], waits: Bool = true) throws(RunLoop.SupervisorError) {

@@ -31,7 +31,6 @@ int cdatagrams_open(int kind, const struct cdatagrams_options *options, const ch
 /// 0, or an errno.
 int cdatagrams_bind(int descriptor, const struct cplatform_address *address);
 int cdatagrams_connect(int descriptor, const struct cplatform_address *peer);
-void cdatagrams_close(int descriptor);
 /// Joins a multicast group, or leaves it. `interface` may be null. 0, or an errno.
 int cdatagrams_member(int descriptor, const struct cplatform_address *group, const char *interface, bool joins);
 /// How many datagrams the kernel has dropped because the socket had no room; 0 if the system does not count them. It wraps around.

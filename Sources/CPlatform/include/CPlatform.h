@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "CPlatformPorts.h"
 #include "CPlatformSupervisor.h"
@@ -52,6 +53,13 @@ static inline int cplatform_hold_cancellation(void) {
     return state;
 }
 static inline void cplatform_resume_cancellation(int state) { pthread_setcancelstate(state, 0); }
+
+// close(2), and no cancellation point: a thread that ended in it would leave the descriptor open for ever.
+static inline void cplatform_close(int descriptor) {
+    int state = cplatform_hold_cancellation();
+    close(descriptor);
+    cplatform_resume_cancellation(state);
+}
 
 // Whether the caller is the process's first thread. After fork that is the child's only thread.
 bool cplatform_is_main_thread(void);

@@ -24,7 +24,7 @@ struct WallAlarm: ~Copyable, Sendable {
         arm(.distantFuture)
     }
 
-    deinit { close(descriptor) }
+    deinit { cplatform_close(descriptor) }
 
     /// Calls `body` under a lock of the caller's; nil in a child, which shares the timer with its parent and leaves it alone.
     @discardableResult

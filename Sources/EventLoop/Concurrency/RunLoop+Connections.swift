@@ -1,3 +1,4 @@
+internal import CPlatform
 import EventLoopLibC
 import Synchronization
 
@@ -118,7 +119,7 @@ final class OwnedDescriptor: Sendable {
 
     deinit {
         let descriptor = descriptor.load(ordering: .acquiring)
-        if descriptor >= 0 { close(descriptor) }
+        if descriptor >= 0 { cplatform_close(descriptor) }
     }
 
     /// Passes the descriptor to the caller, which must close it. Once only.

@@ -36,7 +36,7 @@ struct DeadlineTimer: ~Copyable {
     }
 
     deinit {
-        if descriptor >= 0 { close(descriptor) }
+        if descriptor >= 0 { cplatform_close(descriptor) }
     }
 
     /// Leaves its base for another one.

@@ -31,7 +31,7 @@ extension Poller {
         // No descriptors: it is tried again later.
         if nestedPoller < 0 { return }
         guard Readiness(rawValue: cplatform_poll_nested_poller(nestedPoller)).isErrorAlone else {
-            close(nestedPoller)
+            cplatform_close(nestedPoller)
             return
         }
         if registration.pointee.isAdded { takeOff(registration) }

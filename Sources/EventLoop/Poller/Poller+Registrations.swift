@@ -161,7 +161,7 @@ extension Poller {
 
     func closeNestedPoller(_ registration: RegistrationPointer) {
         if registration.pointee.nestedPoller < 0 { return }
-        close(registration.pointee.nestedPoller)
+        cplatform_close(registration.pointee.nestedPoller)
         registration.pointee.nestedPoller = -1
     }
 

@@ -34,8 +34,8 @@ struct WakeChannel: ~Copyable, Sendable {
 
     deinit {
         if !isOwner { return }
-        close(readEnd)
-        if writeEnd != readEnd { close(writeEnd) }
+        cplatform_close(readEnd)
+        if writeEnd != readEnd { cplatform_close(writeEnd) }
     }
 
     /// Async-signal-safe: one `write`, and errno is kept.

@@ -43,7 +43,7 @@ final class ChildWatch: Sendable {
     }
 
     deinit {
-        if case .descriptor(let descriptor) = mechanism { close(descriptor) }
+        if case .descriptor(let descriptor) = mechanism { cplatform_close(descriptor) }
     }
 
     var descriptor: Int32 {

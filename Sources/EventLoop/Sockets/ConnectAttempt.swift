@@ -44,7 +44,7 @@ final class ConnectAttempt: Sendable {
             try prepare(descriptor)
             if let local { try Self.bind(descriptor, local) }
         } catch {
-            close(descriptor)
+            cplatform_close(descriptor)
             throw error
         }
         // The descriptor is open.
@@ -152,8 +152,6 @@ final class ConnectAttempt: Sendable {
             return state.descriptor
         }
         guard let descriptor, descriptor >= 0 else { return }
-        let cancellation = cplatform_hold_cancellation()
-        close(descriptor)
-        cplatform_resume_cancellation(cancellation)
+        cplatform_close(descriptor)
     }
 }

@@ -31,7 +31,7 @@ private let importsOfModules: [(module: String, imports: Set<String>)] = [
     ("EventLoopSupervisor", ["EventLoop", "CPlatform"]),
     ("EventLoopStreams", ["EventLoop", "CStreams"]), ("EventLoopTLS", ["EventLoop", "EventLoopStreams", "COpenSSL"]),
     ("EventLoopDatagrams", ["EventLoop", "EventLoopStreams", "CDatagrams", "CPlatform"]),
-    ("EventLoopHTTP", ["EventLoop", "EventLoopStreams", "HTTPTypes"]),
+    ("EventLoopHTTP", ["CPlatform", "EventLoop", "EventLoopStreams", "HTTPTypes"]),
 ]
 
 /// Every layer may name `RunLoop`: memberships refer to their loop, and closures receive it. Layers below Loop may not use its members.

@@ -26,7 +26,7 @@ final class HostedMode: @unchecked Sendable {
     deinit { closeSet() }
 
     func closeSet() {
-        if descriptor >= 0 { close(descriptor) }
+        if descriptor >= 0 { cplatform_close(descriptor) }
         descriptor = -1
     }
 }
