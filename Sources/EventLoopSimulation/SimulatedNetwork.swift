@@ -257,3 +257,17 @@ private final class SimulatedAttempt: @unchecked Sendable {
         continuation = nil
     }
 }
+
+// MARK: - Chance
+
+extension SimulatedRun {
+    /// A number of nanoseconds in the range, from the network's stream of chance.
+    func draw(_ range: ClosedRange<Duration>) -> UInt64 {
+        let (low, high) = (range.lowerBound.wholeNanoseconds, range.upperBound.wholeNanoseconds)
+        let (width, overflow) = (high - low).addingReportingOverflow(1)
+        return low + (overflow ? csim_draw_network(raw) : csim_draw_network(raw) % width)
+    }
+
+    /// True with this chance, from the network's stream.
+    func drawChance(_ chance: Double) -> Bool { chance > 0 && Double(csim_draw_network(raw) >> 11) / Double(1 << 53) < chance }
+}

@@ -50,8 +50,8 @@ final class SimulatedRun: @unchecked Sendable {
     private(set) var simulatedLoop: RunLoop?
     private var clock: RunLoop.ManualClock?
     private var loopsLife: RunLoop.KeepAlive?
-    private var claims: [Claim] = []
-    private var waits: [EventualClaim] = []
+    var claims: [Claim] = []
+    var waits: [EventualClaim] = []
 
     // MARK: Its end
 
@@ -75,12 +75,6 @@ final class SimulatedRun: @unchecked Sendable {
         var continuation: CheckedContinuation<Void, Never>?
     }
     private let shared = Mutex(Shared())
-
-    struct Claim {
-        var text: String
-        var place: String
-        var holds: @Sendable () -> Bool
-    }
 
     init(_ settings: Settings, _ body: @escaping @Sendable (SimulatedWorld) async throws -> Void) {
         self.settings = settings
@@ -304,16 +298,6 @@ final class SimulatedRun: @unchecked Sendable {
         csim_add_event(raw, now.adding(nanoseconds: nanoseconds), nextEvent)
     }
 
-    /// A number of nanoseconds in the range, from the network's stream of chance.
-    func draw(_ range: ClosedRange<Duration>) -> UInt64 {
-        let (low, high) = (range.lowerBound.wholeNanoseconds, range.upperBound.wholeNanoseconds)
-        let (width, overflow) = (high - low).addingReportingOverflow(1)
-        return low + (overflow ? csim_draw_network(raw) : csim_draw_network(raw) % width)
-    }
-
-    /// True with this chance, from the network's stream.
-    func drawChance(_ chance: Double) -> Bool { chance > 0 && Double(csim_draw_network(raw) >> 11) / Double(1 << 53) < chance }
-
     /// The number under which the scheduler knows the tasks of one start of a process.
     func newIncarnation(of process: SimulatedProcess) -> UInt32 {
         nextIncarnation += 1
@@ -325,45 +309,6 @@ final class SimulatedRun: @unchecked Sendable {
     func hasCrashed(_ incarnation: UInt32) -> Bool {
         guard let process = incarnations[incarnation] else { return false }
         return process.hasCrashed || process.incarnation != incarnation
-    }
-
-    // MARK: Claims
-
-    func always(_ claim: Claim) {
-        claims.append(claim)
-        check(claim)
-    }
-
-    func eventually(_ claim: Claim, within limit: Duration) async throws {
-        if claim.holds() { return }
-        let wait = EventualClaim(claim, incarnation: csim_current_process(raw))
-        waits.append(wait)
-        schedule(after: limit.wholeNanoseconds) { [self] in
-            // A task of a crashed process does not wait any more.
-            if wait.isOver || hasCrashed(wait.incarnation) { return }
-            if wait.claim.holds() { return wait.end() }
-            fail(
-                .invariant, "\"\(claim.text)\" (\(claim.place)) did not hold within \(limit)", identity: claim.place)
-        }
-        await withTaskCancellationHandler {
-            await withUnsafeContinuation { wait.begin($0) }
-        } onCancel: {
-            wait.end()
-        }
-        waits.removeAll { $0 === wait }
-        if Task.isCancelled && !wait.didHold { throw CancellationError() }
-    }
-
-    private func check(_ claim: Claim) {
-        if !claim.holds() { fail(.invariant, "\"\(claim.text)\" (\(claim.place)) does not hold", identity: claim.place) }
-    }
-
-    private func afterStep() {
-        for claim in claims where problem == nil { check(claim) }
-        for wait in waits where !wait.isOver && !hasCrashed(wait.incarnation) && wait.claim.holds() {
-            wait.didHold = true
-            wait.end()
-        }
     }
 
     // MARK: The loop
@@ -447,28 +392,4 @@ final class SimulatedRun: @unchecked Sendable {
 /// The run of a callback. Its context is set right after the run was made.
 private func simulatedRun(_ context: UnsafeMutableRawPointer?) -> SimulatedRun {
     Unmanaged<SimulatedRun>.fromOpaque(context!).takeUnretainedValue()
-}
-
-/// A wait of `eventually`. On the run's thread only.
-final class EventualClaim: @unchecked Sendable {
-    // SAFETY: the run's thread alone uses it; the tasks of a simulation have no other.
-
-    let claim: SimulatedRun.Claim
-    /// Of the process of the task that waits; 0 if it has none.
-    let incarnation: UInt32
-    private var continuation: UnsafeContinuation<Void, Never>?
-    private(set) var isOver = false
-    var didHold = false
-
-    init(_ claim: SimulatedRun.Claim, incarnation: UInt32) { (self.claim, self.incarnation) = (claim, incarnation) }
-
-    func begin(_ continuation: UnsafeContinuation<Void, Never>) {
-        if isOver { continuation.resume() } else { self.continuation = continuation }
-    }
-
-    func end() {
-        isOver = true
-        continuation?.resume()
-        continuation = nil
-    }
 }

@@ -32,6 +32,14 @@ private let importsOfModules: [(module: String, imports: Set<String>)] = [
     ("EventLoopStreams", ["EventLoop", "CStreams"]), ("EventLoopTLS", ["EventLoop", "EventLoopStreams", "COpenSSL"]),
     ("EventLoopDatagrams", ["EventLoop", "EventLoopStreams", "CDatagrams", "CPlatform"]),
     ("EventLoopHTTP", ["CPlatform", "EventLoop", "EventLoopStreams", "HTTPTypes"]),
+    ("EventLoopCF", ["CPlatform", "EventLoop"]),
+    (
+        "EventLoopSimulation",
+        ["CPlatform", "CSimulation", "CStacks", "EventLoop", "EventLoopObserving", "EventLoopStreams", "Testing", "_Concurrency"]
+    ),
+    ("EventLoopNIO", ["CHostPasses", "CPlatform", "EventLoop", "Glibc", "NIOCore", "NIOPosix"]),
+    ("EventLoopMetrics", ["CPlatform", "CoreMetrics", "EventLoop"]), ("EventLoopLogging", ["EventLoop", "EventLoopObserving", "Logging"]),
+    ("EventLoopServiceLifecycle", ["EventLoop", "EventLoopHTTP", "EventLoopStreams", "EventLoopSupervisor", "ServiceLifecycle"]),
 ]
 
 /// Every layer may name `RunLoop`: memberships refer to their loop, and closures receive it. Layers below Loop may not use its members.
