@@ -35,6 +35,15 @@ public func inForkedChild(_ body: () -> Int32) -> ChildEnd {
     return oneForkedChild(body)
 }
 
+/// Returns when `loop` has made a pass and sleeps again. In a debug build, a thread in its first pass may hold a lock of the Swift runtime, also when it
+/// counts as asleep already, and no thread of a child releases it.
+public func waitUntilAsleepAfterPass(_ loop: RunLoop, _ location: SourceLocation = #_sourceLocation) throws {
+    let isPerformed = Box(false)
+    loop.perform { isPerformed.value = true }
+    try waitUntil("the loop makes a pass", location) { isPerformed.value }
+    try waitUntilAsleep(loop, location)
+}
+
 /// A loop of a child of fork ends a source that the child has inherited, and does not call it.
 public func expectEndInChild(of source: RunLoop.Source, calls: Box<Int>, _ location: SourceLocation = #_sourceLocation) {
     let end = inForkedChild {

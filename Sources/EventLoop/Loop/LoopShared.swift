@@ -38,6 +38,49 @@ struct LoopShared: ~Copyable, Sendable {
     }
 }
 
+/// The shared state of a loop, its lock, and the process that both belong to. In a child of fork, it leaves its parent's loops alone, whether or not
+/// a thread of the parent held the lock: calls that end the use of something, ask, or may come from anywhere do nothing, and others trap
+/// (decision 24).
+struct LockedLoop: ~Copyable, Sendable {
+    private let lock: LoopLock<LoopShared>
+    private let mark = ProcessMark()
+
+    init(_ shared: consuming sending LoopShared) { lock = LoopLock(shared) }
+
+    @inline(__always)
+    var isOurs: Bool { mark.isOurs }
+
+    @inline(__always)
+    func preconditionOurs() {
+        precondition(
+            mark.isOurs,
+            "this run loop was made before fork, and belongs to the parent process; fork before the first use of run loops, or use a new thread's loop in the child"
+        )
+    }
+
+    /// Calls `body` under the lock. A precondition failure if the loop is the parent process's.
+    @inline(__always)
+    func withLock<R>(_ body: (inout LoopShared) -> R) -> R {
+        preconditionOurs()
+        return lock.withLock(body)
+    }
+
+    /// Calls `body` under the lock; nil, without taking the lock, if the loop is the parent process's.
+    @inline(__always)
+    @discardableResult
+    func withLockIfOwn<R>(_ body: (inout LoopShared) -> R) -> R? { isOurs ? lock.withLock(body) : nil }
+
+    /// As `LoopLock.lockValue`. A precondition failure if the loop is the parent process's.
+    @inline(__always)
+    func lockValue() -> UnsafeMutablePointer<LoopShared> {
+        preconditionOurs()
+        return lock.lockValue()
+    }
+
+    @inline(__always)
+    func unlock() { lock.unlock() }
+}
+
 /// The state of a loop that only its own thread touches. A struct that cannot be copied, so every access is in place.
 struct LoopOwned: ~Copyable {
     var pending = PendingWork()

@@ -13,7 +13,6 @@ public final class RunLoop: Sendable {
 
     package let id: UInt64
     let isMainLoop: Bool
-    private let mark = ProcessMark()
 
     // MARK: Touched by any thread without the lock, signal handlers included
 
@@ -36,7 +35,7 @@ public final class RunLoop: Sendable {
 
     // MARK: Guarded by the lock
 
-    let shared: LoopLock<LoopShared>
+    let shared: LockedLoop
 
     // MARK: Owned by the loop's thread
 
@@ -62,7 +61,7 @@ public final class RunLoop: Sendable {
         id = LoopID.make()
         modeTable = ModeTable()
         common = modeTable.common
-        shared = LoopLock(LoopShared(modeTable))
+        shared = LockedLoop(LoopShared(modeTable))
     }
 
     deinit {
@@ -76,7 +75,7 @@ public final class RunLoop: Sendable {
     func noteThread() { adoptedBy.store(cplatform_thread_id(), ordering: .relaxed) }
 
     /// The name for people: of the `RunLoopThread` that the loop was made by, or `main`; nil for other threads. Thread-safe.
-    package var givenName: String? { isMainLoop ? "main" : shared.withLock { $0.threadName } }
+    package var givenName: String? { isMainLoop ? "main" : shared.withLockIfOwn { $0.threadName } ?? nil }
 
     // MARK: Which loop
 
@@ -104,7 +103,7 @@ public final class RunLoop: Sendable {
 
     @inline(__always)
     func preconditionOnLoop(_ call: StaticString) {
-        preconditionOurs()
+        shared.preconditionOurs()
         if LoopID.current != id { preconditionCurrent(call) }
     }
 
@@ -121,21 +120,7 @@ public final class RunLoop: Sendable {
     var isIsolatingCaller: Bool { isCurrent || LoopID.adopted == id }
 
     @inline(__always)
-    func preconditionOurs() {
-        precondition(
-            mark.isOurs,
-            "this run loop was made before fork, and belongs to the parent process; fork before the first use of run loops, or use a new thread's loop in the child"
-        )
-    }
-
-    @inline(__always)
-    package var isOurs: Bool { mark.isOurs }
-
-    /// Calls `body` under the lock; nil, without taking the lock, if the loop is the parent process's (decision 24). For calls that end the use
-    /// of something, and for those that may come from anywhere.
-    @inline(__always)
-    @discardableResult
-    func withSharedIfOwn<R>(_ body: (inout LoopShared) -> R) -> R? { isOurs ? shared.withLock(body) : nil }
+    package var isOurs: Bool { shared.isOurs }
 }
 
 extension RunLoop {
@@ -143,7 +128,7 @@ extension RunLoop {
     package static func threadsLoop() -> RunLoop {
         guard let pointer = cplatform_current_loop() else { return LoopLifetime.makeLoopOfThisThread() }
         let loop = Unmanaged<RunLoop>.fromOpaque(pointer).takeUnretainedValue()
-        loop.preconditionOurs()
+        loop.shared.preconditionOurs()
         return loop
     }
 

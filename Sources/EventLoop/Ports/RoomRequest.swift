@@ -18,7 +18,7 @@ extension RunLoop.Port {
     public func whenRoom(
         on loop: RunLoop, inModes modes: [RunLoop.Mode] = RunLoop.Mode.onlyCommon, _ body: @escaping @Sendable () -> Void
     ) -> RunLoop.RoomRequest {
-        loop.preconditionOurs()
+        loop.shared.preconditionOurs()
         let request = RunLoop.RoomRequest(self, loop, modes, body)
         queue.enqueue(request)
         return request

@@ -54,7 +54,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
     }
 
     private func preconditionIsolated(_ member: StaticString) {
-        loop.preconditionOurs()
+        loop.shared.preconditionOurs()
         precondition(
             loop.isIsolatingCaller,
             "LoopBound.\(member) was called on another thread than the run loop's; use perform to run the code on the loop's thread"

@@ -116,6 +116,52 @@ import Darwin
         }
     }
 
+    @Test func `a child that returns from a handler of a hosted loop traps before it prepares the host's sleep`() async {
+        await #expect(processExitsWith: .success) {
+            let end = try onFreshThread { _ in
+                inForkedChild {
+                    let child = Box<Int32>(0)
+                    let status = try? onFreshThread { loop -> Int32 in
+                        let pipe = Pipe()
+                        // Served after the kernel was asked, so that nothing else in the step would notice.
+                        loop.add(try readSource(pipe) { _ in child.value = systemFork() })
+                        pipe.write("a")
+                        let hosted = try loop.hosted()
+                        _ = hosted.step()
+                        if child.value == 0 { _exit(42) }
+                        hosted.invalidate()
+                        var status: Int32 = 0
+                        while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
+                        return status
+                    }
+                    guard let status else { return 1 }
+                    return status & 0x7f != 0 ? 0 : 2
+                }
+            }
+            #expect(end.status == 0, "\(end)")
+            #expect(end.errors.contains("fork"), "\(end.errors)")
+        }
+    }
+
+    @Test func `questions about an inherited loop find nothing in it`() async {
+        await #expect(processExitsWith: .success) {
+            let end = try onFreshThread { loop in
+                let timer = RunLoop.Timer(fireAt: .distantFuture) { _ in }
+                let source = RunLoop.CustomSource {}
+                loop.add(timer)
+                loop.add(source)
+                // The runtime has met the types of a description before the fork.
+                _ = String(reflecting: loop)
+                return inForkedChild {
+                    if loop.contains(timer) || loop.contains(source) { return 1 }
+                    if loop.nextTimerFire() != nil || !loop.commonModes.isEmpty { return 2 }
+                    return String(reflecting: loop).contains("of the parent process") ? 0 : 3
+                }
+            }
+            #expect(end.status == 0, "\(end)")
+        }
+    }
+
     @Test func `wakeUp and stop do nothing in the child, and do not reach the parent's sleeping loop`() async {
         await #expect(processExitsWith: .success) {
             let trace = Trace()

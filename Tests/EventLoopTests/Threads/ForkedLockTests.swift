@@ -56,8 +56,7 @@ import Testing
             let (pipe, trace) = (Pipe(), Trace())
             let source = try readSource(pipe) { _ in trace.add(pipe.readAll()) }
             source.onInvalidation { trace.add("invalid") }
-            // In a debug build, a thread in its first pass may hold a lock of the Swift runtime, and no thread of the child releases it.
-            try waitUntilAsleep(thread.runLoop)
+            try waitUntilAsleepAfterPass(thread.runLoop)
             let end = inForkedChild {
                 // An earlier child that hung may have written to the pipe: see `inForkedChild`.
                 pipe.readAll()
@@ -213,7 +212,7 @@ private func whileLocked(_ loop: RunLoop, _ inherited: Inherited, _ body: () -> 
     let (locked, done) = (EventLoop.Latch(), EventLoop.Latch())
     // What a thread does for the first time may take a lock of the Swift runtime, and no thread of the child releases it. So the loop's thread
     // sleeps at the fork, and the other one has waited before.
-    try waitUntilAsleep(loop)
+    try waitUntilAsleepAfterPass(loop)
     let holder = plainThread {
         @Sendable func hold() {
             loop.shared.withLock { _ in

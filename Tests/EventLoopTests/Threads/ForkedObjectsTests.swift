@@ -22,7 +22,7 @@ import Testing
             // The parent has used what a child uses: the runtime takes locks at the first use of a type.
             try kind.prepare(thread.runLoop).use()
             for use in ChildUse.allCases {
-                try waitUntilAsleep(thread.runLoop)
+                try waitUntilAsleepAfterPass(thread.runLoop)
                 let end = inForkedChild {
                     switch use {
                     case .nothing: break

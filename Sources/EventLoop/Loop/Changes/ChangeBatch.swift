@@ -143,7 +143,6 @@ extension RunLoop {
     /// Returns false when the loop has ended: nobody will carry it out.
     @discardableResult
     private func submit(_ queue: (inout LoopShared) -> Void) -> Bool {
-        preconditionOurs()
         let isAccepted = shared.withLock { shared in
             if shared.phase == .ended { return false }
             queue(&shared)
@@ -155,7 +154,6 @@ extension RunLoop {
 
     /// The owner reads the source's `watch` again. Without `callsOut`, what ends or fails waits for the next safe point: the caller holds a lock.
     func submitRewatch(of membership: SourceMembership, callsOut: Bool = true) { /* DOES CALLOUT */
-        preconditionOurs()
         if !callsOut && isCurrent && !owned.changeBatch.isApplying { return rewatchWithoutCallout(membership) }
         submit { if !membership.locked.isDead { $0.changes.enqueueChange(of: membership, isRewatched: true) } }
     }
@@ -190,14 +188,12 @@ extension RunLoop {
 
     /// The owner files a timer under its present date. Nothing if the timer has left this loop: the loop that took it has read the date.
     func submitRedate(of timer: Timer) {
-        preconditionOurs()
         let mustTell = shared.withLock { shared in isHereLocked(timer) && shared.changes.enqueueRedate(timer) }
         if mustTell { carryOutChanges() }
     }
 
     /// Carries out what was queued, on the owning thread; elsewhere wakes the owner.
     func carryOutChanges() {
-        preconditionOurs()
         if isCurrent {
             applyChanges()
             finishItemsIfSafe()

@@ -11,7 +11,6 @@ extension RunLoop {
         after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
         line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> DelayedPerform {
-        preconditionOurs()
         let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
         let timer = Timer(
             date: now().advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
@@ -31,7 +30,7 @@ extension RunLoop {
     /// Cancels the delayed performs of this loop that were asked for with `target`. Thread-safe. See
     /// `cancelPreviousPerformRequestsWithTarget:`.
     public func cancelDelayedPerforms(target: AnyObject) {
-        let tokens = withSharedIfOwn { $0.delayed.takeAll(of: target) }
+        let tokens = shared.withLockIfOwn { $0.delayed.takeAll(of: target) }
         for token in tokens ?? [] { token.cancel() }
     }
 
@@ -60,7 +59,7 @@ extension RunLoop {
 
         /// Leaves the loop's list, and releases the target.
         func forget() {
-            if let targetID { loop.withSharedIfOwn { $0.delayed.remove(self, of: targetID) } }
+            if let targetID { loop.shared.withLockIfOwn { $0.delayed.remove(self, of: targetID) } }
             var released: Retained?
             target.withLockIfOwn { swap(&$0, &released) }
             withExtendedLifetime(released) {}  // released outside the lock: its deinit is the user's

@@ -111,7 +111,6 @@ struct JobRunner {
 extension RunLoop {
     /// Queues a job for the next point of a pass in a common mode, and wakes the loop; for `OrphanedJobExecutor` if the loop has ended. Thread-safe.
     func enqueueJob(_ job: QueuedJob) {
-        preconditionOurs()
         // The job may hold the last reference to the loop, and end before this call does.
         let isOnLoop = LoopID.current == id
         if !isOnLoop { _ = Unmanaged.passRetained(self) }

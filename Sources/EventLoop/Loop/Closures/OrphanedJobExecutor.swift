@@ -70,14 +70,14 @@ enum OrphanedJobExecutor {
     }
 
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
-        loop.preconditionOurs()
+        loop.shared.preconditionOurs()
         LoopID.adopted = loop.id
         let jobs = loop.takeLeftJobs()
         state.withLock { $0.jobs = jobs[...] }
         while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
             loop.callOutToJob(job)
             // The job may have forked: in the child, the other jobs are the parent's.
-            loop.preconditionOurs()
+            loop.shared.preconditionOurs()
         }
         LoopID.adopted = 0
         // The caller holds the loop.

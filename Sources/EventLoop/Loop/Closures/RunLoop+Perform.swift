@@ -20,7 +20,6 @@ extension RunLoop {
     /// The same in the common modes. A function of its own, because passing a list of modes, even of one, costs more than the closure.
     @discardableResult
     public func perform(file: StaticString = #fileID, line: UInt = #line, _ body: __owned @escaping @Sendable () -> Void) -> Bool {
-        preconditionOurs()
         let site = CreationSite(file, line)
         let posted = RecordedPosts.present
         let locked = shared.lockValue()
@@ -60,7 +59,7 @@ extension RunLoop {
     ) -> Bool {
         let posted = RecordedPosts.present
         let sequence =
-            withSharedIfOwn { shared -> UInt64? in
+            shared.withLockIfOwn { shared -> UInt64? in
                 if shared.phase != .open { return nil }
                 let item = WorkItem(sequence: shared.nextWork(), body: body, site: site, ticket: ticket)
                 modeTable.enqueueLocked(item, modes, kind)
@@ -150,7 +149,7 @@ extension RunLoop {
     /// Takes a withdrawn closure out of the queues, so that it keeps no mode from being empty.
     func dequeue(_ ticket: WorkTicket) {
         // Released outside the lock.
-        let item = withSharedIfOwn { $0.modes.takeTicketedLocked(ticket) }
+        let item = shared.withLockIfOwn { $0.modes.takeTicketedLocked(ticket) }
         withExtendedLifetime(item) {}
         notifyIfElsewhere(.wake)
     }

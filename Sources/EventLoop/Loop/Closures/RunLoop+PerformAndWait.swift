@@ -31,7 +31,7 @@ extension RunLoop {
     ) throws -> sending R { /* DOES CALLOUT */
         precondition(
             !modes.isEmpty, "performAndWait without modes could never return; name a mode, or leave the list out for the common modes")
-        preconditionOurs()
+        shared.preconditionOurs()
         if isCurrent {
             if hasEnded.load(ordering: .relaxed) { throw RunLoopEnded() }
             return try body()
@@ -90,7 +90,7 @@ extension RunLoop {
     @usableFromInline func performsAtOnce(_ modes: [Mode]) throws -> Bool {
         precondition(
             !modes.isEmpty, "performAsync without modes could never return; name a mode, or leave the list out for the common modes")
-        preconditionOurs()
+        shared.preconditionOurs()
         try Task.checkCancellation()
         return isCurrent && !hasEnded.load(ordering: .relaxed)
     }

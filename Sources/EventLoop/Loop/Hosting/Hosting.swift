@@ -202,6 +202,7 @@ extension RunLoop {
     func sleepInHost(callsOut: Bool = true) { /* DOES CALLOUT, if `callsOut` */
         // What is changed meanwhile is seen below.
         if owned.hosting.isMakingCallouts || owned.hosting.isEmpty { return }
+        shared.preconditionOurs()
         // The bits that are taken below may be for the mode of the run in progress.
         defer { if runs.depth > 0 { owned.pending.insert(.recheckQueues) } }
         if callsOut {

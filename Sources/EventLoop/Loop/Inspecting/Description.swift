@@ -8,14 +8,16 @@ extension RunLoop: CustomDebugStringConvertible {
     public var debugDescription: String {
         let present = time.now
         let state =
-            !isValid
-            ? "ended"
-            : currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
-                ?? "not running"
-        let body = shared.withLock { shared in
+            !isOurs
+            ? "of the parent process"
+            : !isValid
+                ? "ended"
+                : currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
+                    ?? "not running"
+        let body = shared.withLockIfOwn { shared in
             shared.modes.all.map { describe($0, shared, present) }.joined()
         }
-        return "RunLoop \(id)\(isMainLoop ? " (main)" : ""), \(state)\n\(body)"
+        return "RunLoop \(id)\(isMainLoop ? " (main)" : ""), \(state)\n\(body ?? "")"
     }
 
     private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {

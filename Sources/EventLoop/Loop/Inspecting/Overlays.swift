@@ -67,7 +67,7 @@ extension RunLoop.Timer {
 extension RunLoop {
     /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
     package var itemsLeft: [String] {
-        shared.withLock { shared in
+        shared.withLockIfOwn { shared in
             var items: [String] = []
             shared.sources.forEach { items.append(item($0.source.typeDescription, $0.source.label, $0.source.site)) }
             shared.timers.forEach { items.append(item("timer", $0.label, $0.site)) }
@@ -76,7 +76,7 @@ extension RunLoop {
                 items.append(item("observer", observer.label, observer.site))
             }
             return items
-        }
+        } ?? []
     }
 }
 

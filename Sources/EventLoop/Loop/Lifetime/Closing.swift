@@ -27,7 +27,7 @@ extension RunLoop {
     /// drains first (`beginDraining`). What was accepted is performed by `performLastBatch`. Jobs cannot be refused: those that come too late
     /// for that batch run after the loop's end. Thread-safe.
     func requestEnd() {
-        withSharedIfOwn { shared in
+        shared.withLockIfOwn { shared in
             // Only once: the thread resumes its runs before it drains, and before its last batch.
             guard shared.phase == .open, !shared.drain.isRequested else { return }
             shared.drain.isRequested = true
@@ -66,7 +66,7 @@ extension RunLoop {
 
     /// Takes a hold. False if the loop refuses work already. Thread-safe.
     func takeHold() -> Bool {
-        withSharedIfOwn { shared -> Bool in
+        shared.withLockIfOwn { shared -> Bool in
             guard shared.phase == .open else { return false }
             shared.drain.holds += 1
             return true
@@ -75,7 +75,7 @@ extension RunLoop {
 
     /// Thread-safe.
     func releaseHold() {
-        let isLast = withSharedIfOwn { shared -> Bool in
+        let isLast = shared.withLockIfOwn { shared -> Bool in
             shared.drain.holds -= 1
             guard shared.drain.holds == 0, shared.drain.isWaitingForHolds, shared.phase == .open else { return false }
             shared.closeLocked(runs)
@@ -89,7 +89,7 @@ extension RunLoop {
 
     /// The number of holds if the thread drains, otherwise nil. Thread-safe.
     var holdsThatDelayTheEnd: Int? {
-        shared.withLock { $0.drain.isWaitingForHolds && $0.phase == .open ? $0.drain.holds : nil }
+        shared.withLockIfOwn { $0.drain.isWaitingForHolds && $0.phase == .open ? $0.drain.holds : nil } ?? nil
     }
 
     /// Performs everything that was accepted and not performed, for whatever modes, in the order it was queued. Owning thread only.

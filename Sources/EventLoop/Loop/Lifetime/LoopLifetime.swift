@@ -62,7 +62,7 @@ enum LoopLifetime {
     static func adoptMainLoopIfMainThread() -> Bool {
         guard cplatform_current_loop() == nil else { return LoopID.current == main.id }
         guard cplatform_is_main_thread() else { return false }
-        main.preconditionOurs()
+        main.shared.preconditionOurs()
         own(main)
         return true
     }

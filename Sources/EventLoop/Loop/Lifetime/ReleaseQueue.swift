@@ -39,7 +39,7 @@ extension RunLoop {
     /// Has the loop's thread release a value: in its next pass in a common mode, or, when it accepts no performs any more, as it ends.
     /// False when the thread has made its last callout. Thread-safe.
     func releaseOnThread(_ value: any LoopReleased) -> Bool {
-        guard let (isAccepted, isFirst) = withSharedIfOwn({ $0.released.append(value) }) else { return false }
+        guard let (isAccepted, isFirst) = shared.withLockIfOwn({ $0.released.append(value) }) else { return false }
         // One perform releases all. If it is refused or dropped, `releaseLast` releases them.
         if isFirst { releaseSoon() }
         return isAccepted

@@ -7,12 +7,11 @@ extension RunLoop {
     public var modes: Set<Mode> { Set(modeTable.all.map(\.name)) }
 
     /// The modes that `.common` stands for; at first just `.default`. Thread-safe.
-    public var commonModes: Set<Mode> { shared.withLock { Set($0.modes.commonNames) } }
+    public var commonModes: Set<Mode> { shared.withLockIfOwn { Set($0.modes.commonNames) } ?? [] }
 
     /// Makes a mode one of the common ones, for good: every item that was or will be added to `.common` is in it. Calls `schedule` of
     /// custom sources that it gains, on the calling thread. Twice is once. Thread-safe. See `CFRunLoopAddCommonMode`.
     public func addCommonMode(_ mode: Mode) { /* DOES CALLOUT */
-        preconditionOurs()
         precondition(mode != .common, ".common stands for the set of common modes and cannot be one of them; name a mode of your own")
         let gained = shared.withLock { $0.addCommonMode(mode) }
         for (membership, state) in gained {
@@ -29,14 +28,13 @@ extension RunLoop {
 
     /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.
     public func keepAlive(forMode mode: Mode = .default) -> KeepAlive {
-        preconditionOurs()
         let queues = shared.withLock { shared in
             let queues = mode == .common ? shared.modes.common : shared.modes.makeLocked(mode)
             queues.changePopulationLocked(by: 1)
             return queues
         }
         return KeepAlive { [self] in
-            withSharedIfOwn { _ in queues.changePopulationLocked(by: -1) }
+            shared.withLockIfOwn { _ in queues.changePopulationLocked(by: -1) }
             notifyIfElsewhere(.wake)
         }
     }

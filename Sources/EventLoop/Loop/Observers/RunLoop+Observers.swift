@@ -9,7 +9,6 @@ extension RunLoop {
     /// the next one on. O(n) in the mode's observers. Thread-safe. See `CFRunLoopAddObserver`.
     @discardableResult
     public func add(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
-        preconditionOurs()
         let isAdded = shared.withLock { shared in
             guard claimLocked(observer, shared) else { return false }
             if mode == .common {
@@ -41,11 +40,11 @@ extension RunLoop {
 
     /// Whether the observer is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
     public func contains(_ observer: Observer, forMode mode: Mode = .default) -> Bool {
-        shared.withLock { shared in
+        shared.withLockIfOwn { shared in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             if mode == .common { return observer.isCommon }
             return shared.modes.findLocked(mode).map { observer.modes.contains($0.index) } ?? false
-        }
+        } ?? false
     }
 
     /// Takes an invalid observer out of every mode.
@@ -57,7 +56,7 @@ extension RunLoop {
     }
 
     private func leave(_ observer: Observer, taking: (inout LoopShared) -> Void) {
-        let isDead = withSharedIfOwn { shared -> Bool in
+        let isDead = shared.withLockIfOwn { shared -> Bool in
             guard observer.loopID.load(ordering: .acquiring) == id else { return false }
             taking(&shared)
             guard observer.modes.isEmpty && !observer.isCommon else { return false }

@@ -11,7 +11,7 @@ extension RunLoop {
     ///
     /// Thread-safe. A precondition failure in a child process, for an inherited loop.
     public func startRecording(capacity: Int = 65_536) {
-        preconditionOurs()
+        shared.preconditionOurs()
         precondition(
             (1...Self.largestRecording).contains(capacity),
             "a recording keeps between one event and \(Self.largestRecording), not \(capacity)")

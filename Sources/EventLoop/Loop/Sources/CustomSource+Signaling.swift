@@ -28,7 +28,7 @@ extension RunLoop.CustomSource {
 extension RunLoop {
     @inline(__always)
     fileprivate func enqueueSignal(_ membership: SourceMembership) {
-        withSharedIfOwn { _ in
+        shared.withLockIfOwn { _ in
             if membership.locked.isDead { return }
             // Not a closure for all modes: it would retain what it captures, and the set of modes.
             var word = membership.locked.modes.lowWord

@@ -24,7 +24,7 @@ extension RunLoop.Source {
 
 extension RunLoop {
     fileprivate func enqueueMessages(of membership: SourceMembership) {
-        withSharedIfOwn { _ in
+        shared.withLockIfOwn { _ in
             if membership.locked.isDead { return }
             membership.locked.modes.forEach { modeTable.reference($0).use { $0.enqueueMessagesLocked(of: membership) } }
         }

@@ -15,7 +15,6 @@ extension RunLoop {
     /// The same for a source that may be invalid, or for a loop that may have ended, without the caller's mistake: a refusal is not reported.
     @discardableResult
     package func addIfPossible(_ source: Source, forMode mode: Mode) -> Bool { /* DOES CALLOUT */
-        preconditionOurs()
         if source.isOfParent { source.invalidate() }
         // Held until the callouts below have returned.
         guard source.rundown.enter() else { return false }
@@ -55,12 +54,12 @@ extension RunLoop {
     /// Whether the source is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
     public func contains(_ source: Source, forMode mode: Mode = .default) -> Bool {
         guard let membership = source.existingMembership(of: self) else { return false }
-        return shared.withLock { shared in
+        return shared.withLockIfOwn { shared in
             if membership.locked.isDead { return false }
             if mode == .common { return membership.locked.isCommon }
             guard let state = shared.modes.findLocked(mode) else { return false }
             return membership.locked.modes.contains(state.index)
-        }
+        } ?? false
     }
 
     /// Takes an invalid source out of every mode, for good. True if this is the owner's thread, and no other one has ended the membership.
@@ -88,7 +87,7 @@ extension RunLoop {
     /// Marks the queued change before another thread can know of it. An owner that takes a batch at the new count of removals finds the change and
     /// carries it out before, and so it does before what that thread queues next.
     private func leaveMarked(_ body: (inout LoopShared) -> LoopShared.Departure) -> LoopShared.Departure {
-        withSharedIfOwn { shared -> LoopShared.Departure in
+        shared.withLockIfOwn { shared -> LoopShared.Departure in
             let departure = body(&shared)
             if departure.isQueued && LoopID.current != id { waker.mark(.changes) }
             return departure
@@ -370,10 +369,10 @@ extension RunLoop.Source {
     /// The loops that the source is in, and its modes there; a copy.
     package var loopsAndModes: [(loop: RunLoop, modes: [RunLoop.Mode])] {
         state.withLock { $0.memberships }.map { membership in
-            let modes = membership.loop.shared.withLock { shared in
+            let modes = membership.loop.shared.withLockIfOwn { shared in
                 shared.modes.all.filter { membership.locked.modes.contains($0.index) }.map(\.name)
             }
-            return (membership.loop, modes)
+            return (membership.loop, modes ?? [])
         }
     }
 

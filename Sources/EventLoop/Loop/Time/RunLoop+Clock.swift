@@ -57,6 +57,6 @@ extension RunLoop {
     }
 
     fileprivate func forgetSleep(_ request: PerformRequest) {
-        shared.withLock { $0.sleeps[ObjectIdentifier(request)] = nil }
+        shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(request)] = nil }
     }
 }

@@ -11,7 +11,6 @@ extension RunLoop {
     /// `CFRunLoopAddTimer`.
     @discardableResult
     public func add(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
-        preconditionOurs()
         if LoopID.current == id && addAtOnce(timer, mode) { return true }
         return addSlowly(timer, mode)
     }
@@ -96,11 +95,11 @@ extension RunLoop {
 
     /// Whether the timer is in the mode; for `.common`, whether it was added to the common modes. Thread-safe.
     public func contains(_ timer: Timer, forMode mode: Mode = .default) -> Bool {
-        shared.withLock { shared in
+        shared.withLockIfOwn { shared in
             guard isHereLocked(timer) else { return false }
             if mode == .common { return timer.listing.isCommon }
             return shared.modes.findLocked(mode).map { timer.isInMode($0.index) } ?? false
-        }
+        } ?? false
     }
 
     /// Takes an invalid timer out of every mode.
@@ -162,7 +161,7 @@ extension RunLoop {
     /// Takes a timer out of the modes that `taking` finds, and lets it go with the last.
     private func leave(_ timer: Timer, taking: (inout LoopShared) -> [TimerMembership]) {
         let (hasLeft, endsUnseen) =
-            withSharedIfOwn { shared -> (Bool, Bool) in
+            shared.withLockIfOwn { shared -> (Bool, Bool) in
                 guard isHereLocked(timer) else { return (false, false) }
                 let isRedated = shared.changes.cancelRedate(of: timer)
                 for membership in taking(&shared) {
@@ -368,13 +367,13 @@ extension RunLoop {
     /// The earliest date, from the list of all timers.
     @inline(never)
     private func earliestInList(_ mode: Mode) -> Int64 {
-        shared.withLock { shared -> Int64 in
+        shared.withLockIfOwn { shared -> Int64 in
             if mode == .common {
                 return shared.timers.earliestDate { $0.listing.isCommon }
             }
             guard let state = shared.modes.findLocked(mode) else { return .max }
             return shared.timers.earliestDate { $0.isInMode(state.index) }
-        }
+        } ?? .max
     }
 }
 

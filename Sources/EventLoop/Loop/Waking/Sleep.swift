@@ -40,7 +40,7 @@ extension RunLoop {
     /// Asks the kernel without waiting. Calls out only to C libraries that have events on the mode's base.
     @inline(__always)
     func askKernel(_ mode: ModeState, mayServeLeftover: Bool = false) -> Ready {
-        preconditionOurs()
+        shared.preconditionOurs()
         let messages: Ready = hasPendingWork && findMessages(mode) ? .messages : []
         if mayServeLeftover && hasLeftover(mode) { return messages.union(.descriptors) }
         counters.poll()
@@ -63,7 +63,7 @@ extension RunLoop {
     /// there is something to do already. Calls out only to who waits for the end of the pass.
     @inline(__always)
     func sleep(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready { /* DOES CALLOUT */
-        preconditionOurs()
+        shared.preconditionOurs()
         if owned.pending.contains(.passEnd) { callPassEndListeners() }
         // No callouts from here to the end of the wait: the loop could sleep over a change that a handler makes.
         if hasPendingWork {

@@ -14,8 +14,6 @@ extension RunLoop {
     /// Returns false, the result of a call whose closure the loop does not take.
     @inline(never)
     func refuseClosure(_ site: CreationSite) -> Bool { /* DOES CALLOUT */
-        // The parent process's loop takes nothing.
-        preconditionOurs()
         if isRefusalLikelyMistake {
             Warnings.report(
                 .refusedClosure, label: nil, site: site,
@@ -62,6 +60,7 @@ extension RunLoop {
     /// Under the lock, as `add` decides: `hasEnded` is set a little later.
     private var isValidLoop: Bool { shared.withLock { $0.phase != .ended } }
 
+    /// A precondition failure for a loop of the parent process.
     private var wasToldToEnd: Bool { shared.withLock { $0.drain.isRequested } }
 
     /// A thread that is stopping refuses work in every program that ends in an orderly way, and the refusal is how others find out. So
