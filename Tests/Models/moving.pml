@@ -1,6 +1,6 @@
 /*
- * A timer and an observer that their handlers move to another loop, which is on another thread: from when on may that loop call them? And a timer
- * on demand, whose date another thread sets while the loop fires it.
+ * A timer and an observer that their handlers move to another loop, which is on another thread: from when on may that loop call them? An observer
+ * that a third thread moves. And a timer on demand, whose date another thread sets while the loop fires it.
  *
  * Each atomic step names the function that makes it, as "File.swift: function". A step is one operation on a shared word, or a section under a
  * loop's lock. The second loop had the item before, and may have it in a batch that it has not finished. A change of the timer's tolerance has the
@@ -22,7 +22,8 @@
  *   FAULT_ONCE_LATE      the call of an observer that is called once ends before the observer is invalid
  *   FAULT_TAKEN_LATE     a timer on demand loses its date after its call: another thread may have set the date that was fired
  *   FAULT_TAKEN_BLINDLY  it loses whatever date it has by then
- *   FAULT_CALL_FIRST     the loop looks whether the observer is being called before it looks whether it has the observer
+ *   FAULT_CALL_UNCLAIMED the loop looks whether the observer is being called, and says in a second step that it calls it
+ *   FAULT_OVER_FIRST     the loop looks whether the observer is valid before it says that it calls it
  */
 
 #define NEVER 9
@@ -212,13 +213,32 @@ proctype SetsDates() {
     running--
 }
 
-proctype FirstNotifies() {
-    callingLoop = 1;                            /* RunLoop+Observers.swift: call */
+inline beginCalling(id) {
+#ifdef FAULT_OVER_FIRST
+    wasOver = isOver;
+#endif
+#ifdef FAULT_CALL_UNCLAIMED
+    isBegun = (callingLoop == 0);
+    if :: isBegun -> callingLoop = id :: else fi;
+#else
+    atomic {                                    /* RunLoop+Observers.swift: call */
+        isBegun = (callingLoop == 0);
+        if :: isBegun -> callingLoop = id :: else fi
+    };
+#endif
+#ifndef FAULT_OVER_FIRST
+    wasOver = isOver;                           /* Observer.swift: isValid */
+#endif
+}
+
+inline beginCallingHandler() {
     calls++;
     assert(repeats || calls == 1);
     inHandler++;
-    assert(inHandler == 1);
-    observedIn = 2;                             /* RunLoop+Observers.swift: add */
+    assert(inHandler == 1)
+}
+
+inline endCalling() {
     inHandler--;
 #ifdef FAULT_ONCE_LATE
     callingLoop = 0;
@@ -227,31 +247,41 @@ proctype FirstNotifies() {
     isOver = !repeats;                          /* RunLoop+Observers.swift: endCall */
     callingLoop = 0;
 #endif
+}
+
+proctype FirstNotifies() {
+    bool isBegun, wasOver;
+    beginCalling(1);
+    if
+    :: isBegun && !wasOver ->
+        beginCallingHandler();
+        observedIn = 2;                         /* RunLoop+Observers.swift: add */
+        endCalling()
+    :: isBegun && wasOver -> callingLoop = 0
+    :: else
+    fi;
     running--
 }
 
-proctype SecondNotifies() {
-    bool isCalled, isMember;
-#ifdef FAULT_CALL_FIRST
-    isCalled = (callingLoop != 0);
-#endif
-    isMember = (observedIn == 2);               /* RunLoop+Observers.swift: isMember */
+proctype Notifies(byte id) {
+    bool isBegun, wasOver, isMember;
+    isMember = (observedIn == id);              /* RunLoop+Observers.swift: isMember */
     if
     :: isMember ->
-#ifndef FAULT_CALL_FIRST
-        isCalled = (callingLoop != 0);          /* Observer.swift: isFiring */
-#endif
+        beginCalling(id);
         if
-        :: !isCalled && !isOver ->              /* RunLoop+Observers.swift: call */
-            calls++;
-            assert(repeats || calls == 1);
-            inHandler++;
-            assert(inHandler == 1);
-            inHandler--
+        :: isBegun && !wasOver -> beginCallingHandler(); endCalling()
+        :: isBegun && wasOver -> callingLoop = 0
         :: else
         fi
     :: else
     fi;
+    running--
+}
+
+/* A third thread. */
+proctype MovesObserver() {
+    observedIn = 2;                             /* RunLoop+Observers.swift: add */
     running--
 }
 
@@ -262,7 +292,8 @@ init {
         if
         :: running = 2; run FirstFires(); run SecondFires()
         :: running = 2; settings = 1; hasRequest = true; run FiresOnDemand(); run SetsDates()
-        :: running = 2; run FirstNotifies(); run SecondNotifies()
+        :: running = 2; run FirstNotifies(); run Notifies(2)
+        :: running = 3; run Notifies(1); run Notifies(2); run MovesObserver()
         fi
     }
 }

@@ -107,9 +107,10 @@ extension RunLoop {
     private func call(_ observer: Observer, _ activity: Activity, _ mode: ModeState, _ generation: UInt64) { /* DOES CALLOUT */
         if observer.activities.isDisjoint(with: activity) { return }
         if removals.generation != generation && !isMember(observer, of: mode) { return }
-        // In this order: another loop may have called it meanwhile, and its handler may have moved it back (Tests/Models/moving.pml).
-        if observer.isFiring || !observer.isValid { return }
-        observer.callingLoop.store(id, ordering: .relaxed)
+        // In this order, and in one step: another loop may be about to call it, to which its handler or a third thread has moved it
+        // (Tests/Models/moving.pml).
+        if !observer.callingLoop.compareExchange(expected: 0, desired: id, ordering: .acquiring).exchanged { return }
+        if !observer.isValid { return observer.callingLoop.store(0, ordering: .releasing) }
         let span = openSpan(mode, CalloutItem(kind: .observer, site: observer.site, label: observer.label))
         callOutToObserver(observer, activity)
         closeSpan(span)
