@@ -372,6 +372,42 @@ import Testing
         #expect((3...16).contains(calls), "\(calls)")
     }
 
+    @Test func `a foreign callback that makes the running mode a common one ends a wait that goes on`() throws {
+        let calls = try onFreshThread { loop in
+            let mode = RunLoop.Mode("becomes common")
+            let (pipe, calls, callsBefore) = (Pipe(), Box(0), Box(0))
+            loop.perform {
+                callsBefore.value = calls.value
+                loop.stop()
+            }
+            // As above, only an event of the loop ends the wait.
+            let urgent = loop.withEventBase(forMode: mode) { base in
+                ForeignEvent(base, pipe.readEnd, EV_READ | EV_PERSIST, priority: 0) { _ in
+                    switch calls.increment() {
+                    case 3: loop.addCommonMode(mode)
+                    case 1_000: pipe.readAll()  // it did not end it
+                    default: break
+                    }
+                }
+            }
+            let other = loop.withEventBase(forMode: mode) { ForeignEvent($0, pipe.readEnd, EV_READ | EV_PERSIST, priority: 2) { _ in } }
+            let timeout = loop.withEventBase(forMode: mode) { base in
+                ForeignEvent(base) { _ in
+                    pipe.write()
+                    urgent.activate()
+                }
+            }
+            for event in [urgent, other] { event.add() }
+            timeout.add(milliseconds: 20)
+            let alive = loop.keepAlive(forMode: mode)
+            defer { alive.cancel() }
+            #expect(loop.run(mode: mode, for: patience) == .stopped)
+            for event in [urgent, other, timeout] { event.free() }
+            return callsBefore.value
+        }
+        #expect((3...16).contains(calls), "\(calls)")
+    }
+
     #if os(Linux)
     @Test func `a nested run in a foreign callback ends the wait, also if a handler of the outer run has made a step before`() throws {
         let calls = try onFreshThread { loop in

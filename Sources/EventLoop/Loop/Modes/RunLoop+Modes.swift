@@ -22,8 +22,9 @@ extension RunLoop {
             if source.rundown.exit() { source.finish() }
         }
         // Timers were filed as changes; closures queued for the common modes may be performed in this one now.
-        if isCurrent { applyChanges() } else { notify(.queues) }
+        if isCurrent { applyChanges() }
         waker.mark(.queues)
+        notifyIfElsewhere(.queues)
     }
 
     /// Keeps `mode` from being empty until the token is cancelled or released; with `.common`, every common mode. Thread-safe.
