@@ -118,8 +118,8 @@ public final class SimulatedNetwork: Sendable {
 
     /// Connects a process to a port of another one. Takes the latency of the way there and of the way back.
     ///
-    /// Throws `RunLoop.SourceError.system` with ECONNREFUSED when nobody listens there, and with ETIMEDOUT when `timeout` has passed;
-    /// `CancellationError` if the task is cancelled.
+    /// Throws `RunLoop.SourceError.system` with ECONNREFUSED when nobody listens there, with ETIMEDOUT when `timeout` has passed, and with ENETDOWN
+    /// if `process` has crashed; `CancellationError` if the task is cancelled.
     public func connect(
         from process: SimulatedProcess, to name: String, port: UInt16, timeout: Duration = .seconds(30),
         options: ByteStream.Options = .init()

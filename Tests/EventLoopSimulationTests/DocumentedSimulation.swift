@@ -93,4 +93,38 @@ struct DocumentedSimulation {
             try await client.waitForEnd()
         }
     }
+
+    @Test func `the client of the page gets its answer, although the server crashes`() async throws {
+        try await simulate { world in
+            let server = world.process("server") { server in
+                try world.network.listen(server, port: 80) { stream in
+                    do { for try await line in stream.lines() { try await stream.write(line + "\n") } } catch {}
+                }
+            }
+            let client = world.process("client") { client in
+                let answer = try await askUntilAnswered("hello", from: client, in: world)
+                #expect(answer == "hello")
+            }
+            try await Task.sleep(for: .microseconds(world.random(in: 0...3_000)))
+            server.crash()
+            try await Task.sleep(for: .seconds(1))
+            server.restart()
+            try await client.waitForEnd()
+        }
+    }
+}
+
+/// Asks until an answer arrives.
+func askUntilAnswered(_ question: String, from client: SimulatedProcess, in world: SimulatedWorld) async throws -> String {
+    while true {
+        do {
+            let stream = try await world.network.connect(from: client, to: "server", port: 80)
+            defer { stream.close() }
+            try await stream.write(question + "\n")
+            if let answer = try await stream.readLine() { return answer }
+        } catch {
+            // The server has crashed (ECONNRESET), or does not listen yet (ECONNREFUSED).
+        }
+        try await Task.sleep(for: .milliseconds(100))
+    }
 }

@@ -28,7 +28,7 @@ enum Server {
 
         RunLoop.Timer.scheduled(every: .seconds(5)) { _ in print("\(server.connections) connections") }
 
-        // The first SIGTERM lets clients finish, the second one ends the process at once. So does Control-C.
+        // SIGTERM, and SIGINT of Control-C: clients have five seconds to finish. The same signal again ends the process at once.
         for signal in [SIGTERM, SIGINT] {
             let source = try RunLoop.SignalSource(signal: signal) { source, _ in
                 source.invalidate()
