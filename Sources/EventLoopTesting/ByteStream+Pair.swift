@@ -75,10 +75,10 @@ extension ByteStream {
         }
 
         /// Nothing arrives in this direction until `resume`. Bytes that are sent are on their way, up to the capacity; then the sending stream
-        /// gets rid of none, as if the peer read nothing.
+        /// sends no more, as if the peer read nothing. A reset does not wait for `resume`: held bytes are lost with it.
         public func hold(_ direction: Direction) { link.hold(from: direction.end, true) }
 
-        /// What was held arrives.
+        /// Held bytes arrive.
         public func resume(_ direction: Direction) { link.hold(from: direction.end, false) }
 
         /// How many bytes have been sent in this direction and not received.
