@@ -27,14 +27,13 @@ final class CompanionTimer: Sendable {
     }
 
     /// Fires `delay` from now, instead of at its former date.
-    func start(_ delay: Duration, for source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
+    func start(_ delay: Duration, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
         start(at: Self.date(after: delay), for: source, fire)
     }
 
     /// Fires at the date that `date` returns for each loop, instead of at its former date.
     func start(
-        at date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?, for source: RunLoop.Source,
-        _ fire: @escaping @Sendable (RunLoop) -> Void
+        at date: @escaping @Sendable (RunLoop) -> RunLoop.Instant?, for source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void
     ) {
         endTimers { $0.date = date }
         for (loop, modes) in source.loopsAndModes {
@@ -58,13 +57,13 @@ final class CompanionTimer: Sendable {
     }
 
     /// The source was added to a mode.
-    func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @escaping @Sendable (RunLoop) -> Void) {
+    func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
         let (makeDate, version) = state.withLock { ($0.date, $0.version) }
         guard let date = makeDate?(loop) else { return }
         let new = RunLoop.Timer(
             date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
             site: source.site
-        ) { _ in fire(RunLoop.threadsLoop()) }
+        ) { _ in fire() }
         let timer = state.withLock { state -> RunLoop.Timer? in
             if state.version != version { return nil }
             if let timer = state.timers[loop.id] { return timer }

@@ -263,8 +263,8 @@ extension RunLoop {
             }
         }
 
-        private var retryFired: @Sendable (RunLoop) -> Void { { [weak self] _ in self?.tryAgain() } }
-        private var deadlineFired: @Sendable (RunLoop) -> Void { { [weak self] _ in self?.timeOut() } }
+        private var retryFired: @Sendable () -> Void { { [weak self] in self?.tryAgain() } }
+        private var deadlineFired: @Sendable () -> Void { { [weak self] in self?.timeOut() } }
 
         // MARK: Listening
 
