@@ -23,7 +23,8 @@ extension RunLoop {
         private let pause = Atomic<Int64>(SocketSource.shortestPause)
         /// Ends a pause, or retries to connect.
         private let retry: CompanionTimer
-        private let deadline: CompanionTimer
+        /// The limit of a connection; nil for a listener.
+        private let deadline: CompanionTimer?
         /// Delivers an outcome that the kernel does not report. It counts as a handled source; a timer does not.
         private let outcome = CompanionSource("outcome of a connection")
 
@@ -68,7 +69,7 @@ extension RunLoop {
             role = .listening(try ListeningSocket(address, backlog: backlog, reusePort: reusePort, ipv6Only: ipv6Only))
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
-            deadline = CompanionTimer("none")
+            deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
@@ -89,7 +90,7 @@ extension RunLoop {
             role = .listening(try ListeningSocket(adopting: descriptor))
             self.priority = priority
             retry = CompanionTimer("pause of a listener")
-            deadline = CompanionTimer("none")
+            deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
@@ -230,19 +231,19 @@ extension RunLoop {
 
         override func didJoin(_ loop: RunLoop, _ mode: Mode) {
             retry.join(loop, mode, self, retryFired)
-            deadline.join(loop, mode, self, deadlineFired)
+            deadline?.join(loop, mode, self, deadlineFired)
             outcome.join(loop, mode, self)
         }
 
         override func didLeave(_ loop: RunLoop, _ mode: Mode) {
             retry.leave(loop, mode, self)
-            deadline.leave(loop, mode, self)
+            deadline?.leave(loop, mode, self)
             outcome.leave(loop, mode, self)
         }
 
         override func didInvalidate() {
             retry.stop()
-            deadline.stop()
+            deadline?.stop()
             outcome.end()
         }
 
