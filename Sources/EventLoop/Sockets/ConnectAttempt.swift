@@ -29,8 +29,7 @@ final class ConnectAttempt: Sendable {
 
     /// Opens the socket and calls connect(2). `prepare` sets options before.
     init(
-        _ address: RunLoop.SocketAddress, from local: RunLoop.SocketAddress? = nil,
-        _ prepare: (Int32) throws(RunLoop.SourceError) -> Void = { _ throws(RunLoop.SourceError) in }
+        _ address: RunLoop.SocketAddress, from local: RunLoop.SocketAddress?, _ prepare: (Int32) throws(RunLoop.SourceError) -> Void
     ) throws(RunLoop.SourceError) {
         self.address = address
         native = try address.native()
@@ -81,13 +80,7 @@ final class ConnectAttempt: Sendable {
     var descriptor: Int32 { state.withLock { $0.descriptor } }
 
     /// The socket's own address; nil after the socket was closed or transferred.
-    var localAddress: RunLoop.SocketAddress? {
-        state.withLock { state in
-            var local = cplatform_address()
-            guard state.descriptor >= 0, cplatform_local_address(state.descriptor, &local) == 0 else { return nil }
-            return RunLoop.SocketAddress(local)
-        }
-    }
+    var localAddress: RunLoop.SocketAddress? { state.withLock { RunLoop.SocketAddress(localOf: $0.descriptor) } }
 
     /// Retries if the queue was full.
     func tryAgain() -> Phase {

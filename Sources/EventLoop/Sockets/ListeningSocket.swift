@@ -45,9 +45,7 @@ final class ListeningSocket: Sendable {
         }
         file = BoundFile(path)
         handle = Atomic(descriptor)
-        var local = cplatform_address()
-        let code = cplatform_local_address(descriptor, &local)
-        localAddress = code == 0 ? RunLoop.SocketAddress(local) ?? address : address
+        localAddress = RunLoop.SocketAddress(localOf: descriptor) ?? address
         // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
     }
@@ -58,8 +56,7 @@ final class ListeningSocket: Sendable {
         if Int(cplatform_descriptor_kind(descriptor)) != CPLATFORM_LISTENER {
             throw .system(operation: "adopting descriptor \(descriptor), which is no stream socket that listens", errno: EINVAL)
         }
-        var local = cplatform_address()
-        guard cplatform_local_address(descriptor, &local) == 0, let address = RunLoop.SocketAddress(local) else {
+        guard let address = RunLoop.SocketAddress(localOf: descriptor) else {
             throw .system(operation: "adopting descriptor \(descriptor), whose address is of an unknown kind", errno: EAFNOSUPPORT)
         }
         let code = cplatform_set_close_on_exec(descriptor)
