@@ -34,9 +34,7 @@ extension RunLoop {
             }
         }
         source.isAccepting = false
-        // Only the loop retains the source, so that the source ends with the loop.
-        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
-        channel.connect(demand: { [weak source] in source?.isAccepting = true }, removal: { [weak source] in source?.invalidate() })
+        channel.connect(to: source) { [weak source] in source?.isAccepting = true }
         // An ended loop refuses the source. Then the first `next` throws.
         if !add(source, forMode: mode) { source.invalidate() }
         return Connections(localAddress: source.localAddress ?? address, reader: ChannelReader(channel))
@@ -70,8 +68,7 @@ extension RunLoop {
             case .failure(let error): channel.end(throwing: error)
             }
         }
-        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
-        channel.connect { [weak source] in source?.invalidate() }
+        channel.connect(to: source)
         if !add(source, forMode: mode) { throw RunLoopEnded() }
     }
 

@@ -26,16 +26,7 @@ extension RunLoop {
         let source = try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in
             channel.post(status) { _, _ in }
         }
-        source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
-        channel.connect { [weak source] in source?.invalidate() }
+        channel.connect(to: source)
         if !add(source, forMode: mode) { throw RunLoopEnded() }
-    }
-}
-
-extension SingleElementChannel {
-    /// The only element. If the channel ends without one, the task was cancelled.
-    func only(isolation: isolated (any Actor)?) async throws -> Element {
-        guard let element = try await next(isolation: isolation) else { throw CancellationError() }
-        return element
     }
 }

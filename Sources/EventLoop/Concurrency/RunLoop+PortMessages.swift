@@ -40,9 +40,7 @@ extension RunLoop {
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<PortMessage>()
             let reader = PortReader(port, channel, site)
-            reader.onInvalidation { channel.end() }
-            // Only the loop retains the source, so that the source ends with the loop.
-            channel.connect(demand: { [weak reader] in reader?.ask() }, removal: { [weak reader] in reader?.invalidate() })
+            channel.connect(to: reader) { [weak reader] in reader?.ask() }
             port.add(reader)
             // An ended loop refuses the source.
             if !loop.addIfPossible(reader, forMode: mode) { reader.invalidate() }
@@ -54,7 +52,7 @@ extension RunLoop {
 
             /// The next message; nil if the task is cancelled, the port is invalid, or the loop has ended.
             public mutating func next(isolation actor: isolated (any Actor)? = #isolation) async -> PortMessage? {
-                // This channel never ends with a failure.
+                // The only error says that the port or the loop has ended, which is no failure here.
                 try? await reader.channel.next(isolation: actor)
             }
         }

@@ -50,9 +50,7 @@ extension RunLoop {
                 channel.post(ready) { waiting, new in waiting.formUnion(new) }
             }
             source.core.pointee.isArmed.store(false, ordering: .releasing)
-            // Only the loop retains the source, so that the source ends with the loop.
-            source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
-            channel.connect(demand: { [weak source] in source?.rearm() }, removal: { [weak source] in source?.invalidate() })
+            channel.connect(to: source) { [weak source] in source?.rearm() }
             if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
         }
 

@@ -41,9 +41,7 @@ extension RunLoop {
             let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
                 channel.post(count) { waiting, new in waiting += new }
             }
-            // Only the loop retains the source, so that the source ends with the loop.
-            source.onInvalidation { channel.end(throwing: $0.failure ?? RunLoopEnded()) }
-            channel.connect { [weak source] in source?.invalidate() }
+            channel.connect(to: source)
             if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
         }
 

@@ -37,6 +37,13 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         if isEnded { removal() }
     }
 
+    /// Connects the channel to the source that reports to it: each ends with the other. The channel does not retain the source, so that only the
+    /// loop does, and the source ends with the loop.
+    func connect(to source: RunLoop.Source, demand: (@Sendable () -> Void)? = nil) { /* DOES CALLOUT */
+        source.addInvalidation { [self] in end(throwing: $0.failure ?? RunLoopEnded()) }
+        connect(demand: demand) { [weak source] in source?.invalidate() }
+    }
+
     /// Passes an element to the waiting task, or stores it, or merges it into the stored one. Thread-safe.
     func post(_ element: Element, merging merge: (inout Element, Element) -> Void) {
         let waiter = state.withLock { state -> Waiter? in
@@ -92,6 +99,12 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
             operation: {
                 try await withCheckedThrowingContinuation(isolation: isolation) { waiter in wait(waiter) }
             }, onCancel: { cancel() }, isolation: isolation)
+    }
+
+    /// The only element. If the channel ends without one, the task was cancelled.
+    func only(isolation: isolated (any Actor)?) async throws -> Element { /* DOES CALLOUT */
+        guard let element = try await next(isolation: isolation) else { throw CancellationError() }
+        return element
     }
 
     private enum Answer: Sendable {
