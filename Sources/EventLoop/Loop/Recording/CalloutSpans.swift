@@ -41,7 +41,6 @@ extension RunLoop {
             owned.observation = isWanted ? Borrowed(observation, keptBy: .loop) : nil
             owned.observationCount &+= 1
             if isWanted { owned.pending.insert(.observed) } else { owned.pending.remove(.observed) }
-            observation.isAdopted.store(isWanted, ordering: .releasing)
             modeTable.forEach { if let poller = $0.owned.poller { observeGuests(of: poller) } }
             updateRunsAreUnusual()
         }

@@ -15,6 +15,7 @@ final class Observation: @unchecked Sendable {
     }
 
     private let wishes = LoopLock(Wishes())
+    /// Empty while nobody observes the loop.
     let spans = OpenSpans()
     let slowest = SlowestCallouts()
 
@@ -24,9 +25,7 @@ final class Observation: @unchecked Sendable {
     let alarm = Atomic<Bool>(false)
     /// The counted ticks of sleep when the sleep in progress, or the last one, was about to begin.
     let waitedBeforeSleep = Atomic<UInt64>(0)
-    /// The owner keeps its open spans.
-    let isAdopted = Atomic<Bool>(false)
-    /// The owner keeps `isWorking`, for watchdogs.
+    /// The owner keeps `isWorking`: only a watchdog asks whether the thread works.
     let isWatchAdopted = Atomic<Bool>(false)
 
     // SAFETY: touched on the loop's thread only.
@@ -42,8 +41,6 @@ final class Observation: @unchecked Sendable {
         var findsSlowest = false
         /// When the last span of a callout or a sleep ended.
         var lastEnd: UInt64 = 0
-        /// Only a watchdog asks whether the thread works.
-        var isWatched = false
     }
 
     deinit {
@@ -78,7 +75,7 @@ final class Observation: @unchecked Sendable {
     /// Takes what others wish. False if nobody observes the loop any more.
     func takeWishes() -> Bool {
         let (ring, findsSlowest, isWatched, isEmpty) = wishes.withLock { ($0.ring, $0.wantsSlowest, $0.watchdogs > 0, $0.isEmpty) }
-        (owned.ring, owned.findsSlowest, owned.isWatched) = (ring, findsSlowest, isWatched)
+        (owned.ring, owned.findsSlowest) = (ring, findsSlowest)
         isWatchAdopted.store(isWatched, ordering: .releasing)
         return !isEmpty
     }
@@ -86,14 +83,14 @@ final class Observation: @unchecked Sendable {
     /// The thread begins to work. It stores `isWorking` before it loads `alarm`; the watchdog stores `alarm` before it loads `isWorking`.
     @inline(__always)
     func beginWorking() {
-        if !owned.isWatched { return }
+        if !isWatchAdopted.load(ordering: .relaxed) { return }
         isWorking.store(true, ordering: .sequentiallyConsistent)
         if alarm.load(ordering: .sequentiallyConsistent) { ringAlarm() }
     }
 
     @inline(__always)
     func endWorking() {
-        if owned.isWatched { isWorking.store(false, ordering: .sequentiallyConsistent) }
+        if isWatchAdopted.load(ordering: .relaxed) { isWorking.store(false, ordering: .sequentiallyConsistent) }
     }
 
     @inline(never)

@@ -53,7 +53,7 @@ extension RunLoop {
     private func makeRecording(_ observation: Observation, _ ring: EventRing) -> Recording {
         // Open spans first: one that ends meanwhile is in both lists. One that begins meanwhile is left out, because its parent may be in neither.
         let taken = TickClock.ticks
-        let open = observation.isAdopted.load(ordering: .acquiring) ? observation.spans.snapshot() : []
+        let open = observation.spans.snapshot()
         let sleep = sleepInProgress(observation, in: open)
         let (entries, overwritten) = ring.entries()
         let end = TickClock.Reading.now
