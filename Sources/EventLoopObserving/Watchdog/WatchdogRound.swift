@@ -148,8 +148,7 @@ private struct WatchedLoop {
         }
         if sight?.serial != serial { sight = Sight(serial: serial, firstTicks: now, used: used, usedBefore: lastUsed) }
         if case .inCallout(let open) = state {
-            let item = CalloutDescription(kind: open.kind, label: open.label, site: open.site)
-            judge(loop, item, start: open.resumedTicks, now, used, &found, &earliest)
+            judge(loop, open.item, start: open.resumedTicks, now, used, &found, &earliest)
         } else {
             judge(loop, CalloutDescription(unpublishedOf: loop), start: sight?.firstTicks ?? now, now, used, &found, &earliest)
         }

@@ -83,7 +83,7 @@ import Testing
                 host.hosted.hostEndsPass()
                 host.hosted.hostBeginsPass(label: "second")
                 if case .inCallout(let callout) = loop.calloutState() {
-                    #expect(callout.label == "second" && callout.kind == .hostedLibrary)
+                    #expect(callout.item.label == "second" && callout.item.kind == .hostedLibrary)
                 } else {
                     Issue.record("a pass is a callout")
                 }

@@ -16,11 +16,9 @@ extension RunLoop {
 
     /// A callout in progress.
     package struct OpenCallout {
-        package let kind: Recording.Kind
-        package let label: String?
-        package let site: CreationSite?
-        /// When it began, and when it last went on: at its beginning, or at the end of the last run nested in it. In ticks.
-        package let startTicks: UInt64, resumedTicks: UInt64
+        package let item: CalloutDescription
+        /// When it last went on: at its beginning, or at the end of the last run nested in it. In ticks.
+        package let resumedTicks: UInt64
         /// Changes with each callout, and with each return from a nested run.
         package let serial: UInt64
     }
@@ -32,10 +30,8 @@ extension RunLoop {
         }
         if !observation.isWorking.load(ordering: .sequentiallyConsistent) { return .asleep }
         guard let span = observation.spans.innermost(), span.mark.kind.isCallout else { return .working }
-        return .inCallout(
-            OpenCallout(
-                kind: span.mark.kind, label: span.label, site: CreationSite(word: span.mark.site), startTicks: span.startTicks,
-                resumedTicks: span.resumedTicks, serial: span.serial))
+        let item = CalloutDescription(kind: span.mark.kind, label: span.label, site: CreationSite(word: span.mark.site))
+        return .inCallout(OpenCallout(item: item, resumedTicks: span.resumedTicks, serial: span.serial))
     }
 
     /// Whether the owner publishes its callouts. Any thread.
@@ -81,14 +77,12 @@ package enum WatchdogAlarm {
 }
 
 package struct CalloutDescription {
-    package var kind: RunLoop.Recording.Kind
-    package var label: String?
-    package var site: CreationSite?
+    package let kind: RunLoop.Recording.Kind
+    package let label: String?
+    package let site: CreationSite?
+}
 
-    package init(kind: RunLoop.Recording.Kind, label: String?, site: CreationSite?) {
-        (self.kind, self.label, self.site) = (kind, label, site)
-    }
-
+extension CalloutDescription {
     /// What a loop calls that does not publish its callouts yet: the item that says of itself that it is being called. A block, a perform, a
     /// job and a callback of a C library do not say so; then it is a pass.
     package init(unpublishedOf loop: RunLoop) {
