@@ -54,6 +54,8 @@ extension RunLoop {
             /// The `flow` of the callout that delivers it.
             package var flow: UInt64
             package var at: Instant
+
+            package init(to target: UInt64, flow: UInt64, at instant: Instant) { (self.target, self.flow, self.at) = (target, flow, instant) }
         }
 
         /// Ordered by start.
@@ -83,10 +85,6 @@ extension RunLoop.Recording.Event {
         self.init(kind: kind, start: start, duration: duration, mode: .default, depth: 1, label: label)
         self.flow = flow
     }
-}
-
-extension RunLoop.Recording.Post {
-    package init(to target: UInt64, flow: UInt64, at instant: RunLoop.Instant) { self.init(target: target, flow: flow, at: instant) }
 }
 
 extension RunLoop.Recording.Kind {

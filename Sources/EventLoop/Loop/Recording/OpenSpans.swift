@@ -26,9 +26,15 @@ struct SpanMark {
 
     init(word: UInt64, site: UInt64, flow: UInt64) {
         self.init(
-            RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: word)), depth: Int(word >> 8 & 0xFF_FFFF), modeIndex: Int(word >> 32),
+            RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: word)), depth: Self.depth(of: word), modeIndex: Int(word >> 32),
             site: site, flow: flow)
     }
+
+    @inline(__always)
+    static func depth(of word: UInt64) -> Int { Int(word >> 8 & 0xFF_FFFF) }
+
+    @inline(__always)
+    static func isPass(_ word: UInt64) -> Bool { UInt8(truncatingIfNeeded: word) == RunLoop.Recording.Kind.pass.code }
 }
 
 /// The spans in progress, outermost first.

@@ -89,7 +89,7 @@ extension RunLoop {
         recording.loopID = id
         // Events are written when they end, so none that ended later is missing.
         if overwritten > 0 { recording.completeSince = clock.instant(entries.first.map { $0.start &+ $0.duration } ?? end.ticks) }
-        recording.posts = ring.allPosts().map { Recording.Post(target: $0.target, flow: $0.flow, at: clock.instant($0.ticks)) }
+        recording.posts = ring.allPosts().map { Recording.Post(to: $0.target, flow: $0.flow, at: clock.instant($0.ticks)) }
         return recording
     }
 }
