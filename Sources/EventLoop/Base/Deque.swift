@@ -54,15 +54,6 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
         while !source.isEmpty { append(source.popFirst()) }  // ends: each iteration removes an element
     }
 
-    /// Removes the first element that matches; nil if none does. O(count).
-    mutating func remove(where matches: (borrowing Element) -> Bool) -> Element? {
-        guard let index = (head..<tail).first(where: { matches(storage[$0]) }) else { return nil }
-        let element = (storage + index).move()
-        (storage + index).moveInitialize(from: storage + index + 1, count: tail - index - 1)
-        tail -= 1
-        return element
-    }
-
     mutating func removeAll() -> [Element] {
         var elements: [Element] = []
         elements.reserveCapacity(count)

@@ -87,7 +87,6 @@ extension RunLoop {
 enum HistogramClass {
     static let bits = 5
     static let inOctave = 1 << bits
-    static let octaves = 64
     private static let greatest: UInt64 = 1 << 62
 
     /// Of a number that is not greater than 2^62.

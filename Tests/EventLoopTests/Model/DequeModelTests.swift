@@ -1,6 +1,6 @@
 // Rules proved here, against arrays:
 // - Elements come out in the order in which they went in, even if the memory grows, moves to the front, or shrinks after a burst.
-// - Removing an element from the middle, taking over another queue, sorting and emptying have the same results as on an array.
+// - Taking over another queue, sorting and emptying have the same results as on an array.
 // - Every element is released exactly once: when it is removed, or with the queue.
 
 import EventLoopTestSupport
@@ -34,12 +34,6 @@ private struct DequePair: ~Copyable {
     mutating func popFirst() throws {
         if model.isEmpty { return }
         try agree(queue.popFirst().id, model.removeFirst(), "popFirst")
-    }
-
-    /// If `index` is the end, there is no such element, and nothing happens.
-    mutating func remove(at index: Int) throws {
-        let id = index < model.count ? model.remove(at: index) : -1
-        try agree(queue.remove { $0.id == id }?.id, id == -1 ? nil : id, "remove the element at \(index)")
     }
 
     mutating func takeAll() {
@@ -92,8 +86,7 @@ private struct FifoPlay: ModelPlay, ~Copyable {
         case 1: pair.swapQueues()
         case 2: try pair.removeAll()
         case 3: pair.sort(descending: random.below(2) == 0)
-        case 4..<20: try pair.remove(at: random.below(pair.count + 1))
-        case 20..<60: pair.appendToOther()
+        case 4..<44: pair.appendToOther()
         default:
             if pair.count == aim { aim = random.below(40) == 0 ? 700 : random.below(20) }
             if pair.count <= aim { pair.append() } else { try pair.popFirst() }
@@ -108,7 +101,7 @@ private struct FifoPlay: ModelPlay, ~Copyable {
 private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
     /// The number of elements appended, and the number of them removed again. The first storage has room for sixteen.
     static let starts = [(0, 0), (1, 1), (15, 0), (16, 0), (16, 8), (16, 9), (16, 15), (15, 14)]
-    static let operationCount = 8
+    static let operationCount = 6
     private var pair = DequePair()
 
     init(start: Int) {
@@ -120,11 +113,9 @@ private struct FifoAtTheEdge: EnumerablePlay, ~Copyable {
         switch operation {
         case 0: pair.append()
         case 1: try pair.popFirst()
-        case 2: try pair.remove(at: 0)
-        case 3: try pair.remove(at: max(0, pair.count - 1))
-        case 4: pair.appendToOther()
-        case 5: pair.takeAll()
-        case 6: pair.swapQueues()
+        case 2: pair.appendToOther()
+        case 3: pair.takeAll()
+        case 4: pair.swapQueues()
         default: pair.sort(descending: true)
         }
         try pair.compare()
