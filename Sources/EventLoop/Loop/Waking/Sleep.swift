@@ -130,19 +130,17 @@ extension RunLoop {
         if let reference = mode.owned.pollerReference, !isMainLoop {
             return !mayStayWithout || reference.use { $0.watchesAnything }
         }
-        return pollerForWaiting(mode, mayStayWithout: mayStayWithout) != nil
+        return preparePollerSlowly(mode, mayStayWithout: mayStayWithout)
     }
 
-    /// The mode's base, made when it is first needed: at the first sleep, or when there is something that the kernel could report.
-    private func pollerForWaiting(_ mode: ModeState, mayStayWithout: Bool) -> Poller? {
+    private func preparePollerSlowly(_ mode: ModeState, mayStayWithout: Bool) -> Bool {
         if let poller = mode.owned.poller {
             // The mode may have become a common one after its base was made.
-            if isMainLoop && servesMainQueue(in: mode) && !watchMainQueue(poller) { return nil }
-            if mayStayWithout && !poller.watchesAnything { return nil }
-            return poller
+            if servesMainQueue(in: mode) && !watchMainQueue(poller) { return false }
+            return !mayStayWithout || poller.watchesAnything
         }
-        if mayStayWithout && !mayHaveWatches(mode) { return nil }
-        return makePoller(mode)
+        if mayStayWithout && !mayHaveWatches(mode) { return false }
+        return makePoller(mode) != nil
     }
 
     private func mayHaveWatches(_ mode: ModeState) -> Bool {
