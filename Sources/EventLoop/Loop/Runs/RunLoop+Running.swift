@@ -169,7 +169,7 @@ extension RunLoop {
     /// runs further out have given theirs back when that one began.
     private func suspendOuterRun() -> SuspendedRun {
         runs.innermostFrame.use { returnUnserved(of: $0) }
-        if waker.hasUntakenWakeUp { owned.pending.insert(.wake) }
+        if waker.untaken.contains(.wake) { owned.pending.insert(.wake) }
         var outer: SuspendedRun = owned.pending.contains(.wake) ? .wasWoken : SuspendedRun()
         if !waker.isWorking {
             suspendWait()

@@ -26,7 +26,7 @@ extension RunLoop {
     func notifyIfElsewhere(_ bits: Attention) {
         if LoopID.current == id {
             if waker.isWorking { return }
-            if owned.hosting.isBetweenSteps && !isInsideWait { return sleepInHost(callsOut: false) }
+            if isCalledByHost { return sleepInHost(callsOut: false) }
         }
         notify(bits)
     }
@@ -40,15 +40,16 @@ extension RunLoop {
 
     @inline(never)
     private func changeSleepInHost(callsOut: Bool) { /* DOES CALLOUT, if `callsOut` */
-        if owned.hosting.isBetweenSteps && !isInsideWait { sleepInHost(callsOut: callsOut) }
+        if isCalledByHost { sleepInHost(callsOut: callsOut) }
     }
 
-    /// Whether the caller is a C library's callback, inside the wait of the innermost run.
-    private var isInsideWait: Bool {
+    /// Whether the caller is the host's code between two steps, and not a C library's callback inside the wait of the innermost run.
+    private var isCalledByHost: Bool {
+        guard owned.hosting.isBetweenSteps else { return false }
         let modeIndex = runs.modeIndex
-        return modeIndex >= 0 && modeTable[modeIndex].owned.poller?.state.isInside == true
+        return modeIndex < 0 || modeTable[modeIndex].owned.poller?.state.isInside != true
     }
 
     /// Whether the owner may call out: it is not on its way to sleep, and not inside a wait.
-    var mayCallOut: Bool { waker.isWorking || (owned.hosting.isBetweenSteps && !isInsideWait) }
+    var mayCallOut: Bool { waker.isWorking || isCalledByHost }
 }

@@ -93,9 +93,6 @@ struct Waker: ~Copyable, Sendable {
     @inline(__always)
     borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
 
-    /// Whether a wake-up is marked; takes nothing.
-    var hasUntakenWakeUp: Bool { attention.load(ordering: .relaxed) & Attention.wake.rawValue != 0 }
-
     /// The owner is about to sleep. It now takes the bits and looks, then either sleeps or calls `stayAwake`.
     @inline(__always)
     borrowing func beginSleep() { sleepState.store(SleepState.asleep, ordering: .sequentiallyConsistent) }
