@@ -52,8 +52,11 @@ struct JobQueue: Sendable {
         return jobs
     }
 
-    /// Puts jobs that were taken and not run before all others.
-    mutating func putBack(_ rest: ArraySlice<QueuedJob>) { jobs = rest + jobs }
+    /// Puts jobs that were taken and not run before all others. True if there were no others.
+    mutating func putBack(_ rest: ArraySlice<QueuedJob>) -> Bool {
+        defer { jobs = rest + jobs }
+        return jobs.isEmpty
+    }
 
     /// The loop's thread runs no more jobs. True if some are queued.
     mutating func handOver() -> Bool {
@@ -163,20 +166,5 @@ extension RunLoop {
     /// The loop has ended, and its thread passes its isolation checks no more: what is queued, and what will come, is run elsewhere.
     func handOverJobs() {
         if shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(self) }
-    }
-
-    /// Takes the jobs of a loop that has ended. On the thread of `OrphanedJobExecutor` only.
-    func takeLeftJobs() -> ContiguousArray<QueuedJob> {
-        shared.withLock { $0.jobs.takeAll() }
-    }
-
-    /// Puts back jobs that `takeLeftJobs` has returned and that have not begun, before all others. Returns true if there are no others: then the
-    /// caller calls `OrphanedJobExecutor.adopt`, which was called for the others.
-    func putBackLeftJobs(_ jobs: ArraySlice<QueuedJob>) -> Bool {
-        shared.withLock { shared in
-            let isFirst = shared.jobs.isEmpty && !jobs.isEmpty
-            shared.jobs.putBack(jobs)
-            return isFirst
-        }
     }
 }

@@ -72,7 +72,7 @@ enum OrphanedJobExecutor {
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         loop.shared.preconditionOurs()
         LoopID.adopted = loop.id
-        let jobs = loop.takeLeftJobs()
+        let jobs = loop.shared.withLock { $0.jobs.takeAll() }
         state.withLock { $0.jobs = jobs[...] }
         while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
             loop.callOutToJob(job)
@@ -107,7 +107,8 @@ enum OrphanedJobExecutor {
             return (state.current, state.jobs)
         }
         guard let current else { return }
-        if current.putBackLeftJobs(jobs) { adopt(current) }
+        // The loop is adopted already for jobs that came meanwhile.
+        if !jobs.isEmpty, current.shared.withLock({ $0.jobs.putBack(jobs) }) { adopt(current) }
         start()
     }
 }

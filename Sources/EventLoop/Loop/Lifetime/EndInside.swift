@@ -20,7 +20,7 @@ extension RunLoop {
         endFrames()
         endObservation()
         let jobs = owned.jobs.abandon()
-        if !jobs.isEmpty { shared.withLock { $0.jobs.putBack(jobs) } }
+        if !jobs.isEmpty { _ = shared.withLock { $0.jobs.putBack(jobs) } }
         // Items that were removed in their own calls are held for the end of these.
         applyChanges()
         endCallsOfSources()
