@@ -11,7 +11,7 @@ extension RunLoop {
         after delay: Duration, inModes modes: [Mode] = Mode.onlyDefault, target: AnyObject? = nil, file: StaticString = #fileID,
         line: UInt = #line, _ body: @escaping @Sendable () -> Void
     ) -> DelayedPerform {
-        let token = DelayedPerform(loop: self, target: target.map { Retained($0) })
+        let token = DelayedPerform(loop: self, target: target)
         let timer = Timer(
             date: now().advanced(by: max(delay, .zero)).nanoseconds, interval: 0, tolerance: 0, order: 0, endsWithLoop: true,
             recordedKind: .perform, label: "delayed perform", site: CreationSite(file, line)
@@ -38,14 +38,15 @@ extension RunLoop {
     public final class DelayedPerform: Sendable {
         private let loop: RunLoop
         /// Kept alive until the perform; never used otherwise.
-        private let target: LoopLock<Retained?>
+        private let target: LoopLock<AnyObject?>
         private let targetID: ObjectIdentifier?
         let timer = LoopLock<Timer?>(nil)
 
-        init(loop: RunLoop, target: Retained?) {
+        init(loop: RunLoop, target: AnyObject?) {
             self.loop = loop
-            targetID = target.map { ObjectIdentifier($0.object) }
-            self.target = LoopLock(target)
+            targetID = target.map { ObjectIdentifier($0) }
+            nonisolated(unsafe) let kept = target  // SAFETY: the object is never used, only kept; reference counts are atomic
+            self.target = LoopLock(kept)
         }
 
         /// False once performed, cancelled, or refused by an ended loop. Thread-safe.
@@ -60,7 +61,7 @@ extension RunLoop {
         /// Leaves the loop's list, and releases the target.
         func forget() {
             if let targetID { loop.shared.withLockIfOwn { $0.delayed.remove(self, of: targetID) } }
-            var released: Retained?
+            var released: AnyObject?
             target.withLockIfOwn { swap(&$0, &released) }
             withExtendedLifetime(released) {}  // released outside the lock: its deinit is the user's
         }
@@ -84,12 +85,4 @@ struct DelayedPerforms: Sendable {
         defer { tokens = [:] }
         return Array(tokens.values.joined())
     }
-}
-
-/// Keeps an object alive, and is good for nothing else.
-struct Retained: @unchecked Sendable {
-    // SAFETY: the object is never used, only kept and compared by identity; reference counts are atomic.
-    let object: AnyObject
-
-    init(_ object: AnyObject) { self.object = object }
 }
