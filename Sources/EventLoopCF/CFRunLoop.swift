@@ -98,7 +98,7 @@ public func CFRunLoopGetMain() -> CFRunLoop! { RunLoop.main }
 @available(*, noasync, message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread")
 // If this is ambiguous: remove the import of CoreFoundation.
 public func CFRunLoopRun() { /* DOES CALLOUT */
-    _ = RunLoop.current.runSleepingAfterBlocks(.default, until: .distantFuture, returnAfterSourceHandled: false)
+    _ = RunLoop.current.run(.default, limit: .max, returnsAfterSource: false, sleepsAfterBlocks: true)
 }
 
 /// Runs the calling thread's loop in `mode` for `seconds`, or until it is stopped or the mode is empty; with `returnAfterSourceHandled`, until
@@ -119,8 +119,9 @@ public func CFRunLoopRunInMode(
     guard let mode else { return .finished }
     let loop = RunLoop.current
     return CFRunLoopRunResult(
-        loop.runSleepingAfterBlocks(
-            mode.canonical, until: loop.deadline(after: seconds), returnAfterSourceHandled: returnAfterSourceHandled))
+        loop.run(
+            mode.canonical, limit: loop.deadline(after: seconds).nanoseconds, returnsAfterSource: returnAfterSourceHandled,
+            sleepsAfterBlocks: true))
 }
 
 /// Whether the loop's thread sleeps in a run. False in every callback. Thread-safe. See `CFRunLoopIsWaiting`.

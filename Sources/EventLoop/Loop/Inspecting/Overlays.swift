@@ -13,13 +13,6 @@ extension RunLoop {
     /// Every run ends at once then, so a caller that runs it in a loop must check this.
     package var isOver: Bool { hasEnded.load(ordering: .acquiring) || runs.isTerminating }
 
-    /// `run(mode:until:returnAfterSourceHandled:)` of CFRunLoop: a pass that performs blocks sleeps even if nothing else is in the mode. So a
-    /// thread may wait in a run for a stop or a block of another thread. A bare wake-up ends such a run.
-    package func runSleepingAfterBlocks(_ mode: Mode, until deadline: Instant, returnAfterSourceHandled: Bool) -> RunResult
-    { /* DOES CALLOUT */
-        run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled, sleepsAfterBlocks: true)
-    }
-
     /// Reports a likely mistake that another library of the package has noticed, once for this loop. Thread-safe.
     package func warn(_ kind: Warning.Kind, _ message: @autoclosure () -> String) { /* DOES CALLOUT */
         Warnings.report(kind, loop: id, mode: nil, message())

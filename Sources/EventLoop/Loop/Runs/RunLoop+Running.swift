@@ -41,6 +41,8 @@ extension RunLoop {
         }
     }
 
+    /// The run of CFRunLoop `sleepsAfterBlocks`: a pass that performs blocks sleeps even if nothing else is in the mode. So a thread may wait in
+    /// a run for a stop or a block of another thread. A bare wake-up ends such a run.
     package func run(_ name: Mode, limit: Int64, returnsAfterSource: Bool, sleepsAfterBlocks: Bool = false) -> RunResult
     { /* DOES CALLOUT */
         guard let begun = beginRun(name, "run") else { return .finished }
