@@ -39,19 +39,19 @@ extension RunLoop {
         /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<DescriptorSource.Events>()
-            do { try connect(channel) } catch { channel.end(throwing: error) }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
-
-        private func connect(_ channel: SingleElementChannel<DescriptorSource.Events>) throws {
-            let source = try DescriptorSource(
-                descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
-            ) { _, ready in
-                channel.post(ready) { waiting, new in waiting.formUnion(new) }
+            do {
+                let source = try DescriptorSource(
+                    descriptor: descriptor, events: events, trigger: .oneShot, label: "readiness for a task", file: file, line: line
+                ) { _, ready in
+                    channel.post(ready) { waiting, new in waiting.formUnion(new) }
+                }
+                source.core.pointee.isArmed.store(false, ordering: .releasing)
+                channel.connect(to: source) { [weak source] in source?.rearm() }
+                if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+            } catch {
+                channel.end(throwing: error)
             }
-            source.core.pointee.isArmed.store(false, ordering: .releasing)
-            channel.connect(to: source) { [weak source] in source?.rearm() }
-            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {

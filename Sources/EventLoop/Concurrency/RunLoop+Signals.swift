@@ -33,16 +33,16 @@ extension RunLoop {
         /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<Int>()
-            do { try connect(channel) } catch { channel.end(throwing: error) }
-            return AsyncIterator(reader: ChannelReader(channel))
-        }
-
-        private func connect(_ channel: SingleElementChannel<Int>) throws {
-            let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
-                channel.post(count) { waiting, new in waiting += new }
+            do {
+                let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
+                    channel.post(count) { waiting, new in waiting += new }
+                }
+                channel.connect(to: source)
+                if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+            } catch {
+                channel.end(throwing: error)
             }
-            channel.connect(to: source)
-            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+            return AsyncIterator(reader: ChannelReader(channel))
         }
 
         public struct AsyncIterator: AsyncIteratorProtocol {
