@@ -85,7 +85,7 @@ final class FileTransfer: Sendable {
         // A loop that has ended, and a task that was cancelled, are found out by the next call.
         if Task.isCancelled || !loop.add(source, forMode: mode) { return true }
         loop.add(timer, forMode: mode)
-        return await wait.outcome(until: nil) { _ in wait.deliver(true) }
+        return await wait.outcome(until: nil) { wait.deliver(true) }
     }
 }
 

@@ -139,7 +139,7 @@ extension RemoteConnection {
             return transmit(frame, descriptors, latch: nil, task: wait, &$0)
         }
         guard case .queued(let unsent) = result else { return try finish(result, .now) }
-        await wait.outcome(until: deadline) { _ in wait.deliver(()) }
+        await wait.outcome(until: deadline) { wait.deliver(()) }
         try finish(unsent)
     }
 

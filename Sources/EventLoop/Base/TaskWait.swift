@@ -25,18 +25,18 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
 
     /// Suspends the task until there is an outcome.
     ///
-    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each reason. It must
+    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each. It must
     /// deliver an outcome, unless another thread certainly does.
     package func outcome(
         until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation,
-        giveUp: @escaping @Sendable (InterruptedWait) -> Void
+        giveUp: @escaping @Sendable () -> Void
     ) async -> Outcome {
         var timer: Task<Void, Never>?
         if let deadline, deadline != .distantFuture {
             if deadline <= .now {
-                giveUp(.deadline)
+                giveUp()
             } else {
-                timer = Task.detached { if await Self.hasCome(deadline) { giveUp(.deadline) } }
+                timer = Task.detached { if await Self.hasCome(deadline) { giveUp() } }
             }
         }
         defer { timer?.cancel() }
@@ -50,7 +50,7 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
                     }
                     if let outcome { continuation.resume(returning: outcome) }
                 }
-            }, onCancel: { giveUp(.cancellation) }, isolation: isolation)
+            }, onCancel: { giveUp() }, isolation: isolation)
     }
 
     /// Suspends until `deadline`. Returns false if the task is cancelled earlier.
@@ -63,6 +63,3 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
         }
     }
 }
-
-/// Why a task stops waiting without an outcome.
-package enum InterruptedWait: Sendable { case deadline, cancellation }

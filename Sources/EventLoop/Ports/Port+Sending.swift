@@ -51,7 +51,7 @@ extension RunLoop.Port {
         let wait = TaskWait<Void>()
         let sender = WaitingSender(message, .task(wait))
         guard queue.enqueue(sender) else { return .closed }
-        await wait.outcome(until: deadline) { _ in wait.deliver(()) }
+        await wait.outcome(until: deadline) { wait.deliver(()) }
         return queue.withdraw(sender)
     }
 

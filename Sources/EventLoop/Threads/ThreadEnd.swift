@@ -35,7 +35,7 @@ final class ThreadEnd: Sendable {
             return tasks.hasCome
         }
         if hasCome { return true }
-        let result = await wait.outcome(until: deadline) { _ in wait.deliver(false) }
+        let result = await wait.outcome(until: deadline) { wait.deliver(false) }
         tasks.withLock { _ = $0.waiting.removeValue(forKey: ObjectIdentifier(wait)) }
         return result
     }

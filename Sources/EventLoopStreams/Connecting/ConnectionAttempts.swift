@@ -57,7 +57,7 @@ final class ConnectionAttempts: Sendable {
     ) async throws -> ByteStream { /* DOES CALLOUT */
         try Task.checkCancellation()
         start(lookUp)
-        return try await wait.outcome(until: nil, isolation: isolation) { [self] _ in end(.failure(CancellationError())) }.get()
+        return try await wait.outcome(until: nil, isolation: isolation) { [self] in end(.failure(CancellationError())) }.get()
     }
 
     private func start(_ lookUp: (@escaping Resolver.Answer) -> @Sendable () -> Void) { /* DOES CALLOUT */

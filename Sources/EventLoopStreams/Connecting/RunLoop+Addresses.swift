@@ -39,6 +39,6 @@ extension RunLoop {
         guard add(presence, forMode: .common) else { throw RunLoopEnded() }
         let cancel = resolver.start(host, port) { wait.deliver($0.mapError { $0 }) }
         defer { cancel() }
-        return try await wait.outcome(until: nil, isolation: isolation) { _ in wait.deliver(.failure(CancellationError())) }.get()
+        return try await wait.outcome(until: nil, isolation: isolation) { wait.deliver(.failure(CancellationError())) }.get()
     }
 }

@@ -157,7 +157,7 @@ public final class StreamServer: Sendable {
         let wait = core.makeWait()
         core.startGrace(grace)
         core.finishIfDone()
-        _ = await wait.outcome(until: nil, isolation: isolation) { [core] _ in core.cancelConnections() }
+        _ = await wait.outcome(until: nil, isolation: isolation) { [core] in core.cancelConnections() }
     }
 
     /// False after `shutdown` has begun, and when every loop of the server has ended. Thread-safe.
@@ -170,6 +170,6 @@ public final class StreamServer: Sendable {
     /// whether the server goes on. In debug builds, a loop that ends under a server prints a warning.
     public func waitForEnd(isolation: isolated (any Actor)? = #isolation) async -> ByteStream.End {
         let wait = core.makeWait()
-        return await wait.outcome(until: nil, isolation: isolation) { [core] _ in core.withdraw(wait) }
+        return await wait.outcome(until: nil, isolation: isolation) { [core] in core.withdraw(wait) }
     }
 }
