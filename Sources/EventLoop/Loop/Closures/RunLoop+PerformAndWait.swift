@@ -43,7 +43,7 @@ extension RunLoop {
             let context = contextOfClosure(body)
             let request = PerformRequest(
                 perform: { result.run(body) },
-                completion: { [latch] _ in latch.open() })
+                completion: { [latch] in latch.open() })
             guard enqueuePerform(modes, request.perform, CreationSite(file, line), request) else {
                 request.withdraw()
                 throw RunLoopEnded()
@@ -131,11 +131,11 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     private struct Content {
         var state = State.waiting
         var body: (@Sendable () -> Void)?
-        var completion: (@Sendable (PerformRequest) -> Void)?
+        var completion: (@Sendable () -> Void)?
     }
     private let content: LoopLock<Content>
 
-    init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable (PerformRequest) -> Void)? = nil) {
+    init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable () -> Void)? = nil) {
         content = LoopLock(Content(body: body, completion: completion))
     }
 
@@ -145,12 +145,12 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     var wasCancelled: Bool { content.withLock { $0.state == .cancelled } }
 
     /// Sets the completion handler, which is called at once if the request was cancelled before.
-    func onCompletion(_ completion: @escaping @Sendable (PerformRequest) -> Void) {
+    func onCompletion(_ completion: @escaping @Sendable () -> Void) {
         let isOver = content.withLock { content in
             if content.state == .waiting { content.completion = completion }
             return content.state != .waiting
         }
-        if isOver { completion(self) }
+        if isOver { completion() }
     }
 
     /// The closure for the loop's queue.
@@ -196,7 +196,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         let completion = completes ? released?.completion : nil
         // Outside the lock, because a deinit is a callout; before the waiter wakes, because the closure may be on its stack.
         released = nil
-        completion?(self)
+        completion?()
         return true
     }
 }

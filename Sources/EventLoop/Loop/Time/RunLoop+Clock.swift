@@ -30,7 +30,7 @@ extension RunLoop {
             ) { _ in perform() }
             await withTaskCancellationHandler {
                 await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-                    request.onCompletion { _ in continuation.resume() }
+                    request.onCompletion { continuation.resume() }
                     if !loop.addSleep(timer, request) { request.workWasDropped() }
                 }
             } onCancel: {
