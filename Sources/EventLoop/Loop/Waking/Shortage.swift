@@ -23,7 +23,7 @@ extension RunLoop {
 
     /// Step 5 without a base.
     @inline(never)
-    func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), mode, atMost: 0) }
+    func findReadyWithoutPoller(_ mode: ModeState) -> Ready { poll(entriesToPoll(mode), atMost: 0) }
 
     /// Step 7 without a base. No callouts but those of sources that fail when the base is made.
     @inline(never)
@@ -36,12 +36,12 @@ extension RunLoop {
             waker.beginSleep()
             if isReasonToStayAwake(frame, mode) {
                 waker.stayAwake()
-                return poll(entries, mode, atMost: 0)
+                return poll(entries, atMost: 0)
             }
             let limit = min(min(frame.owned.limit, latest), mode.owned.timers.nextWake())
             counters.waits.increment()
             counters.endWork()
-            let ready = waitWithoutPoller(entries, mode, until: limit, atMost: pause)
+            let ready = waitWithoutPoller(entries, until: limit, atMost: pause)
             counters.endWaiting()
             let wasWoken = waker.endSleep()
             if wasWoken { didWakeUp(mode) }
@@ -115,21 +115,21 @@ extension RunLoop {
         return entries
     }
 
-    private func waitWithoutPoller(_ entries: [Entry], _ mode: ModeState, until limit: Int64, atMost pause: Int64) -> Ready {
+    private func waitWithoutPoller(_ entries: [Entry], until limit: Int64, atMost pause: Int64) -> Ready {
         guard let clock = time.manualClock else {
             let left = limit == .max ? pause : limit.subtractingSaturated(Instant.now.nanoseconds)
-            return poll(entries, mode, atMost: max(0, min(left, pause)))
+            return poll(entries, atMost: max(0, min(left, pause)))
         }
         let turn = clock.comeToWait()
-        let ready = poll(entries, mode, atMost: 0)
+        let ready = poll(entries, atMost: 0)
         if !ready.isEmpty { return ready }
         defer { clock.endWaiting(self) }
         guard case .sleep = clock.beginWaiting(self, until: limit, since: turn) else { return Ready() }
-        return poll(entries, mode, atMost: pause)
+        return poll(entries, atMost: pause)
     }
 
     /// Polls, and keeps the sources of the most urgent priority that has any ready.
-    private func poll(_ entries: [Entry], _ mode: ModeState, atMost nanoseconds: Int64) -> Ready {
+    private func poll(_ entries: [Entry], atMost nanoseconds: Int64) -> Ready {
         owned.polled.ready = []
         // One entry for each descriptor, because poll(2) refuses more entries than the process may have descriptors.
         var polled: [cplatform_polled] = []
