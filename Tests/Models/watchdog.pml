@@ -30,7 +30,7 @@ inline ring() {
 #ifdef FAULT_NO_BELL
     atomic { if :: isBlocked -> bell = true :: else fi }
 #else
-    bell = true                                 /* CalloutState.swift: ring */
+    bell = true                                 /* Observation.swift: ringAlarm */
 #endif
 }
 

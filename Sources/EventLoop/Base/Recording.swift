@@ -55,7 +55,9 @@ extension RunLoop {
             package var flow: UInt64
             package var at: Instant
 
-            package init(to target: UInt64, flow: UInt64, at instant: Instant) { (self.target, self.flow, self.at) = (target, flow, instant) }
+            package init(to target: UInt64, flow: UInt64, at instant: Instant) {
+                (self.target, self.flow, self.at) = (target, flow, instant)
+            }
         }
 
         /// Ordered by start.

@@ -43,7 +43,7 @@ enum WatchdogThread {
             return (true, !state.hasThread)
         }
         if isNew { loop.beginObservingCallouts() }
-        if mustStart { startThread() } else if isNew { WatchdogAlarm.ring() }
+        if mustStart { startThread() } else if isNew { cplatform_ring_alarm() }
     }
 
     static func remove(_ loop: RunLoop, _ watch: WatchdogWatch) {
@@ -77,7 +77,7 @@ enum WatchdogThread {
         if entries.isEmpty { return }
         for entry in entries { LoopRegistry.loop(entry.loopID)?.endObservingCallouts() }
         // The thread has a copy, which holds what the watchdog's closure holds.
-        WatchdogAlarm.ring()
+        cplatform_ring_alarm()
     }
 
     private static func startThread() {

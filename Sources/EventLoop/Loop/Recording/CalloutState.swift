@@ -1,6 +1,5 @@
 // What a loop's thread is doing, for a watchdog on another thread.
 
-internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -44,7 +43,7 @@ extension RunLoop {
         return observation.load()?.spans.innermost()?.mark.kind == .run
     }
 
-    /// Has the owner call `WatchdogAlarm.ring()` when it next begins to work: after a sleep, or with its next run. Any thread. Look at
+    /// Has the owner wake the watchdogs' thread when it next begins to work: after a sleep, or with its next run. Any thread. Look at
     /// `calloutState()` afterwards: the owner may have begun before.
     package func requestAlarm() { observationForWishes().alarm.store(true, ordering: .sequentiallyConsistent) }
 
@@ -68,12 +67,6 @@ extension RunLoop {
         runsAreUnusual.store(true, ordering: .sequentiallyConsistent)
         notify([.observers, .wake])
     }
-}
-
-/// The bell of the thread that serves all watchdogs. It sleeps while all loops that it watches do.
-package enum WatchdogAlarm {
-    /// Wakes the watchdogs' thread. No lock and no allocation; one system call. Async-signal-safe.
-    package static func ring() { cplatform_ring_alarm() }
 }
 
 package struct CalloutDescription {

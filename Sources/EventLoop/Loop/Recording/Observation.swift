@@ -95,7 +95,7 @@ final class Observation: @unchecked Sendable {
 
     @inline(never)
     private func ringAlarm() {
-        if alarm.exchange(false, ordering: .sequentiallyConsistent) { WatchdogAlarm.ring() }
+        if alarm.exchange(false, ordering: .sequentiallyConsistent) { cplatform_ring_alarm() }
     }
 
     /// Closes the innermost span, and records it.

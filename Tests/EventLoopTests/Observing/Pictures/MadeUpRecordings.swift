@@ -45,7 +45,7 @@ extension Recording.Event {
 
 extension Recording.Post {
     init(to target: UInt64, flow: UInt64, at time: Int64) {
-        self.init(target: target, flow: flow, at: RunLoop.Instant(nanoseconds: time))
+        self.init(to: target, flow: flow, at: RunLoop.Instant(nanoseconds: time))
     }
 }
 
