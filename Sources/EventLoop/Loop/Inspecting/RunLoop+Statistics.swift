@@ -4,7 +4,8 @@ extension RunLoop {
     /// Counters since the loop was made. Thread-safe; the values are read one after another.
     public var statistics: Statistics {
         var statistics = counters.statistics
-        statistics.slowest = SlowestAtReading(list: slowestCalloutsNow, loopID: id)
+        // Empty if nobody has read the list before.
+        statistics.slowest = SlowestAtReading(list: observation.load()?.slowest.list() ?? [], loopID: id)
         return statistics
     }
 
@@ -123,12 +124,6 @@ struct Counters: ~Copyable, Sendable {
 extension RunLoop {
     /// Empties the list of the slowest callouts. Later callouts enter it again. Thread-safe.
     public func resetSlowestCallouts() { observation.load()?.slowest.reset() }
-
-    /// Empty if nobody has read the list before.
-    var slowestCalloutsNow: [SlowCallout] {
-        guard let observation = observation.load(), observation.wantsSlowest else { return [] }
-        return observation.slowest.list(nanosecondsPerTick: TickClock.nanosecondsPerTick)
-    }
 
     /// The list as it was when the statistics were read. Only the first reader of the list has the loop find it: timing each callout is a few per
     /// cent of the work of a busy loop.

@@ -97,7 +97,8 @@ final class SlowestCallouts: @unchecked Sendable {
     func reset() { texts.withLock { _ in wasReset.store(true, ordering: .releasing) } }
 
     /// Slowest first.
-    func list(nanosecondsPerTick unit: Double) -> [RunLoop.SlowCallout] {
+    func list() -> [RunLoop.SlowCallout] {
+        let unit = TickClock.nanosecondsPerTick
         let found = texts.withLock { texts -> [RunLoop.SlowCallout] in
             if wasReset.load(ordering: .relaxed) { return [] }
             return texts.enumerated().map { index, text in
