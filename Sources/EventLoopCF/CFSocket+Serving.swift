@@ -75,15 +75,31 @@ extension CFSocket {
         let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
             guard state.isReadArmed else { return nil }
             state.isReadArmed = false
+            state.unreturned.insert(.readCallBack)
             return state.context
         }
         guard let context else { return }
         call(.readCallBack, nil, nil, context)
+        didCall(.readCallBack)
+    }
+
+    /// What follows a read or a write callback.
+    private func didCall(_ type: CFSocketCallBackType) {
         state.withLock { state in
-            rearm(.readCallBack, &state)
+            state.unreturned.remove(type)
+            rearm(type, &state)
             // The end of a failed attempt could be read forever.
-            if state.isAfterFailure() { state.isUnconnected = true }
+            if type == .readCallBack && state.isAfterFailure() { state.isUnconnected = true }
         }
+    }
+
+    /// A loop's thread has ended in callbacks. Other loops may have the source, too.
+    func endAbandonedCalls() { /* DOES CALLOUT */
+        let unreturned = state.withLock { $0.unreturned }
+        if unreturned.readType == .dataCallBack { return invalidate() }
+        if unreturned.readType == .readCallBack { didCall(.readCallBack) }
+        if unreturned.contains(.writeCallBack) { didCall(.writeCallBack) }
+        watch()
     }
 
     private func deliverData() { /* DOES CALLOUT */
@@ -94,6 +110,7 @@ extension CFSocket {
         let taken = state.withLock { state -> (CFData, RetainedContext<CFSocketContext>)? in
             guard state.native === native, let context = state.context else { return nil }
             if isEnd || state.flags & CFSocketCallBackType.dataCallBack.rawValue == 0 { state.isReadArmed = false }
+            if isEnd { state.unreturned.insert(.dataCallBack) }
             if sender == nil && state.peerAddress == nil { state.peerAddress = SocketCalls.peerAddress(native.descriptor) }
             return (sender ?? state.peerAddress ?? .empty, context)
         }
@@ -128,11 +145,12 @@ extension CFSocket {
         let context = state.withLock { state -> RetainedContext<CFSocketContext>? in
             guard state.isWriteArmed else { return nil }
             state.isWriteArmed = false
+            state.unreturned.insert(.writeCallBack)
             return state.context
         }
         guard let context else { return }
         call(.writeCallBack, nil, nil, context)
-        state.withLock { rearm(.writeCallBack, &$0) }
+        didCall(.writeCallBack)
     }
 
     // MARK: Out of descriptors

@@ -32,6 +32,7 @@ extension CFSocket {
             [weak self] _, ready in self?.serve(ready)
         }
         guard let made else { return nil }
+        made.attachment = EndOfAbandonedCalls { [weak self] in self?.endAbandonedCalls() }
         let kept = state.withLock { state -> RunLoop.DescriptorSource? in
             if state.native == nil { return nil }
             if let watcher = state.watcher { return watcher }

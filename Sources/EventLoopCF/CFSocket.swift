@@ -25,6 +25,8 @@ public final class CFSocket: Sendable {
         var isReadArmed = false
         var isConnectArmed = false
         var isWriteArmed = false
+        /// Callbacks in progress after which something has to follow: read, write, and the data callback at the end.
+        var unreturned = CFSocketCallBackType(rawValue: 0)
 
         /// No connect callback comes any more: it has come, or the socket does not connect.
         var isConnected: Bool

@@ -2,7 +2,8 @@
 // - A native socket has one object, which is invalidated once: by hand, at the end of its data, by its last release.
 // - The descriptor is closed afterwards unless the flag is off. `info` is retained and released once.
 // - A callback may invalidate its socket; another thread may, too.
-// - The socket calls back in the modes and loops of its source, in one of them at a time.
+// - The socket calls back in the modes and loops of its source, in one of them at a time. A thread that ends in a callback (rule 9.30) leaves it to
+//   the others.
 
 import EventLoop
 import EventLoopCF
@@ -269,6 +270,36 @@ import Darwin
             #expect(CFRunLoopRunInMode(other, 0, true) == .finished)
             CFSocketInvalidate(socket)
         }
+    }
+
+    /// What the frames of an ended thread held is leaked, which the leak detector finds, and neither sanitizer follows a thread that unwinds.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer), arguments: [CFSocketCallBackType.readCallBack, .dataCallBack])
+    func `a socket whose callback ends its thread serves its other loop, or is invalid after the last data`(type: CFSocketCallBackType)
+        throws
+    {
+        let (pair, info) = (SocketPair(), SocketInfo())
+        let socket = recordingSocket(pair.native, type, info)
+        let (thread, other) = (try RunLoopThread(name: "ends"), RunningLoop())
+        info.onCall.value = { _, _ in
+            guard info.calls.list.count == 1 else {
+                _ = received(pair.native)
+                return
+            }
+            _ = try? attach(socket, to: other.loop)
+            pthread_exit(nil)
+        }
+        try attach(socket, to: thread.runLoop)
+        if type == .readCallBack { pair.write() } else { close(pair.peer) }
+        #expect(thread.join(timeout: patience))
+        if type == .readCallBack {
+            try waitUntil("the other loop calls back") { info.calls.list.count == 2 }
+            CFSocketInvalidate(socket)
+            close(pair.peer)
+        } else {
+            #expect(!CFSocketIsValid(socket) && info.calls.list == ["data:"])
+        }
+        try other.end()
+        info.onCall.value = nil
     }
 
     @Test func `two loops share a socket: each datagram comes once, and never two at a time`() throws {

@@ -148,8 +148,20 @@ extension RunLoop {
             _ = consume handler
         }
 
+        override func endAbandonedCalls() { /* DOES CALLOUT */
+            (state.withLock { $0.attachment } as? EndOfAbandonedCalls)?.body()
+        }
+
         override var typeDescription: String { "descriptor \(descriptor)" }
     }
+}
+
+/// The attachment of a descriptor source whose handler is another library's: what is to be done in place of calls in which the loop's thread has
+/// ended.
+package final class EndOfAbandonedCalls: Sendable {
+    let body: @Sendable () -> Void
+
+    package init(_ body: @escaping @Sendable () -> Void) { self.body = body }
 }
 
 extension Readiness {
