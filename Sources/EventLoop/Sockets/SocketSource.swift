@@ -27,6 +27,8 @@ extension RunLoop {
         private let deadline: CompanionTimer?
         /// Delivers an outcome that the kernel does not report. It counts as a handled source; a timer does not.
         private let outcome = CompanionSource("outcome of a connection")
+        /// Whether `deliver` holds a use.
+        private let isDelivering = Atomic<Bool>(false)
 
         private let handlers: HandlerSlot<Handlers>
 
@@ -337,10 +339,13 @@ extension RunLoop {
             outcome.signal(for: self) { [weak self] in
                 guard let self, isValid else { return }
                 let loop = RunLoop.threadsLoop()
-                if let mode = loop.currentMode, loop.contains(self, forMode: mode) {
-                    _ = deliver(attempt)
+                // With a claim, as the loop serves a ready source: so the loop knows of the call if the thread ends in it.
+                if let mode = loop.currentMode, loop.contains(self, forMode: mode), let membership = existingMembership(of: loop),
+                    beginServing(on: membership, loop.id)
+                {
+                    _ = loop.call(core) { deliver(attempt) }
                 } else {
-                    // Another thread has just removed it from this mode.
+                    // Another thread has just removed it from this mode, or takes the outcome.
                     deliverSoon()
                 }
             }
@@ -349,7 +354,8 @@ extension RunLoop {
         /// Reports the outcome if there is one. On a loop's thread, in a mode of the source.
         private func deliver(_ attempt: ConnectAttempt) -> Bool { /* DOES CALLOUT */
             guard rundown.enter() else { return false }
-            defer { if rundown.exit() { finish() } }
+            isDelivering.store(true, ordering: .relaxed)
+            defer { endDelivery() }
             guard let outcome = attempt.claim() else { return false }
             // After the claim no other loop starts to watch the socket. The loops that watch it have memberships until the source is
             // invalid.
@@ -358,6 +364,14 @@ extension RunLoop {
             let result = outcome.flatMap { attempt.transferDescriptor(duplicating: isShared) }
             handlers.with { $0.handlers.completion(self, result) }
             return true
+        }
+
+        private func endDelivery() { /* DOES CALLOUT */
+            if isDelivering.exchange(false, ordering: .relaxed) && rundown.exit() { finish() }
+        }
+
+        override func endAbandonedCalls() { /* DOES CALLOUT */
+            endDelivery()
         }
     }
 }

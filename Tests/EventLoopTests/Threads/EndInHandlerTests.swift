@@ -198,6 +198,24 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         #expect(isFinished.value)
     }
 
+    @Test(arguments: WayToEnd.allCases, [false, true])
+    func `a connecting source is finished, whether or not the kernel reports its outcome:`(_ way: WayToEnd, _ isReported: Bool) throws {
+        let thread = try makeThread()
+        let isFinished = Box(false)
+        let listener = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in close(descriptor) }
+        let local = try #require(listener.localAddress)
+        let address: RunLoop.SocketAddress = isReported ? local : .unix(path: "/tmp/eventloop-nobody-listens-here")
+        let source = try RunLoop.SocketSource(connectingTo: address) { _, outcome in
+            if case .success(let descriptor) = outcome { close(descriptor) }
+            way.endThread()
+        }
+        source.onInvalidation { isFinished.value = true }
+        thread.runLoop.add(source)
+        expectEnd(thread)
+        #expect(isFinished.value)
+        listener.invalidate()
+    }
+
     @Test(arguments: WayToEnd.allCases)
     func `the other onInvalidation closures are called, whichever of them end the thread`(_ way: WayToEnd) throws {
         let thread = try makeThread()
