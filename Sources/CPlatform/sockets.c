@@ -355,9 +355,12 @@ int cplatform_accept_failure(int code) {
 }
 
 int cplatform_connect(int descriptor, const struct cplatform_address *address) {
-    if (connect(descriptor, (const struct sockaddr *)address->bytes, address->length) == 0) return 0;
+    // The caller may hold a lock.
+    int cancellation = cplatform_hold_cancellation();
+    int code = connect(descriptor, (const struct sockaddr *)address->bytes, address->length) == 0 ? 0 : errno;
+    cplatform_resume_cancellation(cancellation);
     // connect(2) on EINTR: as with EINPROGRESS, connecting continues.
-    return errno == EINTR ? EINPROGRESS : errno;
+    return code == EINTR ? EINPROGRESS : code;
 }
 
 // A socket that connects to a free port of its own host can get that port for itself, and then connects to itself (a simultaneous open). Nobody
@@ -385,7 +388,10 @@ int cplatform_connect_result(int descriptor) {
         if (errno == EINVAL) return 0;
         if (errno != ENOTCONN) return errno;
         struct pollfd entry = {.fd = descriptor, .events = POLLOUT};
-        if (poll(&entry, 1, 0) <= 0) return EINPROGRESS;
+        int cancellation = cplatform_hold_cancellation();
+        int count = poll(&entry, 1, 0);
+        cplatform_resume_cancellation(cancellation);
+        if (count <= 0) return EINPROGRESS;
         // Ready, but without a peer: it has connected just now, or it has lost its peer and other code has taken the error.
         if (entry.revents & (POLLHUP | POLLERR)) return ENOTCONN;
     }

@@ -29,7 +29,11 @@ struct WallAlarm: ~Copyable, Sendable {
     /// Calls `body` under a lock of the caller's; nil in a child, which shares the timer with its parent and leaves it alone.
     @discardableResult
     func withLockIfOwn<State, R>(_ lock: borrowing LoopLock<State>, _ body: (inout State) -> R) -> R? {
-        mark.isOurs ? lock.withLock(body) : nil
+        guard mark.isOurs else { return nil }
+        // poll(2) and read(2) are cancellation points: a thread that ended there would keep the lock.
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        return lock.withLock(body)
     }
 
     /// Arms for `date` instead of the former one; at once if it has come.

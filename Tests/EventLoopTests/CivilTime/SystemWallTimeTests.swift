@@ -34,6 +34,26 @@ import Testing
         #expect(try sleeper.join() == .stopped)
     }
 
+    @Test func `a cancelled thread that sets a date that has passed leaves no lock held`() async {
+        // In a process of its own, which is killed if the lock stays held.
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let (running, fired) = (RunningLoop(), Box(false))
+            let timer = try RunLoop.WallTimer(fireAt: .distantFuture) { _ in fired.value = true }
+            running.loop.add(timer)
+            let cancelled = plainThread {
+                pthread_cancel(pthread_self())
+                timer.nextFire = RunLoop.WallTime(nanosecondsSince1970: 1)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+            }
+            try cancelled.join()
+            try waitUntil("the timer fires") { fired.value }
+            timer.nextFire = .distantFuture
+            try running.end()
+        }
+    }
+
     @Test func `a child of fork does not touch its parent's timer`() async {
         await #expect(processExitsWith: .success) {
             try onFreshThread { loop in

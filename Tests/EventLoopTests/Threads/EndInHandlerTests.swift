@@ -615,6 +615,25 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
             #expect(cplatform_check_room(1) == 0)
         }
     }
+
+    @Test func `a cancelled thread that tries to connect again leaves no lock held`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let server = DeafListener(.unix(path: makeTemporaryDirectory() + "/full"))
+            server.fill()
+            let attempt = try ConnectAttempt(server.address, from: nil) { _ in }
+            let cancelled = plainThread {
+                pthread_cancel(pthread_self())
+                _ = attempt.tryAgain()
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+            }
+            try cancelled.join()
+            var isFull = false
+            if case .queueIsFull = attempt.phase { isFull = true }
+            #expect(isFull)
+        }
+    }
 }
 
 private func call(_ calls: Box<Int>) { _ = calls.increment() }
