@@ -5,7 +5,7 @@
 import EventLoop
 
 /// Has a timer while the loop works. If nothing but that timer has caused a pass between two of its dates, the timer is replaced by an
-/// observer, which restarts it when the loop wakes up for another reason.
+/// observer, which restarts it when the loop works for another reason.
 ///
 /// Owned by its `RunLoopMetrics`; the loop has weak references only. The timer and the observer are made on the loop's thread, except for
 /// the first timer.
@@ -66,10 +66,16 @@ final class WorkReporter: Sendable {
         if !hasWorked { rest() }
     }
 
-    /// Replaces the timer by an observer of the next wake-up.
+    /// Replaces the timer by an observer of the next work.
+    ///
+    /// Not of a wake-up: a loop that finds work whenever it looks does not sleep. The first pass from now on is the one in which an idle loop
+    /// falls asleep; when another one begins, something has happened.
     private func rest() {
-        let observer = RunLoop.Observer(activities: .afterWaiting, repeats: false, label: "report of metrics") { [weak self] _, _ in
-            self?.start()
+        let passes = loop.statistics.passes
+        let observer = RunLoop.Observer(activities: .beforeTimers, label: "report of metrics") { [weak self] observer, _ in
+            guard let self, loop.statistics.passes > passes + 1 else { return }
+            observer.invalidate()
+            start()
         }
         let (timer, isStopped) = state.withLock { state in
             defer { if !state.isStopped { (state.timer, state.observer) = (nil, observer) } }

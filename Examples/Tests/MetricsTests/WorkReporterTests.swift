@@ -66,6 +66,32 @@ import Testing
         }
     }
 
+    @Test func `a loop that never sleeps is reported again after a rest`() throws {
+        try onFreshThread { loop in
+            let clock = RunLoop.ManualClock()
+            loop.use(clock)
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            metrics.reportWhileWorking(every: .seconds(10))
+            // Nothing but the report causes a pass, so the loop rests.
+            clock.advance(by: .seconds(10))
+            _ = loop.run(for: .zero)
+            #expect(system.utilizations().count == 1)
+            // It is ready whenever the loop looks.
+            let (pipe, calls) = (Pipe(), Box(0))
+            pipe.write()
+            let source = try RunLoop.DescriptorSource(descriptor: pipe.readEnd, events: .read) { _, _ in
+                clock.advance(by: .seconds(1))
+                if calls.increment() == 45 { loop.stop() }
+            }
+            loop.add(source)
+            #expect(loop.run() == .stopped)
+            #expect(system.utilizations().count >= 4)
+            source.invalidate()
+            withExtendedLifetime(metrics) {}
+        }
+    }
+
     @Test func `releasing the metrics ends the reports, and the loop keeps nothing`() throws {
         try onFreshThread { loop in
             loop.use(RunLoop.ManualClock(autoAdvance: true))
