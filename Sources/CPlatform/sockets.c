@@ -264,10 +264,13 @@ const char *cplatform_listen(int descriptor, const struct cplatform_address *add
     if (cplatform_address_is_any_ipv6(address) && set_option(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, ipv6_only) < 0) {
         return "setsockopt(IPV6_V6ONLY)";
     }
+    // A thread that ended here would keep the lock as long as the process lives.
+    int cancellation = cplatform_hold_cancellation();
     int lock = path_of(address) ? lock_directory(path_of(address)) : -1;
     const char *failed = bind_and_listen(descriptor, address, backlog);
     int saved = errno;
     if (lock >= 0) close(lock);
+    cplatform_resume_cancellation(cancellation);
     errno = saved;
     return failed;
 }

@@ -616,6 +616,25 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
+    @Test func `a cancelled thread that begins to listen at a path leaves no lock on its directory`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let folder = makeTemporaryDirectory()
+            let cancelled = plainThread { () -> RunLoop.SocketSource in
+                pthread_cancel(pthread_self())
+                let source = try RunLoop.SocketSource(listeningOn: .unix(path: folder + "/s")) { _, _, _ in }
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return source
+            }
+            let source = try cancelled.join()
+            let directory = open(folder, O_RDONLY)
+            let isFree = cplatform_try_lock_file(directory) == 0
+            #expect(isFree)
+            source.invalidate()
+        }
+    }
+
     @Test func `a cancelled thread that tries to connect again leaves no lock held`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
