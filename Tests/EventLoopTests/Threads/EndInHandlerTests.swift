@@ -651,6 +651,7 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
             var isFull = false
             if case .queueIsFull = attempt.phase { isFull = true }
             #expect(isFull)
+            withExtendedLifetime(server) {}
         }
     }
 }
