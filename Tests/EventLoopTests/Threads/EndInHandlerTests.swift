@@ -620,6 +620,7 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
             let folder = makeTemporaryDirectory()
+            defer { removeFlatDirectory(folder) }
             let cancelled = plainThread { () -> RunLoop.SocketSource in
                 pthread_cancel(pthread_self())
                 let source = try RunLoop.SocketSource(listeningOn: .unix(path: folder + "/s")) { _, _, _ in }
@@ -638,7 +639,9 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
     @Test func `a cancelled thread that tries to connect again leaves no lock held`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
-            let server = DeafListener(.unix(path: makeTemporaryDirectory() + "/full"))
+            let folder = makeTemporaryDirectory()
+            defer { removeFlatDirectory(folder) }
+            let server = DeafListener(.unix(path: folder + "/full"))
             server.fill()
             let attempt = try ConnectAttempt(server.address, from: nil) { _ in }
             let cancelled = plainThread {
