@@ -27,6 +27,8 @@ const struct code_range *cstacks_range_of(const struct code_ranges *ranges, uint
 
 // Copies memory that another thread may be changing or unmapping. Returns the number of bytes up to the first that cannot be read.
 size_t cstacks_copy(void *to, uint64_t from, size_t size);
+// The same into memory that the caller frees; null if not all of it can be read.
+void *cstacks_copied(uint64_t from, size_t size);
 
 // Whether the address is behind a call instruction of a loaded file, as every return address is.
 bool cstacks_is_behind_call(const struct code_ranges *ranges, uint64_t address);

@@ -1,56 +1,16 @@
 // The loaded files and checked reads: see code_images.h. Runs on the thread that looks at another one, never in a signal handler.
 
-#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(__linux__)
 #define _GNU_SOURCE
 #include "code_images.h"
 
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, MOST_PAGES = 64 };
-
-static bool is_code(const ElfW(Phdr) *header) {
-    return header->p_type == PT_LOAD && (header->p_flags & (PF_X | PF_R)) == (PF_X | PF_R);
-}
-
-static int add_code_of(struct dl_phdr_info *info, size_t size, void *context) {
-    (void)size;
-    struct code_ranges *ranges = context;
-    struct code_range image = {.image_begin = UINT64_MAX};
-    for (int index = 0; index < info->dlpi_phnum; index++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
-        uint64_t begin = info->dlpi_addr + header->p_vaddr, end = begin + header->p_memsz;
-        if (header->p_type == PT_GNU_EH_FRAME) {
-            image.tables = begin;
-            image.tables_size = header->p_memsz;
-        } else if (header->p_type == PT_LOAD) {
-            if (begin < image.image_begin) image.image_begin = begin;
-            if (end > image.image_end) image.image_end = end;
-        }
-    }
-    for (int index = 0; index < info->dlpi_phnum && ranges->count < CSTACKS_MOST_RANGES; index++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
-        if (!is_code(header)) continue;
-        image.begin = info->dlpi_addr + header->p_vaddr;
-        image.end = image.begin + header->p_memsz;
-        ranges->all[ranges->count++] = image;
-    }
-    return 0;
-}
-
-void cstacks_find_code(struct code_ranges *ranges) {
-    ranges->count = 0;
-    dl_iterate_phdr(add_code_of, ranges);
-}
-
-const struct code_range *cstacks_range_of(const struct code_ranges *ranges, uint64_t address) {
-    for (int index = 0; index < ranges->count; index++) {
-        if (address >= ranges->all[index].begin && address < ranges->all[index].end) return &ranges->all[index];
-    }
-    return 0;
-}
 
 size_t cstacks_copy(void *to, uint64_t from, size_t size) {
     struct iovec remote[MOST_PAGES + 1];
@@ -76,6 +36,60 @@ size_t cstacks_copy(void *to, uint64_t from, size_t size) {
     return done;
 }
 
+void *cstacks_copied(uint64_t from, size_t size) {
+    void *copy = malloc(size);
+    if (copy && cstacks_copy(copy, from, size) == size) return copy;
+    free(copy);
+    return 0;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
+static bool is_code(const ElfW(Phdr) *header) {
+    return header->p_type == PT_LOAD && (header->p_flags & (PF_X | PF_R)) == (PF_X | PF_R);
+}
+
+static int add_code_of(struct dl_phdr_info *info, size_t size, void *context) {
+    (void)size;
+    struct code_ranges *ranges = context;
+    struct code_range image = {.image_begin = UINT64_MAX};
+    // The loader's are in the file, and reading them raises SIGBUS if somebody has truncated it.
+    ElfW(Phdr) *headers = cstacks_copied((uint64_t)(uintptr_t)info->dlpi_phdr, info->dlpi_phnum * sizeof(*headers));
+    if (headers == 0) return 0;
+    for (int index = 0; index < info->dlpi_phnum; index++) {
+        const ElfW(Phdr) *header = &headers[index];
+        uint64_t begin = info->dlpi_addr + header->p_vaddr, end = begin + header->p_memsz;
+        if (header->p_type == PT_GNU_EH_FRAME) {
+            image.tables = begin;
+            image.tables_size = header->p_memsz;
+        } else if (header->p_type == PT_LOAD) {
+            if (begin < image.image_begin) image.image_begin = begin;
+            if (end > image.image_end) image.image_end = end;
+        }
+    }
+    for (int index = 0; index < info->dlpi_phnum && ranges->count < CSTACKS_MOST_RANGES; index++) {
+        const ElfW(Phdr) *header = &headers[index];
+        if (!is_code(header)) continue;
+        image.begin = info->dlpi_addr + header->p_vaddr;
+        image.end = image.begin + header->p_memsz;
+        ranges->all[ranges->count++] = image;
+    }
+    free(headers);
+    return 0;
+}
+
+void cstacks_find_code(struct code_ranges *ranges) {
+    ranges->count = 0;
+    dl_iterate_phdr(add_code_of, ranges);
+}
+
+const struct code_range *cstacks_range_of(const struct code_ranges *ranges, uint64_t address) {
+    for (int index = 0; index < ranges->count; index++) {
+        if (address >= ranges->all[index].begin && address < ranges->all[index].end) return &ranges->all[index];
+    }
+    return 0;
+}
+
 bool cstacks_is_behind_call(const struct code_ranges *ranges, uint64_t address) {
     if (address < 8) return false;
     const struct code_range *range = cstacks_range_of(ranges, address - 1);
@@ -96,4 +110,5 @@ bool cstacks_is_behind_call(const struct code_ranges *ranges, uint64_t address) 
 #endif
 }
 
+#endif
 #endif

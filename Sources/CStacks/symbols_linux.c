@@ -11,6 +11,7 @@
 #if defined(__linux__)
 #define _GNU_SOURCE
 #include "CStacks.h"
+#include "code_images.h"
 
 #include <fcntl.h>
 #include <link.h>
@@ -38,19 +39,19 @@ struct image_search {
     bool is_first, is_found;
 };
 
-static bool contains(const struct dl_phdr_info *info, uint64_t address) {
-    for (int index = 0; index < info->dlpi_phnum; index++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
-        uint64_t begin = info->dlpi_addr + header->p_vaddr;
+static bool contains(uint64_t base, const ElfW(Phdr) *headers, int count, uint64_t address) {
+    for (int index = 0; index < count; index++) {
+        const ElfW(Phdr) *header = &headers[index];
+        uint64_t begin = base + header->p_vaddr;
         if (header->p_type == PT_LOAD && address >= begin && address < begin + header->p_memsz) return true;
     }
     return false;
 }
 
 // Whether the loader has mapped all of a part of the file. A file may say anything of its notes.
-static bool is_mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
-    for (int index = 0; index < info->dlpi_phnum; index++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[index];
+static bool is_mapped(const ElfW(Phdr) *headers, int count, const ElfW(Phdr) *part) {
+    for (int index = 0; index < count; index++) {
+        const ElfW(Phdr) *header = &headers[index];
         if (header->p_type != PT_LOAD || !(header->p_flags & PF_R) || part->p_vaddr < header->p_vaddr) continue;
         uint64_t offset = part->p_vaddr - header->p_vaddr;
         if (offset <= header->p_filesz && part->p_filesz <= header->p_filesz - offset) return true;
@@ -58,29 +59,36 @@ static bool is_mapped(const struct dl_phdr_info *info, const ElfW(Phdr) *part) {
     return false;
 }
 
+static void take_image(const struct dl_phdr_info *info, const ElfW(Phdr) *headers, bool is_program, struct image *image) {
+    const char *path = is_program || !info->dlpi_name || !*info->dlpi_name ? "/proc/self/exe" : info->dlpi_name;
+    snprintf(image->path, sizeof(image->path), "%s", path);
+    image->base = info->dlpi_addr;
+    image->header_count = info->dlpi_phnum <= MOST_HEADERS ? info->dlpi_phnum : 0;
+    memcpy(image->headers, headers, (size_t)image->header_count * sizeof(ElfW(Phdr)));
+    image->notes_size = 0;
+    for (int index = 0; index < image->header_count; index++) {
+        const ElfW(Phdr) *header = &image->headers[index];
+        if (header->p_type != PT_NOTE || header->p_filesz > MOST_NOTES || header->p_filesz <= image->notes_size) continue;
+        if (!is_mapped(image->headers, image->header_count, header)) continue;
+        image->notes_offset = header->p_offset;
+        image->notes_size = header->p_filesz;
+        // No file's notes are zeros: if they cannot be read, the file is not recognized.
+        memset(image->notes, 0, sizeof(image->notes));
+        cstacks_copy(image->notes, info->dlpi_addr + header->p_vaddr, header->p_filesz);
+    }
+}
+
 static int visit_image(struct dl_phdr_info *info, size_t size, void *context) {
     (void)size;
     struct image_search *search = context;
     bool is_program = search->is_first;
     search->is_first = false;
-    if (!contains(info, search->address)) return 0;
-    search->is_found = true;
-    struct image *image = search->image;
-    const char *path = is_program || !info->dlpi_name || !*info->dlpi_name ? "/proc/self/exe" : info->dlpi_name;
-    snprintf(image->path, sizeof(image->path), "%s", path);
-    image->base = info->dlpi_addr;
-    image->header_count = info->dlpi_phnum <= MOST_HEADERS ? info->dlpi_phnum : 0;
-    memcpy(image->headers, info->dlpi_phdr, (size_t)image->header_count * sizeof(ElfW(Phdr)));
-    image->notes_size = 0;
-    for (int index = 0; index < image->header_count; index++) {
-        const ElfW(Phdr) *header = &image->headers[index];
-        if (header->p_type != PT_NOTE || header->p_filesz > MOST_NOTES || header->p_filesz <= image->notes_size) continue;
-        if (!is_mapped(info, header)) continue;
-        image->notes_offset = header->p_offset;
-        image->notes_size = header->p_filesz;
-        memcpy(image->notes, (const void *)(info->dlpi_addr + header->p_vaddr), header->p_filesz);
-    }
-    return 1;
+    // The loader's are in the file, and reading them raises SIGBUS if somebody has truncated it.
+    ElfW(Phdr) *headers = cstacks_copied((uint64_t)(uintptr_t)info->dlpi_phdr, info->dlpi_phnum * sizeof(*headers));
+    search->is_found = headers && contains(info->dlpi_addr, headers, info->dlpi_phnum, search->address);
+    if (search->is_found) take_image(info, headers, is_program, search->image);
+    free(headers);
+    return search->is_found;
 }
 
 // MARK: Reading

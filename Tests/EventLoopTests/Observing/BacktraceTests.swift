@@ -4,6 +4,7 @@
 // - A thread that has ended has no backtrace; neither has one that blocks the signal, and the signal does not reach it later.
 // - Other code's handler of SIGURG stays installed, and sees its own signals only.
 // - The name of an image without a file is not looked for in the working directory.
+// - A loaded file that somebody has truncated does not end the process (23.11).
 
 import CPlatform
 import CStacks
@@ -132,5 +133,47 @@ private func kernelImage() -> UInt64? {
             cstacks_free_symbol(&symbol)
         }
     }
+
+    @Test func `a loaded file that somebody has truncated does not end the process`() async {
+        await #expect(processExitsWith: .success) {
+            var info = Dl_info()
+            // Other C libraries do not have this file.
+            guard let library = dlopen("libm.so.6", RTLD_NOW), let original = dlsym(library, "cos"), dladdr(original, &info) != 0 else { return }
+            let directory = makeTemporaryDirectory()
+            let path = directory + "/library.so"
+            try #require(copyFile(String(cString: info.dli_fname), to: path))
+            // A copy of its own, which nobody else uses.
+            let copy = try #require(dlopen(path, RTLD_NOW | RTLD_LOCAL))
+            let function = try #require(dlsym(copy, "cos"))
+            let (published, gate) = (Box<Int32>(0), Gate())
+            let thread = plainThread {
+                published.value = cplatform_thread_id()
+                gate.wait()
+            }
+            try waitUntil("the thread is there") { published.value != 0 }
+            try waitForCall(published.value)
+            try #require(truncate(path, 0) == 0)
+            let lines = Backtrace.lines(of: published.value)
+            var (address, symbol) = (UInt64(UInt(bitPattern: function)), cstacks_symbol())
+            cstacks_symbolize(&address, 1, &symbol)
+            gate.open()
+            try thread.join()
+            removeFlatDirectory(directory)
+            // Not `exit`, which would call functions of the truncated file.
+            _exit(lines.isEmpty || symbol.name != nil ? 1 : 0)
+        }
+    }
+}
+
+private func copyFile(_ source: String, to target: String) -> Bool {
+    guard let input = fopen(source, "re") else { return false }
+    defer { fclose(input) }
+    guard let output = fopen(target, "we") else { return false }
+    var buffer = [UInt8](repeating: 0, count: 1 << 16)
+    var isCopied = true
+    while isCopied, case let count = fread(&buffer, 1, buffer.count, input), count > 0 {  // ends: with the file
+        isCopied = fwrite(buffer, 1, count, output) == count
+    }
+    return fclose(output) == 0 && isCopied
 }
 #endif
