@@ -99,8 +99,7 @@ extension StreamCore {
 
     /// Another way than the transport's: the peer's last byte was read, or its close_notify.
     func schedulePeerFinish() { /* DOES CALLOUT */
-        let body: @Sendable () -> Void = { self.peerDidFinish() }
-        if mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body) { return }
+        if perform(isLate: withLock { locked.phase == .closed }, { self.peerDidFinish() }) { return }
         // The loop has ended, and nobody else calls.
         peerDidFinish()
     }

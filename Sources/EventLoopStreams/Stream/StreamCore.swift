@@ -119,16 +119,16 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
 
     /// Has the loop's thread call `deliver` in one of the stream's modes.
     private func scheduleDelivery() { /* DOES CALLOUT */
-        let isNew = withLock {
+        let (isNew, isLate) = withLock {
             defer { locked.isDeliveryScheduled = true }
-            return !locked.isDeliveryScheduled
+            return (!locked.isDeliveryScheduled, locked.phase == .closed)
         }
         if !isNew { return }
         let body: @Sendable () -> Void = {
             self.withLock { self.locked.isDeliveryScheduled = false }
             self.deliver()
         }
-        if mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body) { return }
+        if perform(isLate: isLate, body) { return }
         // The loop has ended, or is about to. If the transport is still there, its end calls the handlers.
         let isOver = withLock {
             locked.isDeliveryScheduled = false
@@ -136,4 +136,28 @@ final class StreamCore: TransportEvents, PassEndListener, @unchecked Sendable {
         }
         if isOver { deliver() }
     }
+
+    /// Has the loop's thread call `body` in one of the stream's modes. False if the loop has ended, or is about to.
+    ///
+    /// A loop that ends drops its performs. Until the transport has closed, its end calls the handlers in their place. Afterwards (`isLate`) nobody
+    /// else does, so a dropped `body` is called when it is released.
+    func perform(isLate: Bool, _ body: @escaping @Sendable () -> Void) -> Bool { /* DOES CALLOUT */
+        var body = body
+        if isLate {
+            let call = LateCall(loop, body)
+            body = { call.body() }
+        }
+        return mode == .common ? loop.perform(body) : loop.perform(inModes: [mode], body)
+    }
+}
+
+/// What a loop is to perform for a stream whose transport has closed. A second call, if the loop ends between the perform and the last release, finds
+/// nothing to do.
+private final class LateCall: Sendable {
+    let body: @Sendable () -> Void
+    private let loop: RunLoop
+
+    init(_ loop: RunLoop, _ body: @escaping @Sendable () -> Void) { (self.loop, self.body) = (loop, body) }
+
+    deinit { if loop.isOurs && !loop.isValid { body() } }
 }

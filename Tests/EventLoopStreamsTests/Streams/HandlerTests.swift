@@ -92,6 +92,27 @@ import Darwin
         }
     }
 
+    @Test func `handlers that are set after the end are called although the loop ends before another pass`() throws {
+        let trace = Trace()
+        try onFreshThread { loop in
+            let stream = try ByteStream(adopting: SocketPair().ours, on: loop)
+            stream.close()
+            stream.onEnd { _, end in trace.add("\(end)") }
+            #expect(trace.list.isEmpty)
+        }
+        #expect(trace.list == ["closed"])
+        let pair = SocketPair()
+        try onFreshThread { loop in
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onReceive { _, _ in }
+            pair.closePeer()
+            while stream.isOpen { _ = loop.run(for: .zero) }
+            stream.onPeerFinish { _ in trace.add("finished") }
+            stream.onEnd { _, end in trace.add("\(end)") }
+        }
+        #expect(trace.list == ["closed", "finished", "endOfStream"])
+    }
+
     @Test func `finishSending tells the peer that no more comes, and reading goes on`() throws {
         try inManualTime { loop, _, trace in
             let pair = SocketPair()
