@@ -58,6 +58,12 @@ extension StreamCore {
             unlock()
             return false
         }
+        // The end is reported last, also if the peer's end was read in this pass, and its report waits in the loop's queue.
+        if locked.receiving.isEnded, !locked.peerFinish.isOver, locked.peerFinish.body != nil {
+            unlock()
+            peerDidFinish()
+            return true
+        }
         locked.isEndReported = locked.handlers.end != nil
         var called = Handlers()
         swap(&called, &locked.handlers)

@@ -114,7 +114,7 @@ extension StreamCore {
             locked.peerFinish.hasHappened = true
             dropped = locked.peerFinish
             defer { locked.peerFinish.forgetAll() }
-            if locked.phase == .closing || locked.phase == .closed, locked.end != .endOfStream, !endIsPeersLocked {
+            if locked.phase != .open, !endIsPeersLocked {
                 // This side has ended the stream. Who waits need wait no longer.
                 var silent = PeerFinish()
                 silent.waiters = locked.peerFinish.waiters

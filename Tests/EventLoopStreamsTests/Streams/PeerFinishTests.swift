@@ -1,7 +1,7 @@
 // Rules proved here (StreamCore+PeerFinish.swift, StreamCore+Timeouts.swift):
 // - The peer's end is known while reading is paused, with unread bytes, on every transport; a handler is called once, and a task cancelled.
 // - Without descriptors it is reported later, after a pause.
-// - It is not reported after this side has ended the stream, and never inside the call that asks.
+// - It is not reported after this side has ended the stream, nor after the stream's end, and never inside the call that asks.
 // - `receiveTimeout` counts only while the stream reads.
 
 import EventLoop
@@ -35,10 +35,11 @@ private func pausedStream(over pair: SocketPair, on loop: RunLoop, _ trace: Trac
 }
 #endif
 
-/// Has nothing to read, and fails when the test says so.
+/// Has nothing to read, and fails or comes to its end when the test says so.
 private final class FailingTransport: StreamTransport, @unchecked Sendable {
     // SAFETY: used on one thread.
     private var events: TransportEvents?
+    private var isAtEnd = false
 
     func open(
         on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
@@ -53,7 +54,12 @@ private final class FailingTransport: StreamTransport, @unchecked Sendable {
         taken?.transportDidClose()
     }
 
-    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult { .wouldBlock }
+    func finishReading() {
+        isAtEnd = true
+        events?.ready(read: true, write: false)
+    }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult { isAtEnd ? .end : .wouldBlock }
     func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult { .wouldBlock }
     func finishWriting() {}
     func didFinishWriting() {}
@@ -106,6 +112,41 @@ private final class FailingTransport: StreamTransport, @unchecked Sendable {
             otherPeer.close()
             for _ in 0..<4 { _ = loop.run(for: .zero) }
             #expect(trace.list == ["late"])
+        }
+    }
+
+    @Test func `nobody is called for the end of a peer whose last bytes are dropped after this side's end`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onPeerFinish { _ in trace.add("finished") }
+            stream.onEnd { _, end in trace.add("\(end)") }
+            stream.closeAfterWriting()
+            _ = loop.run(for: .zero)
+            #expect(trace.list == ["closed"])
+            // More than one read, so the peer's end is known before it is read.
+            _ = pair.sendUntilFull()
+            pair.closePeer()
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["closed"])
+        }
+    }
+
+    @Test func `a stream's end is reported after its peer's, although a task has read that`() throws {
+        try inManualTime { loop, _, trace in
+            let alive = loop.keepAlive()
+            let transport = FailingTransport()
+            let stream = try ByteStream(over: transport, on: loop)
+            Task(executorPreference: loop) { trace.add(try await stream.read() == nil ? "read" : "bytes") }
+            stream.onPeerFinish { _ in trace.add("finished") }
+            stream.onEnd { _, end in trace.add("\(end)") }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(stream.testsOnlyWaiters.readers == 1 && trace.list.isEmpty)
+            transport.finishReading()
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.list.filter { $0 != "read" } == ["finished", "endOfStream"])
+            stream.close()
+            alive.cancel()
         }
     }
 
