@@ -175,15 +175,21 @@ final class ServerCore: Sendable {
         }
     }
 
-    /// `open` counts the connection already.
+    /// `open` counts the connection already. If no stream can be made of it, its room goes to the next one that waits. Not by a call inside this one:
+    /// the clients of all that wait may have reset them.
     private func serve(_ incoming: IncomingConnection, on loop: RunLoop) { /* DOES CALLOUT */
-        let stream: ByteStream
-        do throws(RunLoop.SourceError) {
-            stream = try makeStream(incoming, on: loop)
-        } catch {
-            // The initializer has closed the connection.
-            return connectionClosed(nil)
+        var next: (IncomingConnection, RunLoop)? = (incoming, loop)
+        while let (incoming, loop) = next {  // ends: each iteration takes one that waits, or serves one
+            do throws(RunLoop.SourceError) {
+                return begin(try makeStream(incoming, on: loop), on: loop)
+            } catch {
+                // The initializer has closed the connection.
+                next = giveBackRoom(of: nil)
+            }
         }
+    }
+
+    private func begin(_ stream: ByteStream, on loop: RunLoop) { /* DOES CALLOUT */
         let connection = Connection(stream, of: self)
         // Before its task begins, which may shut the server down.
         let id = state.withLock { $0.insert(connection) }
@@ -234,8 +240,13 @@ final class ServerCore: Sendable {
         if mayBeDone { finishIfDone() }
     }
 
-    /// The stream of a connection has closed its descriptor, or none could be made. There is room for another connection.
-    private func connectionClosed(_ connection: Connection?) { /* DOES CALLOUT */
+    /// The stream of a connection has closed its descriptor.
+    private func connectionClosed(_ connection: Connection) { /* DOES CALLOUT */
+        if let (next, loop) = giveBackRoom(of: connection) { serve(next, on: loop) }
+    }
+
+    /// A descriptor is closed: of a connection, or of one for which no stream could be made. Returns who is served in its room.
+    private func giveBackRoom(of connection: Connection?) -> (IncomingConnection, RunLoop)? { /* DOES CALLOUT */
         enum Step { case serve(IncomingConnection, RunLoop), resume, finish, none }
         let (step, stopped) = state.withLock { state -> (Step, [StoppedListener]) in
             defer { state.stopped = [] }
@@ -257,13 +268,14 @@ final class ServerCore: Sendable {
         // The descriptor goes to a connection in their queues.
         for listener in stopped { serveQueue(of: listener) }
         switch step {
-        case .serve(let connection, let loop): serve(connection, on: loop)
+        case .serve(let connection, let loop): return (connection, loop)
         case .resume:
             applyAcceptsMore()
             finishIfDone()
         case .finish: finishIfDone()
         case .none: break
         }
+        return nil
     }
 
     /// Pauses or resumes the listeners. Of several threads that do so, the last one has the newest version.

@@ -173,6 +173,30 @@ private func setDescriptorLimit(_ count: rlim_t) -> rlim_t {
         }
     }
 
+    @Test func `ten thousand connections that are reset while they wait take no room, and no stack`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "small", stackSize: 512 << 10)
+            let (listener, link) = (ScriptedListener(), MemoryLink(capacity: 100, seed: nil))
+            let server = try StreamServer(
+                accepting: { accept in
+                    listener.accept.value = accept
+                    return listener
+                }, on: thread.runLoop, options: .init(), connectionLimit: 1, label: nil, file: #fileID, line: #line,
+                makeTask: { _, body in Task { await body() } }, serve: { stream in _ = try? await stream.read() })
+            guard let accept = listener.accept.value else { preconditionFailure("a server has listeners") }
+            accept(.transport(MemoryTransport(link, end: 0)))
+            for _ in 0..<10_000 { accept(.transport(ResetConnection())) }
+            let waiting = server.core.state.withLock { $0.parked.count }
+            #expect(server.connections == 1 && waiting == 10_000)
+            link.reset()
+            try await suspendUntil("all have ended") { server.connections == 0 }
+            await server.shutdown()
+            thread.stop()
+            await thread.join()
+        }
+    }
+
     #if os(Linux)
     @Test func `a process without descriptors waits, and serves all clients when it has some again`() async {
         await #expect(processExitsWith: .success) {

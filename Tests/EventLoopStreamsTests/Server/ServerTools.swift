@@ -123,3 +123,59 @@ func connectRaw(_ client: Int32, _ address: SocketAddress) {
     }
     precondition(code == 0, "connect: errno \(errno)")
 }
+
+/// A listener without a socket: a test makes its connections, and sees what the server does with it.
+final class ScriptedListener: ServerListener {
+    let trace = Trace()
+    /// The server's closure for accepted connections.
+    let accept = Box<(@Sendable (IncomingConnection) -> Void)?>(nil)
+    /// Called when the listener has joined a loop.
+    let onJoin = Box<(@Sendable (RunLoop) -> Void)?>(nil)
+    private let accepts = Box(true)
+    private let closed = Box<[@Sendable () -> Void]>([])
+
+    var localAddress: RunLoop.SocketAddress? { .unix(path: "scripted") }
+    var isAccepting: Bool {
+        get { accepts.value }
+        set { accepts.value = newValue }
+    }
+
+    func join(_ loop: RunLoop, _ mode: RunLoop.Mode) {
+        trace.add("join")
+        onJoin.value?(loop)
+    }
+
+    func refuseConnections() { trace.add("refuse") }
+
+    func acceptQueue(limit: Int, _ accept: (IncomingConnection) -> Void) -> Bool {
+        trace.add("accept")
+        return true
+    }
+
+    func endListening() {
+        trace.add("end")
+        let bodies = closed.value
+        closed.value = []
+        for body in bodies { body() }
+    }
+
+    func onClosed(_ body: @escaping @Sendable () -> Void) { closed.change { $0.append(body) } }
+}
+
+/// A connection that its client has reset: no stream can be made of it.
+final class ResetConnection: StreamTransport {
+    func open(
+        on loop: RunLoop, mode: RunLoop.Mode, label: String?, file: StaticString, line: UInt, _ events: TransportEvents
+    ) throws(RunLoop.SourceError) { throw .system(operation: "test", errno: ECONNRESET) }
+
+    func read(into space: UnsafeMutableRawBufferPointer) -> TransferResult { .wouldBlock }
+    func write(_ parts: UnsafeBufferPointer<UnsafeRawBufferPointer>) -> TransferResult { .wouldBlock }
+    func finishWriting() {}
+    func didFinishWriting() {}
+    func setInterest(read: Bool, write: Bool) {}
+    func close() {}
+    let losesBytesOnClose = false
+    let isWriteOnly = false
+    let localAddress: RunLoop.SocketAddress? = nil
+    let peerAddress: RunLoop.SocketAddress? = nil
+}
