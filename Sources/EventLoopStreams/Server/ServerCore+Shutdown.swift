@@ -101,7 +101,7 @@ extension ServerCore {
             return (ended, graces, isLive)
         }
         ended.presence?.invalidate()
-        for listener in ended.listeners { passOn(listener) }
+        for listener in ended.listeners { passOn(listener, from: member) }
         for grace in graces {
             grace.timer.invalidate()
             startGrace(grace.duration)
@@ -119,12 +119,17 @@ extension ServerCore {
 
     /// Moves the listener of a loop that has ended to another one. Closing it would reset the connections in its queue. The caller has removed
     /// it from the state, so that no other thread invalidates it before it has joined the other loop.
-    private func passOn(_ listener: any ServerListener) { /* DOES CALLOUT */
+    private func passOn(_ listener: any ServerListener, from member: Int) { /* DOES CALLOUT */
         while true {  // ends: with the last loop
-            let heir = state.withLock { state in
-                state.phase == .serving ? state.members.indices.first { state.members[$0].presence != nil } : nil
+            let (heir, phase) = state.withLock { state in
+                (state.members.indices.first { state.members[$0].presence != nil }, state.phase)
             }
-            guard let heir else { return listener.endListening() }
+            guard let heir, phase <= .draining else { return listener.endListening() }
+            if phase == .draining {
+                // A shutdown that has begun meanwhile has not found it.
+                listener.refuseConnections()
+                return serveQueue(of: StoppedListener(source: listener, number: member))
+            }
             listener.join(state.withLock { $0.members[heir].loop }, settings.mode)
             let isDone = state.withLock { state in
                 let isDone = state.phase == .serving && state.members[heir].presence != nil

@@ -66,6 +66,23 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
         }
     }
 
+    @Test func `the queue of a listener that is moving to another loop when the shutdown begins is served, too`() async throws {
+        let (ending, staying) = (try LoopThreads(1), try LoopThreads(1))
+        let (moving, other) = (ScriptedListener(), ScriptedListener())
+        let core = ServerCore(
+            ServerCore.Settings(
+                mode: .common, options: .init(), connectionLimit: .max, label: nil, file: #fileID, line: #line, makeTask: nil,
+                serve: { _ in }))
+        _ = try core.listen(ending.loops + staying.loops) { _ in [moving, other] }
+        // It has left the one loop, and the server does not know yet that it has joined the other.
+        moving.onJoin.value = { _ in core.stopListening() }
+        await ending.stop()
+        #expect(other.trace.list == ["join", "refuse", "accept", "end"])
+        #expect(moving.trace.list == ["join", "join", "refuse", "accept", "end"])
+        #expect(core.state.withLock { $0.phase } == .over)
+        await staying.stop()
+    }
+
     @Test func `a Unix server serves its queue, too, and refuses others`() async throws {
         let directory = makeTemporaryDirectory()
         defer { removeFlatDirectory(directory) }
