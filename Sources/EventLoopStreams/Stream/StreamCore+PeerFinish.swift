@@ -16,9 +16,9 @@ struct PeerFinish {
     private final class Waiting: Sendable {
         let body: (@Sendable (ByteStream) -> Void)?
         let stream: ByteStream?
-        let waiters: [UInt64: CheckedContinuation<Void, Never>]
+        let waiters: [UInt64: CheckedContinuation<Bool, Never>]
 
-        init(_ body: (@Sendable (ByteStream) -> Void)?, _ stream: ByteStream?, _ waiters: [UInt64: CheckedContinuation<Void, Never>]) {
+        init(_ body: (@Sendable (ByteStream) -> Void)?, _ stream: ByteStream?, _ waiters: [UInt64: CheckedContinuation<Bool, Never>]) {
             (self.body, self.stream, self.waiters) = (body, stream, waiters)
         }
     }
@@ -26,7 +26,7 @@ struct PeerFinish {
     var body: (@Sendable (ByteStream) -> Void)? { waiting?.body }
     /// What the body gets. Retained until the end, as by the other handlers.
     var stream: ByteStream? { waiting?.stream }
-    var waiters: [UInt64: CheckedContinuation<Void, Never>] {
+    var waiters: [UInt64: CheckedContinuation<Bool, Never>] {
         get { waiting?.waiters ?? [:] }
         set { waiting = Waiting(body, stream, newValue) }
     }
@@ -61,22 +61,23 @@ extension StreamCore {
         if isWanted { watchPeerFinish() }
     }
 
-    /// Returns when the peer has finished, the stream has ended, or the task was cancelled.
-    func waitForPeerFinish() async { /* DOES CALLOUT */
+    /// Returns true when the peer has finished; false when the stream has ended before, or the task was cancelled.
+    func waitForPeerFinish() async -> Bool { /* DOES CALLOUT */
         let ticket = withLock(nextTicketLocked)
-        await withTaskCancellationHandler(
+        return await withTaskCancellationHandler(
             operation: {
-                await withCheckedContinuation { continuation in
-                    let isOver = withLock {
+                await withCheckedContinuation { (continuation: CheckedContinuation<Bool, Never>) in
+                    let answer = withLock { () -> Bool? in
+                        if locked.peerFinish.hasHappened { return true }
                         // Under the lock: a later cancellation finds the waiter.
-                        let isOver = Task.isCancelled || locked.phase == .closed || locked.peerFinish.hasHappened
-                        if !isOver { locked.peerFinish.waiters[ticket] = continuation }
-                        return isOver
+                        if Task.isCancelled || locked.phase == .closed { return false }
+                        locked.peerFinish.waiters[ticket] = continuation
+                        return nil
                     }
-                    if isOver { return continuation.resume() }
+                    if let answer { return continuation.resume(returning: answer) }
                     watchPeerFinish()
                 }
-            }, onCancel: { withLock { locked.peerFinish.waiters.removeValue(forKey: ticket) }?.resume() })
+            }, onCancel: { withLock { locked.peerFinish.waiters.removeValue(forKey: ticket) }?.resume(returning: false) })
     }
 
     private func watchPeerFinish() { /* DOES CALLOUT */
@@ -109,21 +110,21 @@ extension StreamCore {
         // Released outside the lock: it has the program's closure.
         var dropped = PeerFinish()
         defer { withExtendedLifetime(dropped) {} }
-        let called = withLock { () -> PeerFinish in
-            if locked.peerFinish.isOver { return PeerFinish() }
+        let (called, isPeers) = withLock { () -> (PeerFinish, Bool) in
+            if locked.peerFinish.isOver { return (PeerFinish(), false) }
             locked.peerFinish.hasHappened = true
             dropped = locked.peerFinish
             defer { locked.peerFinish.forgetAll() }
             if locked.phase != .open, !endIsPeersLocked {
-                // This side has ended the stream. Who waits need wait no longer.
+                // This side has ended the stream. Who waits need wait no longer, and learns of the peer's end only if that came first.
                 var silent = PeerFinish()
                 silent.waiters = locked.peerFinish.waiters
-                return silent
+                return (silent, locked.receiving.isEnded)
             }
             if locked.peerFinish.body != nil { locked.peerFinish.isOver = true }
-            return locked.peerFinish
+            return (locked.peerFinish, true)
         }
-        for waiter in called.waiters.values { waiter.resume() }
+        for waiter in called.waiters.values { waiter.resume(returning: isPeers) }
         if let body = called.body, let stream = called.stream { body(stream) }
     }
 
@@ -135,16 +136,16 @@ extension StreamCore {
 
     /// The transport has left the loop. On the loop's thread.
     func endWatchOfPeerFinish() { /* DOES CALLOUT */
-        let (isWatched, released) = withLock { () -> (Bool, PeerFinish) in
+        let (isWatched, released, isPeers) = withLock { () -> (Bool, PeerFinish, Bool) in
             if locked.receiving.isEnded || endIsPeersLocked { locked.peerFinish.hasHappened = true }
-            if locked.peerFinish.hasHappened && endIsPeersLocked { return (locked.peerFinish.isWatched, PeerFinish()) }
+            if locked.peerFinish.hasHappened && endIsPeersLocked { return (locked.peerFinish.isWatched, PeerFinish(), false) }
             let released = locked.peerFinish
             locked.peerFinish.forgetAll()
             locked.peerFinish.isOver = true
-            return (false, released)
+            return (false, released, locked.receiving.isEnded)
         }
         if isWatched { peerDidFinish() }
-        for waiter in released.waiters.values { waiter.resume() }
+        for waiter in released.waiters.values { waiter.resume(returning: isPeers) }
     }
 }
 
@@ -163,23 +164,18 @@ extension ByteStream {
     /// Runs `body`, and cancels it when the peer finishes: for handlers that compute long for a client that may have left. Returns what `body`
     /// returns, or throws what it throws, when it has ended; so a body that ignores its cancellation delays this.
     ///
-    /// If the peer has finished already, `body` begins cancelled. If the stream ends otherwise, `body` goes on.
+    /// If the peer has finished already, `body` begins cancelled. If the stream ends otherwise, `body` goes on, also when the peer then closes its
+    /// side.
     public func withCancellationOnPeerFinish<Result: Sendable>(
         isolation: isolated (any Actor)? = #isolation, _ body: @escaping @Sendable () async throws -> Result
     ) async throws -> Result {
-        try await withThrowingTaskGroup(of: Result?.self, returning: Result.self, isolation: isolation) { group in
+        try await withThrowingTaskGroup(of: (Result?, Bool).self, returning: Result.self, isolation: isolation) { group in
             if peerHasFinished { group.cancelAll() }
-            group.addTask { try await body() }
-            group.addTask { [core] in
-                await core.waitForPeerFinish()
-                return nil
-            }
-            for try await result in group {  // ends: with the body
-                if let result {
-                    group.cancelAll()
-                    return result
-                }
-                if peerHasFinished { group.cancelAll() }
+            group.addTask { (try await body(), false) }
+            group.addTask { [core] in (nil, await core.waitForPeerFinish()) }
+            for try await (result, hasFinished) in group {  // ends: with the body
+                if result != nil || hasFinished { group.cancelAll() }
+                if let result { return result }
             }
             preconditionFailure("the body returns or throws")
         }
