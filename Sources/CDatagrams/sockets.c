@@ -86,7 +86,7 @@ int cdatagrams_open(int kind, const struct cdatagrams_options *options, const ch
     if (!failed) return descriptor;
     int code = errno;
     *operation = failed;
-    close(descriptor);
+    cplatform_close(descriptor);
     return -code;
 }
 

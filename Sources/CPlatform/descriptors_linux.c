@@ -91,7 +91,7 @@ int cplatform_probe_descriptor(int descriptor) {
     if (trial < 0) return errno;
     struct epoll_event event = {.events = 0};
     int result = epoll_ctl(trial, EPOLL_CTL_ADD, descriptor, &event) == 0 ? 0 : errno;
-    close(trial);
+    cplatform_close(trial);
     return result;
 }
 

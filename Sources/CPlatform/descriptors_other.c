@@ -73,7 +73,7 @@ int cplatform_probe_descriptor(int descriptor) {
     struct kevent change;
     EV_SET(&change, descriptor, EVFILT_READ, EV_ADD, 0, 0, 0);
     int result = kevent(trial, &change, 1, 0, 0, 0) < 0 ? (errno == EINVAL ? EPERM : errno) : 0;
-    close(trial);
+    cplatform_close(trial);
     return result;
 }
 

@@ -101,7 +101,7 @@ int cstreams_is_file(int descriptor) {
     if (set < 0) return 0;
     struct epoll_event event = {.events = EPOLLIN};
     int result = epoll_ctl(set, EPOLL_CTL_ADD, descriptor, &event) != 0 && errno == EPERM;
-    close(set);
+    cstreams_close(set);
     return result;
 }
 #else
@@ -213,7 +213,10 @@ int cstreams_prepare(int descriptor, int *kind, bool *restores) {
     if (status < 0) return errno;
 #if defined(__linux__)
     if (*kind == CSTREAMS_PIPE || (*kind == CSTREAMS_TERMINAL && !is_controller(descriptor))) {
+        // open(2) and close(2) are cancellation points.
+        int state = cplatform_hold_cancellation();
         if (!separate(descriptor, *kind, status & O_ACCMODE)) *kind |= CSTREAMS_ASKS_FIRST;
+        cplatform_resume_cancellation(state);
         return 0;
     }
 #endif

@@ -205,6 +205,28 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         }
     }
 
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `a thread that is cancelled learns why a socket cannot be made`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "serves")
+            let loop = thread.runLoop
+            let cancelled = plainThread { () -> Bool in
+                pthread_cancel(pthread_self())
+                var options = DatagramSocket.Options()
+                options.multicastInterface = "no such one"
+                let socket = try? DatagramSocket(boundTo: .anyIPv4, on: loop, options: options)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return socket == nil
+            }
+            let isRefused = try cancelled.join()
+            #expect(isRefused)
+            thread.stop()
+            await thread.join()
+        }
+    }
+
     #if os(Linux)
     enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send, write }
 

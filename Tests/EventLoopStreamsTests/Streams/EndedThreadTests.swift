@@ -1,6 +1,6 @@
 // A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
 //  - The end of the loop is reported to a stream whose handler has not returned.
-//  - No lock stays held, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
+//  - No lock stays held, streams are made, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
 //  - A server's connections are all ended, too, and its listener is closed.
 
 import EventLoop
@@ -58,6 +58,33 @@ private func endThread() { pthread_exit(nil) }
             thread.stop()
             await thread.join()
             close(peer)
+        }
+    }
+
+    @Test func `a thread that is cancelled makes streams over sockets and pipes, which are served`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let thread = try RunLoopThread(name: "serves")
+            let loop = thread.runLoop
+            for ends in [connectedSockets(), openPipe()] {
+                let made = plainThread { () -> ByteStream in
+                    pthread_cancel(pthread_self())
+                    let stream = try ByteStream(adopting: ends.0, on: loop)
+                    // So that the thread ends in the usual way.
+                    pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                    return stream
+                }
+                let stream = try made.join()
+                var byte: UInt8 = 1
+                let count = write(ends.1, &byte, 1)
+                #expect(count == 1)
+                let bytes = try await stream.read()
+                #expect(bytes == [1])
+                stream.close()
+                close(ends.1)
+            }
+            thread.stop()
+            await thread.join()
         }
     }
 
