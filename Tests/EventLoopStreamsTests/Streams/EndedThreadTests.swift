@@ -1,6 +1,7 @@
 // A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
 //  - The end of the loop is reported to a stream whose handler has not returned.
-//  - No lock stays held, streams are made, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C library.
+//  - No lock stays held, streams are made, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C
+//    library.
 //  - A server's connections are all ended, too, and its listener is closed.
 
 import EventLoop
