@@ -58,8 +58,8 @@ extension StreamCore {
             unlock()
             return false
         }
-        // The end is reported last, also if the peer's end was read in this pass, and its report waits in the loop's queue.
-        if locked.receiving.isEnded, !locked.peerFinish.isOver, locked.peerFinish.body != nil {
+        // The end is reported last. The report of the peer's end may wait in the loop's queue, or for the end of the lingering after a failure.
+        if locked.receiving.isEnded || endIsPeersLocked, !locked.peerFinish.isOver, locked.peerFinish.body != nil {
             unlock()
             peerDidFinish()
             return true

@@ -128,7 +128,7 @@ extension StreamCore {
         if let body = called.body, let stream = called.stream { body(stream) }
     }
 
-    private var endIsPeersLocked: Bool {
+    var endIsPeersLocked: Bool {
         if locked.end == .endOfStream { return true }
         guard case .failed = locked.end else { return false }
         return true

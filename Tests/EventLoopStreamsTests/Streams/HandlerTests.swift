@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct HandlerTests {
+@Suite(.bounded, .tags(.memory)) struct HandlerTests {
     @Test func `a handler echoes, and hears of the end when the peer has sent its last byte`() throws {
         try inManualTime { loop, _, trace in
             let pair = SocketPair()
@@ -111,6 +111,36 @@ import Darwin
             stream.onEnd { _, end in trace.add("\(end)") }
         }
         #expect(trace.list == ["closed", "finished", "endOfStream"])
+    }
+
+    @Test func `the failure of a stream is reported after the peer's end, whichever handler was set first`() throws {
+        try inManualTime { loop, _, trace in
+            let link = MemoryLink(capacity: 100, seed: nil)
+            let stream = try ByteStream(over: MemoryTransport(link, end: 0), on: loop)
+            link.reset()
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(!stream.isOpen)
+            stream.onEnd { _, _ in trace.add("end") }
+            stream.onPeerFinish { _ in trace.add("finished") }
+            for _ in 0..<4 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["finished", "end"])
+        }
+    }
+
+    @Test func `the end of a stream that lingers after a failed handshake is reported last`() throws {
+        try inManualTime { loop, _, trace in
+            let pair = SocketPair()
+            let stream = try ByteStream(adopting: pair.ours, on: loop)
+            stream.onPeerFinish { _ in trace.add("finished") }
+            stream.onEnd { _, _ in trace.add("end") }
+            pair.send("F")
+            Task(executorPreference: loop) { try? await stream.install(ScriptedLayer(), timeout: nil) }
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(!stream.isOpen)
+            pair.closePeer()
+            for _ in 0..<8 { _ = loop.run(for: .zero) }
+            #expect(trace.list == ["finished", "end"])
+        }
     }
 
     @Test func `finishSending tells the peer that no more comes, and reading goes on`() throws {
