@@ -25,7 +25,7 @@ package final class TaskWait<Outcome: Sendable>: Sendable {
 
     /// Suspends the task until there is an outcome.
     ///
-    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most once for each. It must
+    /// When `deadline` (real time) passes or the task is cancelled, calls `giveUp`, on any thread, at most twice. It must
     /// deliver an outcome, unless another thread certainly does.
     package func outcome(
         until deadline: RunLoop.Instant?, isolation: isolated (any Actor)? = #isolation,

@@ -6,18 +6,18 @@ extension RunLoop: CustomDebugStringConvertible {
     /// Every mode with its sources, timers (and when they fire next), observers and queued blocks, each with its label and the place it was
     /// made at. Thread-safe. O(items).
     public var debugDescription: String {
+        let name = "RunLoop \(id)\(isMainLoop ? " (main)" : "")"
         let present = time.now
-        let state =
-            !isOurs
-            ? "of the parent process"
-            : !isValid
-                ? "ended"
-                : currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
-                    ?? "not running"
         let body = shared.withLockIfOwn { shared in
             shared.modes.all.map { describe($0, shared, present) }.joined()
         }
-        return "RunLoop \(id)\(isMainLoop ? " (main)" : ""), \(state)\n\(body ?? "")"
+        guard let body else { return name + ", of the parent process" }
+        let state =
+            !isValid
+            ? "ended"
+            : currentMode.map { "running in \"\($0)\"" + (runDepth > 1 ? ", \(runDepth) deep" : "") + (isWaiting ? ", waiting" : "") }
+                ?? "not running"
+        return "\(name), \(state)\n\(body)"
     }
 
     private func describe(_ mode: ModeState, _ shared: borrowing LoopShared, _ present: Instant) -> String {
