@@ -204,7 +204,9 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         let isFinished = Box(false)
         let listener = try RunLoop.SocketSource(listeningOn: .ipv4(host: "127.0.0.1", port: 0)) { _, descriptor, _ in close(descriptor) }
         let local = try #require(listener.localAddress)
-        let address: RunLoop.SocketAddress = isReported ? local : .unix(path: "/tmp/eventloop-nobody-listens-here")
+        let folder = makeTemporaryDirectory()
+        defer { removeFlatDirectory(folder) }
+        let address: RunLoop.SocketAddress = isReported ? local : .unix(path: folder + "/nobody")
         let source = try RunLoop.SocketSource(connectingTo: address) { _, outcome in
             if case .success(let descriptor) = outcome { close(descriptor) }
             way.endThread()

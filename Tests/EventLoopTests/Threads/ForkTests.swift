@@ -94,52 +94,22 @@ import Darwin
 
     @Test func `a child that returns from the handler that forked it traps, and does not wait in the parent's epoll set`() async {
         await #expect(processExitsWith: .success) {
-            let end = try onFreshThread { loop in
-                // The process that forks this child is itself a child, so that the test can read its standard error.
-                inForkedChild {
-                    let child = Box<Int32>(0)
-                    let status = try? onFreshThread { loop -> Int32 in
-                        loop.perform { child.value = systemFork() }
-                        _ = loop.run(for: .zero)
-                        // The run must not return in the child.
-                        if child.value == 0 { _exit(42) }
-                        var status: Int32 = 0
-                        while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
-                        return status
-                    }
-                    guard let status else { return 1 }
-                    return status & 0x7f != 0 ? 0 : 2
-                }
+            try expectTrapInChildOfHandler { loop, fork in
+                loop.perform { fork() }
+                _ = loop.run(for: .zero)
             }
-            #expect(end.status == 0, "\(end)")
-            #expect(end.errors.contains("fork"), "\(end.errors)")
         }
     }
 
     @Test func `a child that returns from a handler of a hosted loop traps before it prepares the host's sleep`() async {
         await #expect(processExitsWith: .success) {
-            let end = try onFreshThread { _ in
-                inForkedChild {
-                    let child = Box<Int32>(0)
-                    let status = try? onFreshThread { loop -> Int32 in
-                        let pipe = Pipe()
-                        // Served after the kernel was asked, so that nothing else in the step would notice.
-                        loop.add(try readSource(pipe) { _ in child.value = systemFork() })
-                        pipe.write("a")
-                        let hosted = try loop.hosted()
-                        _ = hosted.step()
-                        if child.value == 0 { _exit(42) }
-                        hosted.invalidate()
-                        var status: Int32 = 0
-                        while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
-                        return status
-                    }
-                    guard let status else { return 1 }
-                    return status & 0x7f != 0 ? 0 : 2
-                }
+            try expectTrapInChildOfHandler { loop, fork in
+                let pipe = Pipe()
+                // Served after the kernel was asked, so that nothing else in the step would notice.
+                loop.add(try readSource(pipe) { _ in fork() })
+                pipe.write("a")
+                _ = try loop.hosted().step()
             }
-            #expect(end.status == 0, "\(end)")
-            #expect(end.errors.contains("fork"), "\(end.errors)")
         }
     }
 
@@ -216,6 +186,29 @@ import Darwin
             #expect(trace == "child 0 read:ab stopped")
         }
     }
+}
+
+/// `run` has a loop call a handler that calls `fork`. In the child of that, the loop traps before `run` returns.
+@Sendable private func expectTrapInChildOfHandler(
+    _ run: @escaping @Sendable (RunLoop, _ fork: @escaping @Sendable () -> Void) throws -> Void
+) throws {
+    let end = try onFreshThread { _ in
+        // The process that forks this child is itself a child, so that the test can read its standard error.
+        inForkedChild {
+            let child = Box<Int32>(0)
+            let status = try? onFreshThread { loop -> Int32 in
+                try run(loop) { child.value = systemFork() }
+                if child.value == 0 { _exit(42) }
+                var status: Int32 = 0
+                while waitpid(child.value, &status, 0) < 0 && errno == EINTR {}
+                return status
+            }
+            guard let status else { return 1 }
+            return status & 0x7f != 0 ? 0 : 2
+        }
+    }
+    #expect(end.status == 0, "\(end)")
+    #expect(end.errors.contains("fork"), "\(end.errors)")
 }
 
 /// Runs a job of a loop whose thread has ended, on the thread that runs such jobs.
