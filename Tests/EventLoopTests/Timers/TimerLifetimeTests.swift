@@ -143,7 +143,7 @@ import Testing
 
     @Test func `the loop does not wake at the date of a removed timer, in real time`() throws {
         // The timer is armed in the kernel, then a descriptor's handler removes it. If the machine is so slow that the timer fires
-        // first, the attempt proves nothing and the test repeats it.
+        // first, or that the run ends before it sleeps again, the attempt proves nothing and the test repeats it.
         for _ in 0..<20 {
             let trace = try onFreshThread { loop in
                 let trace = Trace()
@@ -167,11 +167,11 @@ import Testing
                 try other.join()
                 return trace.list
             }
-            guard !trace.contains("fired") else { continue }
+            guard !trace.contains("fired"), trace.count(where: { $0 == "W" }) > 1 else { continue }
             #expect(trace == ["E", "T", "S", "W", "A", "take away", "T", "S", "W", "A", "X"])
             return
         }
-        Issue.record("the timer came first twenty times")
+        Issue.record("the timer or the end of the run came first twenty times")
     }
 
     // MARK: 22
