@@ -207,6 +207,7 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
         #expect(listen(CFSocketGetNative(server), 0) == 0)
         let first = connectedSocket(CFSocketCopyAddress(server))
         defer { close(first) }
+        try waitUntilReadable(CFSocketGetNative(server), "the connection is in the queue")
         let socket = try recordingSocket(family: AF_INET, .connectCallBack, info)
         #expect(CFSocketConnectToAddress(socket, CFSocketCopyAddress(server), 0.02) == .timeout)
         CFSocketInvalidate(socket)

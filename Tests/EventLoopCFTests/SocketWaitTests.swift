@@ -170,7 +170,6 @@ private final class FullReceiver: Sendable {
             }
             for _ in 0..<60 {
                 let end = oneForkedChild {
-                    killLater(seconds: 10)
                     CFFileDescriptorInvalidate(descriptor)
                     return 0
                 }
@@ -263,7 +262,6 @@ private final class FullReceiver: Sendable {
             let patient = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 0) }
             for _ in 0..<10_000 { sched_yield() }
             let end = oneForkedChild {
-                killLater(seconds: 20)
                 return CFSocketSendData(full.sender, full.address, data("x"), 0) == .error ? 0 : 1
             }
             #expect(end.status == 0, "\(end)")

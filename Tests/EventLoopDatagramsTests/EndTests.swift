@@ -241,7 +241,6 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
             try waitUntilAsleep(thread.runLoop)
             for _ in 0..<5 {
                 let end = oneForkedChild {
-                    killLater(seconds: 20)
                     switch use {
                     case .lastRelease: box.value = nil
                     case .close: box.value?.close()
@@ -278,7 +277,6 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
             let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop)
             try waitUntilAsleep(thread.runLoop)
             let end = oneForkedChild {
-                killLater(seconds: 20)
                 let group = RunLoop.SocketAddress.ipv4(host: "239.1.2.3", port: 0)
                 do throws(RunLoop.SourceError) {
                     try socket.join(group)
@@ -308,7 +306,6 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
             #expect(dup2(others.readEnd, number) == number)
             try waitUntilAsleep(thread.runLoop)
             let end = oneForkedChild {
-                killLater(seconds: 20)
                 box.value = nil
                 return fcntl(number, F_GETFD) >= 0 ? 0 : 1
             }

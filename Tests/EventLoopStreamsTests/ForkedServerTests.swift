@@ -27,10 +27,9 @@ import Testing
             asked.value = try ByteStream(adopting: native, on: thread.runLoop)
             let hasFinished = Box(false)
             asked.value?.onPeerFinish { _ in hasFinished.value = true }
-            try waitUntilAsleep(thread.runLoop)
+            try waitUntilAsleepAfterPass(thread.runLoop)
             for _ in 0..<3 {
                 let end = oneForkedChild {
-                    killLater(seconds: 20)
                     switch use {
                     case .lastRelease:
                         box.value = nil

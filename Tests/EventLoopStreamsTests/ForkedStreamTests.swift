@@ -19,10 +19,9 @@ import Testing
             let (native, peer) = connectedSockets()
             defer { close(peer) }
             let box = Box<ByteStream?>(try ByteStream(adopting: native, on: thread.runLoop))
-            try waitUntilAsleep(thread.runLoop)
+            try waitUntilAsleepAfterPass(thread.runLoop)
             for _ in 0..<5 {
                 let end = oneForkedChild {
-                    killLater(seconds: 20)
                     Self.apply(use, box)
                     return 0
                 }
@@ -55,7 +54,6 @@ import Testing
             }
             for _ in 0..<30 {
                 let end = oneForkedChild {
-                    killLater(seconds: 20)
                     Self.apply(use, box)
                     return 0
                 }
@@ -96,7 +94,7 @@ import Testing
             }
             let rounds = getenv("EVENTLOOP_FORKS").flatMap { Int(String(cString: $0)) }.map { $0 / 100 } ?? 1
             for use in ChildUse.allCases + (0..<rounds - 1).flatMap({ _ in ChildUse.allCases }) {
-                try waitUntilAsleep(thread.runLoop)
+                try waitUntilAsleepAfterPass(thread.runLoop)
                 let end = oneForkedChild {
                     killLater(seconds: 60)
                     Self.apply(use, box)

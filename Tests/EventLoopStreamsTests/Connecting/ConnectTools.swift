@@ -26,23 +26,17 @@ final class SilentPeer: Sendable {
 /// Connections neither succeed nor fail: the kernel has no room for them, and drops their packets.
 final class HangingPeer: Sendable {
     private let peer: SilentPeer
-    private let fillers: [RunLoop.SocketSource]
+    private let filler: RunLoop.SocketSource
     var address: SocketAddress { peer.address }
 
     init() throws {
+        // The queue has room for one connection, and is full when that is in it.
         peer = try SilentPeer(backlog: 0)
-        var (fillers, hanging): ([RunLoop.SocketSource], Int) = ([], 0)
-        // Three in a row: on a busy machine one may just be slow.
-        while hanging < 3 {  // ends: the queue is finite
-            let filler = try RunLoop.SocketSource(connectingTo: peer.address) { _, _ in }
-            fillers.append(filler)
-            var entry = pollfd(fd: filler.descriptor, events: Int16(POLLOUT), revents: 0)
-            hanging = poll(&entry, 1, 30) == 0 ? hanging + 1 : 0
-        }
-        self.fillers = fillers
+        filler = try RunLoop.SocketSource(connectingTo: peer.address) { _, _ in }
+        try waitUntilReadable(peer.source.descriptor, "the connection is in the queue")
     }
 
-    deinit { for filler in fillers { filler.invalidate() } }
+    deinit { filler.invalidate() }
 }
 
 /// Nobody listens there.

@@ -67,7 +67,7 @@ private func connection(
         try onFreshThread { loop in
             let trace = Trace()
             let alive = loop.keepAlive()
-            let source = try connection(to: address, timeout: .seconds(5), trace)
+            let source = try connection(to: address, timeout: patience, trace)
             source.onInvalidation { trace.add("ended") }
             loop.add(source)
             #expect(loop.run(for: patience, returnAfterSourceHandled: true) == .handledSource)

@@ -66,12 +66,13 @@ import Darwin
             for client in clients { close(client) }
             source.invalidate()
 
-            let only = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0), ipv6Only: true) { _, _, _ in }
-            let onlyPort = try #require(only.localAddress?.port)
-            // The same port number is free for IPv4.
-            let other = try RunLoop.SocketSource(listeningOn: .ipv4(host: "0.0.0.0", port: onlyPort)) { _, _, _ in }
-            only.invalidate()
-            other.invalidate()
+            // The same port number is free for IPv4, unless another test has it by chance: then another number.
+            try whenFree {
+                let only = try RunLoop.SocketSource(listeningOn: .ipv6(host: "::", port: 0), ipv6Only: true) { _, _, _ in }
+                defer { only.invalidate() }
+                let onlyPort = try #require(only.localAddress?.port)
+                try RunLoop.SocketSource(listeningOn: .ipv4(host: "0.0.0.0", port: onlyPort)) { _, _, _ in }.invalidate()
+            }
         }
     }
 

@@ -85,7 +85,7 @@ func connectedClient(to address: SocketAddress) -> Int32 {
     return descriptor
 }
 
-/// A listener that accepts nothing, with a queue of `room`. It closes its socket when it is released.
+/// A listener that accepts nothing, with a queue for one more connection than `room`. It closes its socket when it is released.
 final class DeafListener: Sendable {
     let descriptor: Int32
     let address: SocketAddress
@@ -110,17 +110,12 @@ final class DeafListener: Sendable {
         if case .unix(let path) = address { unlink(path) }
     }
 
-    /// Connects until a connection is not established at once.
+    /// Fills the queue of a listener without `room`: later connections are not established.
     func fill() {
-        var native = address.native
-        while true {  // ends: the queue is finite
-            let client = cplatform_make_socket(&native)
-            let code = cplatform_connect(client, &native)
-            fillers.change { $0.append(client) }
-            if code == EAGAIN { return }
-            var entry = pollfd(fd: client, events: Int16(POLLOUT), revents: 0)
-            if poll(&entry, 1, 50) == 0 { return }
-        }
+        let client = connectedClient(to: address)
+        fillers.change { $0.append(client) }
+        // Only then the kernel knows that there is no room.
+        do { try waitUntilReadable(descriptor, "the connection is in the queue") } catch { preconditionFailure("\(error)") }
     }
 
     /// Accepts one connection and closes it.

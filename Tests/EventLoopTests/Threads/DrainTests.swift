@@ -302,7 +302,7 @@ import Darwin
             let thread = try RunLoopThread(name: "parent's", setup: { _ in }, teardown: { _, _ in trace.add("teardown") })
             let hold = thread.hold()
             // In a debug build, a thread in its first pass may hold a lock of the Swift runtime, and no thread of the child releases it.
-            try waitUntilAsleep(thread.runLoop)
+            try waitUntilAsleepAfterPass(thread.runLoop)
             let end = inForkedChild {
                 hold.release()
                 let late = thread.hold()
