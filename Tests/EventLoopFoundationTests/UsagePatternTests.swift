@@ -95,9 +95,12 @@ import Testing
     @Test func `polling whose condition blocks the loop is reported as blocked`() throws {
         let watcher = try RunLoopThread(name: "watcher")
         defer { watcher.stop() }
-        let isNoticed = Gate()
+        let (isBlocked, isNoticed) = (Gate(), Gate())
+        // The time does not pass for the watcher before the condition blocks the loop: on a busy machine, the timeout could come first.
+        watcher.runLoop.perform { isBlocked.wait() }
         let outcome = try onFreshThread { _ in
             Poll(interval: 0.001, timeout: 0.01, watcher: watcher.runLoop, grace: 0.01, whenBlocked: { isNoticed.open() }).wait {
+                isBlocked.open()
                 isNoticed.wait()
                 return true
             }

@@ -77,11 +77,11 @@ private func offer(_ frame: [UInt8], to port: RunLoop.Port) -> Bool {
 }
 
 private func insist(_ record: [UInt8], to port: RunLoop.Port) throws {
-    try port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(5))
+    try port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(60))
 }
 
 private func insistInTask(_ record: [UInt8], to port: RunLoop.Port) async throws {
-    try await port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(5))
+    try await port.send(RunLoop.PortMessage(id: 2, components: [.bytes(record)]), before: .now + .seconds(60))
 }
 
 /// Sends all records, as fast as the receiver takes them, and serves other items of its loop meanwhile.
