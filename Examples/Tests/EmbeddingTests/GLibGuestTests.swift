@@ -104,8 +104,11 @@ private func runUntil(_ loop: RunLoop, _ what: String, _ location: SourceLocatio
             var timeout: GLibSource?
             timeout = context.addTimeout(1) {
                 timeout?.remove()
-                let inner = context.addTimeout(1) { trace.add("inner") }
-                _ = loop.run(for: .milliseconds(30))
+                let inner = context.addTimeout(1) {
+                    trace.add("inner")
+                    loop.stop()
+                }
+                #expect(loop.run(for: patience) == .stopped)
                 inner.remove()
                 trace.add("end")
             }

@@ -93,12 +93,18 @@ private final class NotingSystem: MetricsFactory {
     func destroyTimer(_ handler: any TimerHandler) {}
 }
 
-/// Something of each kind that the statistics count.
-private func doSomeWork(_ loop: RunLoop) {
+/// Something of each kind that the statistics count. The timer comes from another thread, so that the loop has slept and the timer is late.
+private func doSomeWork(_ loop: RunLoop) throws {
     loop.performBlock {}
     loop.perform {}
-    loop.add(RunLoop.Timer(after: .milliseconds(1)) { _ in loop.stop() })
+    let alive = loop.keepAlive()
+    defer { alive.cancel() }
+    let other = plainThread {
+        try waitUntilAsleep(loop)
+        loop.add(RunLoop.Timer(fireAt: .now) { _ in loop.stop() })
+    }
     loop.run()
+    try other.join()
 }
 
 @Suite(.bounded) struct RunLoopMetricsTests {
@@ -106,7 +112,7 @@ private func doSomeWork(_ loop: RunLoop) {
         try onFreshThread { loop in
             let system = TestMetrics()
             let metrics = RunLoopMetrics(loop, name: "a", factory: system)
-            doSomeWork(loop)
+            try doSomeWork(loop)
             metrics.report()
             let statistics = loop.statistics
             #expect(try system.total("passes_total") == statistics.passes)
@@ -143,7 +149,7 @@ private func doSomeWork(_ loop: RunLoop) {
         try onFreshThread { loop in
             let system = TestMetrics()
             let metrics = RunLoopMetrics(loop, name: "a", dimensions: [("host", "b")], factory: system)
-            doSomeWork(loop)
+            try doSomeWork(loop)
             let dimensions = [("loop", "a"), ("host", "b")]
             let passes = { try system.expectCounter("eventloop_passes_total", dimensions) }
             // Everything since the loop was made.
@@ -153,7 +159,7 @@ private func doSomeWork(_ loop: RunLoop) {
             for thread in threads { try thread.join() }
             #expect(try passes().values.count == 1, "nothing was new")
             for _ in 0..<3 {
-                doSomeWork(loop)
+                try doSomeWork(loop)
                 metrics.report()
                 metrics.report()
             }
@@ -220,7 +226,7 @@ private func doSomeWork(_ loop: RunLoop) {
         try onFreshThread { loop in
             let system = AskingSystem()
             let metrics = RunLoopMetrics(loop, name: "a", factory: system)
-            doSomeWork(loop)
+            try doSomeWork(loop)
             system.ask.value = {
                 metrics.report()
                 metrics.invalidate()
@@ -228,7 +234,7 @@ private func doSomeWork(_ loop: RunLoop) {
             metrics.report()
             let count = system.increments.value
             #expect(count > 1, "the report goes on")
-            doSomeWork(loop)
+            try doSomeWork(loop)
             metrics.report()
             #expect(system.increments.value == count)
         }
@@ -237,7 +243,7 @@ private func doSomeWork(_ loop: RunLoop) {
     @Test func `a metrics system that asks for a report in every call of one gets one of each loop`() throws {
         try onFreshThread { loop in
             let system = InsistingSystem()
-            doSomeWork(loop)
+            try doSomeWork(loop)
             let metrics = RunLoopMetrics(loop, name: "a", factory: system)
             system.ask.value = { metrics.report() }
             for _ in 0..<2 { metrics.report() }
@@ -279,7 +285,7 @@ private func doSomeWork(_ loop: RunLoop) {
         try onFreshThread { loop in
             let system = TestMetrics()
             let metrics = RunLoopMetrics(loop, name: "a", factory: system)
-            doSomeWork(loop)
+            try doSomeWork(loop)
             metrics.report()
             #expect(!system.counters.isEmpty && !system.recorders.isEmpty)
             metrics.invalidate()
