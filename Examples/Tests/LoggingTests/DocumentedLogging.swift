@@ -8,17 +8,13 @@ import Logging
 import TestSupport
 import Testing
 
-extension ProcessWideTests {
-    @Suite struct DocumentedLogging {
-        @Test func `warnings, libevent's messages and stalls of a group are logged`() throws {
+@Suite(.bounded) struct DocumentedLogging {
+    @Test func `warnings, libevent's messages and stalls of a group are logged`() async {
+        // The handlers belong to the process.
+        await #expect(processExitsWith: .success) {
             let handler = InMemoryLogHandler()
             let logger = Logger(label: "test") { _ in handler }
             let group = try RunLoopThreadGroup(count: 2, name: "server")
-            defer {
-                group.shutdown()
-                RunLoop.setLibeventLogHandler(nil)
-                RunLoop.setWarningHandler(nil)
-            }
 
             RunLoop.logWarnings(to: logger)
             RunLoop.logLibeventMessages(to: logger)
@@ -29,6 +25,7 @@ extension ProcessWideTests {
             group.next().perform { try? waitUntil("the stall is logged") { isLogged() } }
             try waitUntil("the stall is logged") { isLogged() }
             watchdog.invalidate()
+            await group.shutdown()
         }
     }
 }

@@ -9,14 +9,14 @@ import Logging
 import TestSupport
 import Testing
 
-extension ProcessWideTests {
-    @Suite struct LibeventMessageTests {
-        @Test func `libevent's messages reach the logger at their level`() throws {
+@Suite(.bounded) struct LibeventMessageTests {
+    @Test func `libevent's messages reach the logger at their level`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
             let handler = InMemoryLogHandler()
             var logger = Logger(label: "test") { _ in handler }
             logger.logLevel = .trace
             RunLoop.logLibeventMessages(to: logger)
-            defer { RunLoop.setLibeventLogHandler(nil) }
             try onFreshThread { loop in
                 loop.withEventBase { base in
                     // epoll refuses a descriptor that is not open, and libevent warns.

@@ -8,12 +8,12 @@ import Logging
 import TestSupport
 import Testing
 
-extension ProcessWideTests {
-    @Suite struct WarningTests {
-        @Test func `a warning is logged with its kind`() throws {
+@Suite(.bounded) struct WarningTests {
+    @Test func `a warning is logged with its kind`() async {
+        // The handler belongs to the process.
+        await #expect(processExitsWith: .success) {
             let handler = InMemoryLogHandler()
             RunLoop.logWarnings(to: Logger(label: "test") { _ in handler })
-            defer { RunLoop.setWarningHandler(nil) }
             try onFreshThread { loop in _ = loop.run(mode: .common, for: .zero) }
             let entry = try #require(handler.entries.first { $0.metadata["kind"] == "runOfCommonModes" }, "\(handler.entries)")
             #expect(entry.level == .warning && !"\(entry.message)".isEmpty)
