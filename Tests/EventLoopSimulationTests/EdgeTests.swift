@@ -24,7 +24,7 @@ private actor Room {
     func value() -> Int { 1 }
 }
 
-@Suite(.whereSimulated, .timeLimit(.minutes(2)))
+@Suite(.whereSimulated, .bounded)
 struct EdgeTests {
     @Test func `a simulation inside a simulation is refused`() async throws {
         try await simulate(seeds: 1...2) { _ in

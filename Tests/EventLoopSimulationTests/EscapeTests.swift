@@ -82,7 +82,7 @@ private struct Call: Sendable, CustomTestStringConvertible {
     ]
 }
 
-@Suite(.whereSimulated, .timeLimit(.minutes(2)))
+@Suite(.whereSimulated, .bounded)
 struct EscapeTests {
     @Test(arguments: Call.all) fileprivate func `a call that leaves the simulation is named, and hangs nothing`(call: Call) async throws {
         var sockets: [Int32] = [-1, -1]
@@ -140,20 +140,29 @@ struct EscapeTests {
             settings.limit = .milliseconds(100)
             settings.report = { text in
                 if text.contains("spinUntilReported") { isReported.store(true, ordering: .sequentiallyConsistent) }
+                reportCount.add(1, ordering: .sequentiallyConsistent)
             }
             return usual
         }
         defer { HangWatch.settings.withLock { $0 = usual } }
-        try await simulate(seeds: 1...1) { _ in spinUntilReported() }
+        try await simulate(seeds: 1...1) { _ in
+            // A step is reported once. On a busy machine, its thread may get no processor in time to answer: then there is another step.
+            while !isReported.load(ordering: .sequentiallyConsistent) {  // ends: with a report that has the function
+                spinUntilReported()
+                await Task.yield()
+            }
+        }
         let wasReported = isReported.load(ordering: .sequentiallyConsistent)
         #expect(wasReported)
     }
 }
 
 private let isReported = Atomic(false)
+private let reportCount = Atomic(0)
 @inline(never) private func spinUntilReported() {
+    let count = reportCount.load(ordering: .sequentiallyConsistent)
     // Ends: with the report.
-    while !isReported.load(ordering: .sequentiallyConsistent) {}
+    while reportCount.load(ordering: .sequentiallyConsistent) == count {}
 }
 
 private func startThread() {

@@ -2,6 +2,7 @@
 
 import EventLoop
 import EventLoopSimulation
+import EventLoopTestSupport
 import Synchronization
 import Testing
 
@@ -13,7 +14,7 @@ import Glibc
 /// What a stranger may keep after the end of a run.
 private let kept = Mutex<(world: SimulatedWorld?, process: SimulatedProcess?)>((nil, nil))
 
-@Suite(.whereSimulated, .timeLimit(.minutes(2)))
+@Suite(.whereSimulated, .bounded)
 struct LinkedTests {
     private func text(_ result: ExitTest.Result?) -> String { String(decoding: result?.standardErrorContent ?? [], as: UTF8.self) }
 

@@ -1,6 +1,7 @@
 // The program of docs/simulation.md.
 
 import EventLoopSimulation
+import EventLoopTestSupport
 import Testing
 
 private actor Audit {
@@ -28,7 +29,7 @@ private func twoWithdrawals() async throws -> Int {
     return await account.balance
 }
 
-@Suite(.whereSimulated, .timeLimit(.minutes(1)))
+@Suite(.whereSimulated, .bounded)
 struct PageTests {
     @Test func `the page's race is found, with the text that the page has`() async throws {
         let failure = try await #require(throws: SimulationFailure.self) {

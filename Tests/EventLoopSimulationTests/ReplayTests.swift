@@ -3,6 +3,7 @@
 import EventLoop
 import EventLoopSimulation
 import EventLoopStreams
+import EventLoopTestSupport
 import Testing
 
 #if canImport(Glibc)
@@ -10,7 +11,7 @@ import Glibc
 #endif
 
 /// One after another: the environment is the process's.
-@Suite(.whereSimulated, .serialized, .timeLimit(.minutes(2)))
+@Suite(.whereSimulated, .serialized, .bounded)
 struct ReplayTests {
     @Test func `a replay writes a page with a track for each task`() async throws {
         let call = {

@@ -3,6 +3,7 @@
 import EventLoop
 import EventLoopSimulation
 import EventLoopStreams
+import EventLoopTestSupport
 import Synchronization
 import Testing
 
@@ -27,7 +28,7 @@ private func failureOf(
     try await #require(throws: SimulationFailure.self) { try await simulate(seeds: seeds, stepLimit: stepLimit, body) }
 }
 
-@Suite(.whereSimulated, .timeLimit(.minutes(5)))
+@Suite(.whereSimulated, .bounded)
 struct SimulationRuleTests {
     // MARK: Time and chance
 

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(10))) struct JobServerTests {
+@Suite(.bounded) struct JobServerTests {
     @Test func `a job that is posted is taken from Redis, and SIGTERM ends the process`() throws {
         let redis = try RedisServer()
         let folder = makeTemporaryDirectory(in: "/tmp")

@@ -25,7 +25,7 @@ private actor Counting {
     }
 }
 
-@Suite(.timeLimit(.minutes(10))) struct LibraryTests {
+@Suite(.bounded) struct LibraryTests {
     @Test(arguments: [false, true]) func `AsyncHTTPClient gets 100 answers of a server on the same loop`(isSecure: Bool) async throws {
         let identity = try Identity()
         let context = try NIOSSLContext(configuration: identity.server)

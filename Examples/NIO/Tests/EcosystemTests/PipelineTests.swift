@@ -37,7 +37,7 @@ private final class Collecting: ChannelInboundHandler {
     func channelInactive(context: ChannelHandlerContext) { answer.fail(ChannelError.eof) }
 }
 
-@Suite(.timeLimit(.minutes(10))) struct PipelineTests {
+@Suite(.bounded) struct PipelineTests {
     @Test func `HTTP/2: 200 streams over one connection`() async throws {
         try await withBusyHost { host in
             let server = try await ServerBootstrap(group: host.eventLoop).childChannelInitializer { channel in

@@ -39,7 +39,7 @@ private final class Probe {
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct MainThreadTests {
+@Suite(.bounded) struct MainThreadTests {
     @Test func `the main actor, NIO's tasks, a timer, a C library's event and channels share the main thread`() throws {
         let turns = Array(repeating: ["event loop: true", "NIO: true"], count: 3).flatMap { $0 }
         #expect(

@@ -64,7 +64,7 @@ private func settle(_ host: NIOHost) async throws {
     try await host.eventLoop.submit {}.get()
 }
 
-@Suite(.timeLimit(.minutes(5))) struct NIOHostTests {
+@Suite(.bounded) struct NIOHostTests {
     @Test func `NIO, performs, timers, tasks and actors share the thread`() async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())

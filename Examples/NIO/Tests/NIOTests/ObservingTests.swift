@@ -13,7 +13,7 @@ import Testing
 /// Whether an object of this process calls epoll_wait where it can be seen. A sanitizer replaces the call.
 private let canSeePasses = !isUnderThreadSanitizer
 
-@Suite(.timeLimit(.minutes(5)), .enabled(if: canSeePasses, "ThreadSanitizer replaces NIO's calls")) struct ObservingTests {
+@Suite(.bounded, .enabled(if: canSeePasses, "ThreadSanitizer replaces NIO's calls")) struct ObservingTests {
     @Test func `a recording has one span for each pass of NIO, with the steps inside`() async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())

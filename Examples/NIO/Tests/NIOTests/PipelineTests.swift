@@ -25,7 +25,7 @@ private final class Hello: ChannelInboundHandler, Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct PipelineTests {
+@Suite(.bounded) struct PipelineTests {
     @Test func `an HTTP/1 server answers, beside a timer and a C library's events`() async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())

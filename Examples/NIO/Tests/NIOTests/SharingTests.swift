@@ -37,7 +37,7 @@ private func pingPong(on eventLoop: any NIOCore.EventLoop) async throws -> (Echo
     return (echo, channels)
 }
 
-@Suite(.timeLimit(.minutes(5))) struct SharingTests {
+@Suite(.bounded) struct SharingTests {
     @Test func `only the hosted mode runs`() async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next(), mode: "m")

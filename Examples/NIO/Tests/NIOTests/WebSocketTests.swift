@@ -14,7 +14,7 @@ private enum Upgrade: Sendable {
     case none
 }
 
-@Suite(.timeLimit(.minutes(5))) struct WebSocketTests {
+@Suite(.bounded) struct WebSocketTests {
     @Test func `frames go both ways, and each side answers on the loop`() async throws {
         try await withGroup { group in
             let host = try await NIOHost.start(on: group.next())
