@@ -15,8 +15,8 @@ public final class RunningLoop: Sendable {
         let published = Box<(RunLoop, UInt)?>(nil)
         let ready = Gate()
         thread = joinableThread { loop in
-            loop.addIdleSource(forMode: mode)
             setup(loop)
+            loop.addIdleSource(forMode: mode)
             published.value = (loop, currentThreadID())
             ready.open()
             return loop.run(mode: mode, for: patience)

@@ -20,9 +20,10 @@ typealias Response = HTTPServer.Response
 /// Runs `body` on a thread of its own while a server runs. Afterwards the server must end without a grace period.
 func withServer(
     options: HTTPServer.Options = .init(), loops count: Int = 1, address: RunLoop.SocketAddress = .ipv4(host: "127.0.0.1", port: 0),
-    respond: @escaping @Sendable (Request) async throws -> Response, _ body: @escaping @Sendable (HTTPServer) throws -> Void
+    clock: RunLoop.ManualClock? = nil, respond: @escaping @Sendable (Request) async throws -> Response,
+    _ body: @escaping @Sendable (HTTPServer) throws -> Void
 ) async throws {
-    let threads = (0..<count).map { _ in RunningLoop() }
+    let threads = (0..<count).map { _ in RunningLoop { loop in if let clock { loop.use(clock) } } }
     let server = try HTTPServer(listeningOn: address, on: threads.map(\.loop), options: options, respond: respond)
     let result = await Task { try await elsewhere { try body(server) } }.result
     await server.shutdown(grace: .zero)
