@@ -102,9 +102,13 @@ private func kernelImage() -> UInt64? {
             return stuckInARead(reader)
         }
         ready.wait()
-        try waitForCall(published.value)
-        let lines = Backtrace.lines(of: published.value)
-        #expect(lines.first == "#0 read(\(reader), …)")
+        var lines: [String] = []
+        // Before, it may sleep in another call, for a lock of the C library's memory for example.
+        try waitUntil("the thread reads") {
+            try waitForCall(published.value)
+            lines = Backtrace.lines(of: published.value)
+            return lines.first == "#0 read(\(reader), …)"
+        }
         #expect(lines.contains { $0.contains("stuckInARead") }, "\(lines)")
         #expect(write(writer, "x", 1) == 1)
         #expect(try thread.join() == 1, "the call returned its byte, not EINTR")
