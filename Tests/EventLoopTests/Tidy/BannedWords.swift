@@ -33,6 +33,6 @@ struct BannedWord: Sendable {
     static let names: [Substring: String] = [
         "servePorts": "serveDescriptors", "Gate": "Latch", "Mailbox": "SingleElementChannel", "Guarded": "Mutex", "Fifo": "Deque",
         "ObjectList": "UnorderedBag", "Tidings": "DeferredWakeUps", "AfterEnd": "OrphanedJobExecutor", "lookAgain": "recheckQueues",
-        "hasNews": "hasPendingWork", "owed": "deferredEvents", "guessIsRight": "readLastActive", "stranger": "reusedDescriptor",
+        "hasNews": "hasPendingWork", "owed": "mainQueueDrain", "guessIsRight": "readLastActive", "stranger": "reusedDescriptor",
     ]
 }

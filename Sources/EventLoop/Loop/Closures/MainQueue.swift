@@ -53,10 +53,10 @@ extension RunLoop {
             _ = read(cplatform_main_queue_descriptor(), &count, MemoryLayout<UInt64>.size)
         }
         if owned.mainQueue.isDraining {
-            owned.pending.deferMainQueueDrain()
+            owned.pending.insert(.mainQueueDrain)
             return false
         }
-        owned.pending.takeMainQueueDrain()
+        owned.pending.remove(.mainQueueDrain)
         owned.mainQueue.isDraining = true
         defer { owned.mainQueue.isDraining = false }
         let span = openSpan(mode, CalloutItem(kind: .mainQueue))

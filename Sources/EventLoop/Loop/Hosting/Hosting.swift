@@ -248,7 +248,7 @@ extension RunLoop {
     private func hasReasonToStep(_ mode: ModeState) -> Bool {
         if runs.depth == 0 && runs.hasPendingStop { return true }
         if let poller = mode.owned.poller, !poller.ready.isEmpty || !poller.state.stale.isEmpty || poller.hasActiveGuest { return true }
-        let waitsForDrain = owned.pending.deferredEvents.contains(.mainQueueDrain) && !owned.mainQueue.isDraining
+        let waitsForDrain = owned.pending.contains(.mainQueueDrain) && !owned.mainQueue.isDraining
         if waitsForDrain && servesMainQueue(in: mode) { return true }
         // In a handler, the wake-up is for the outer run.
         let isOwed = runs.depth > 0 && owned.pending.contains(.wake)

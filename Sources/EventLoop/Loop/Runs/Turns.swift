@@ -7,11 +7,11 @@ extension RunLoop {
     /// finds it without sleeping.
     @inline(__always)
     func handleReady(_ ready: Ready, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        if ready == .descriptors && mode.owned.timers.isEmpty && owned.pending.deferredEvents.isEmpty {
+        if ready == .descriptors && mode.owned.timers.isEmpty && !owned.pending.hasEvents {
             mode.owned.lastServed = .descriptors
             return mode.owned.pollerReference!.use { serveDescriptors(frame, mode, $0) }  // it has collected something
         }
-        if ready.isEmpty && mode.owned.timers.isEmpty && owned.pending.deferredEvents.isEmpty { return false }
+        if ready.isEmpty && mode.owned.timers.isEmpty && !owned.pending.hasEvents { return false }
         return handleInTurn(ready, frame, mode)
     }
 
@@ -35,12 +35,12 @@ extension RunLoop {
                 if ready.contains(.polled) { return serveWithoutPoller(frame, mode) || servedForeign }
                 return mode.owned.pollerReference!.use { serveDescriptors(frame, mode, $0) } || servedForeign
             case .messages:
-                guard owned.pending.deferredEvents.contains(.messages) else { continue }
+                guard owned.pending.contains(.messages) else { continue }
                 mode.owned.lastServed = .messages
                 // They may have been for another mode, or another loop was faster.
                 if serveMessages(frame, mode) { return true }
             case .mainQueue:
-                guard ready.contains(.mainQueue) || (owned.pending.deferredEvents.contains(.mainQueueDrain) && servesMainQueue(in: mode))
+                guard ready.contains(.mainQueue) || (owned.pending.contains(.mainQueueDrain) && servesMainQueue(in: mode))
                 else { continue }
                 mode.owned.lastServed = .mainQueue
                 if hasPendingWork { carryOutPendingChanges(mode) }

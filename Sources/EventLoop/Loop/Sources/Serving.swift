@@ -190,7 +190,7 @@ extension RunLoop {
         // A removal before this takes the port out of the list; a later one changes the generation.
         let generation = removals.generation
         if hasPendingWork { carryOutPendingChanges(mode) }
-        owned.pending.takeMessages()
+        owned.pending.remove(.messages)
         var isHandled = false
         var isLeft = false
         owned.messageSteps += 1

@@ -23,6 +23,8 @@ struct Attention: OptionSet {
     static let observed = Attention(rawValue: 1 << 10)
     /// The owner's own: somebody is to be called at the end of the pass.
     static let passEnd = Attention(rawValue: 1 << 11)
+    /// The owner's own: the main queue's handle was read, and the queue is being drained by an outer run.
+    static let mainQueueDrain = Attention(rawValue: 1 << 12)
     /// The bits that stand for entries of queues.
     static let queues: Attention = [.changes, .signals, .blocks, .performs, .finishing, .jobs, .messages]
 
@@ -33,22 +35,22 @@ struct Attention: OptionSet {
     static let forBlocks: Attention = [.jobs, .blocks, .unspecific]
     static let forSources: Attention = [.performs, .signals, .unspecific]
     static let forEnds: Attention = [.passEnd, .changes, .finishing, .unspecific]
+    static let forEvents: Attention = [.messages, .mainQueueDrain]
 }
 
 /// The bits that the owner has taken from the waker and not handled yet. Owning thread only.
 struct PendingWork {
     private(set) var bits = Attention()
-    private(set) var deferredEvents = DeferredEvents()
 
     @inline(__always)
     func contains(_ bit: Attention) -> Bool { bits.contains(bit) }
 
-    /// Adds bits. Step 9 looks for messages in `deferredEvents`, a byte that it reads anyway.
+    /// Whether step 9 has something that the wait did not report.
     @inline(__always)
-    mutating func insert(_ new: Attention) {
-        bits.formUnion(new)
-        if new.contains(.messages) { deferredEvents.insert(.messages) }
-    }
+    var hasEvents: Bool { !bits.isDisjoint(with: .forEvents) }
+
+    @inline(__always)
+    mutating func insert(_ new: Attention) { bits.formUnion(new) }
 
     @inline(__always)
     mutating func remove(_ bit: Attention) { bits.subtract(bit) }
@@ -58,25 +60,6 @@ struct PendingWork {
         bits.subtract(.queues)
         insert(found)
     }
-
-    /// Step 9 begins to serve messages.
-    mutating func takeMessages() {
-        bits.remove(.messages)
-        deferredEvents.remove(.messages)
-    }
-
-    /// The main queue's handle was read, and the queue is being drained by an outer run.
-    mutating func deferMainQueueDrain() { deferredEvents.insert(.mainQueueDrain) }
-    mutating func takeMainQueueDrain() { deferredEvents.remove(.mainQueueDrain) }
-}
-
-/// Events that step 9 serves although the wait does not report them.
-struct DeferredEvents: OptionSet {
-    let rawValue: UInt8
-    /// See `PendingWork.deferMainQueueDrain`.
-    static let mainQueueDrain = DeferredEvents(rawValue: 1 << 0)
-    /// `Attention.messages` is pending.
-    static let messages = DeferredEvents(rawValue: 1 << 1)
 }
 
 // MARK: - The owner's pending work

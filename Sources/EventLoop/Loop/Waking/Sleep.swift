@@ -11,7 +11,7 @@ extension RunLoop {
         static let foreign = Ready(Poller.WaitResult.foreign)
         /// Sources were collected, or the serving step must fail some.
         static let descriptors = Ready(Poller.WaitResult.stale)
-        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending.deferredEvents` does.
+        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending` does.
         static let messages = Ready(rawValue: 1 << 3)
         /// The descriptors are in `owned.polled`, because the mode has no base.
         static let polled = Ready(rawValue: 1 << 4)
