@@ -22,7 +22,7 @@ struct LoopShared: ~Copyable, Sendable {
     var changes = ChangeQueue()
     var jobs = JobQueue()
     /// Tasks that sleep on a timer of the loop, and wake when it ends.
-    var sleeps: [ObjectIdentifier: PerformRequest] = [:]
+    var sleeps: [ObjectIdentifier: SleepEnd] = [:]
     var released = ReleaseQueue()
     var delayed = DelayedPerforms()
     /// The sequence number of the closure that was queued last.

@@ -142,16 +142,6 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     /// The loop has ended, before the closure began or inside it.
     var wasDropped: Bool { content.withLock { $0.state == .dropped || $0.state == .abandoned } }
     var wasAbandoned: Bool { content.withLock { $0.state == .abandoned } }
-    var wasCancelled: Bool { content.withLock { $0.state == .cancelled } }
-
-    /// Sets the completion handler, which is called at once if the request was cancelled before.
-    func onCompletion(_ completion: @escaping @Sendable () -> Void) {
-        let isOver = content.withLock { content in
-            if content.state == .waiting { content.completion = completion }
-            return content.state != .waiting
-        }
-        if isOver { completion() }
-    }
 
     /// The closure for the loop's queue.
     var perform: @Sendable () -> Void { { [self] in begin() } }
@@ -172,9 +162,6 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
     /// True when the closure had not begun, and will not. The completion handler is not called.
     @discardableResult
     func withdraw() -> Bool { end(.cancelled, from: .waiting, completes: false) }
-
-    /// As `withdraw`, and wakes the waiter.
-    func cancel() { end(.cancelled, from: .waiting) }
 
     override func workWasDropped() { end(.dropped, from: .waiting) }
 

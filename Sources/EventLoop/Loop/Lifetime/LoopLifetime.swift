@@ -192,7 +192,7 @@ extension RunLoop {
     private func releaseRemains() { /* DOES CALLOUT */
         // Each of these ends: one goes a turn.
         while let work = owned.remains.dropped.popLast() { work.ticket?.workWasDropped() }
-        while let sleep = owned.remains.sleeps.popLast() { sleep.workWasDropped() }
+        while let sleep = owned.remains.sleeps.popLast() { sleep.deliver(.failure(RunLoopEnded())) }
         while let token = owned.remains.delayed.popLast() { token.cancel() }
         while let timer = owned.remains.timers.popLast() {
             if timer.endsWithLoop { timer.invalidate() }
@@ -227,7 +227,7 @@ extension RunLoop {
 /// What a loop held when it ended, in reverse order.
 struct LoopRemains: Sendable {
     var dropped: [WorkItem] = []
-    var sleeps: [PerformRequest] = []
+    var sleeps: [SleepEnd] = []
     var delayed: [RunLoop.DelayedPerform] = []
     var timers: [RunLoop.Timer] = []
     var observers: [RunLoop.Observer] = []

@@ -22,41 +22,34 @@ extension RunLoop {
         /// Cancelled, it throws `CancellationError` at once, and the timer is gone. Throws `RunLoopEnded` when the loop's thread exits first.
         public func sleep(until deadline: Instant, tolerance: Swift.Duration? = nil) async throws {
             try Task.checkCancellation()
-            let request = PerformRequest(perform: {})
-            let perform = request.perform
+            let end = SleepEnd()
             let timer = Timer(
                 date: deadline.nanoseconds, interval: 0, tolerance: (tolerance ?? .zero).saturatedNanoseconds, order: 0,
                 endsWithLoop: true, label: "sleep of a task", site: CreationSite(#fileID, #line)
-            ) { _ in perform() }
-            await withTaskCancellationHandler {
-                await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
-                    request.onCompletion { continuation.resume() }
-                    if !loop.addSleep(timer, request) { request.workWasDropped() }
-                }
-            } onCancel: {
-                request.cancel()
+            ) { _ in end.deliver(.success(())) }
+            if !loop.addSleep(timer, end) { end.deliver(.failure(RunLoopEnded())) }
+            let outcome = await end.outcome(until: nil) {
+                end.deliver(.failure(CancellationError()))
                 timer.invalidate()
             }
-            loop.forgetSleep(request)
+            loop.forgetSleep(end)
             timer.invalidate()
-            if request.wasDropped { throw RunLoopEnded() }
-            if request.wasCancelled { throw CancellationError() }
+            try outcome.get()
         }
     }
 
     /// False when the loop has ended.
-    fileprivate func addSleep(_ timer: Timer, _ request: PerformRequest) -> Bool {
+    fileprivate func addSleep(_ timer: Timer, _ end: SleepEnd) -> Bool {
         let isOpen = shared.withLock { shared in
             if shared.phase == .ended { return false }
-            shared.sleeps[ObjectIdentifier(request)] = request
+            shared.sleeps[ObjectIdentifier(end)] = end
             return true
         }
-        guard isOpen else { return false }
-        // A timer that was cancelled meanwhile is refused; its request has been completed.
-        return add(timer, forMode: .common) || !timer.isValid
+        return isOpen && add(timer, forMode: .common)
     }
 
-    fileprivate func forgetSleep(_ request: PerformRequest) {
-        shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(request)] = nil }
-    }
+    fileprivate func forgetSleep(_ end: SleepEnd) { shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(end)] = nil } }
 }
+
+/// Where a task that sleeps waits for its timer, its cancellation, or the end of the loop.
+typealias SleepEnd = TaskWait<Result<Void, any Error>>
