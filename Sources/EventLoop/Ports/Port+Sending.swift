@@ -49,7 +49,7 @@ extension RunLoop.Port {
 
     private func putWhenRoom(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) async -> PortQueue.EnqueueResult {
         let wait = TaskWait<Void>()
-        let sender = WaitingSender(message, .task(wait))
+        let sender = WaitingSender(message) { wait.deliver(()) }
         guard queue.enqueue(sender) else { return .closed }
         await wait.outcome(until: deadline) { wait.deliver(()) }
         return queue.withdraw(sender)

@@ -12,7 +12,7 @@ extension PortQueue {
     func put(_ message: RunLoop.PortMessage, before deadline: RunLoop.Instant) -> EnqueueResult {
         if let outcome = spin(message) { return outcome }
         let latch = Latch()
-        let sender = WaitingSender(message, .thread(latch))
+        let sender = WaitingSender(message) { latch.open() }
         guard enqueue(sender) else { return .closed }
         _ = latch.wait(until: deadline)
         return withdraw(sender)
@@ -120,31 +120,20 @@ extension PortQueue {
 ///
 /// Lifecycle: the sender creates it. The sender and the queue retain it until the message is appended or the sender stops waiting.
 final class WaitingSender: @unchecked Sendable {
-    // SAFETY: `kind` is a constant; the lock of the queue guards the rest.
+    // SAFETY: `wake` is a constant; the lock of the queue guards the rest.
 
-    enum Kind: Sendable {
-        case thread(Latch)
-        case task(TaskWait<Void>)
-    }
-
-    private let kind: Kind
+    /// Ends the wait of the thread or the task. Called outside the lock.
+    let wake: @Sendable () -> Void
     private var message: RunLoop.PortMessage?
     /// Nil while the sender waits.
     var outcome: PortQueue.EnqueueResult?
     /// Its position among the waiting senders.
     var ticket: LinkedQueue<WaitingSender>.Ticket?
 
-    init(_ message: RunLoop.PortMessage, _ kind: Kind) { (self.message, self.kind) = (message, kind) }
+    init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }
 
     func takeMessage() -> RunLoop.PortMessage {
         defer { message = nil }
         return message!  // it is taken once
-    }
-
-    func wake() {
-        switch kind {
-        case .thread(let latch): latch.open()
-        case .task(let wait): wait.deliver(())
-        }
     }
 }
