@@ -7,12 +7,10 @@ public final class LoopBound<Value>: @unchecked Sendable {
     private let box: Box
     private let loop: RunLoop
 
-    private final class Box: LoopReleased, @unchecked Sendable {
+    private final class Box: @unchecked Sendable {
         // SAFETY: as for `LoopBound.box`. Nil after the value was released.
         var value: Value?
         init(_ value: consuming sending Value) { self.value = value }
-
-        func release() { value = nil }
     }
 
     /// Binds `value` to `loop`'s thread.
@@ -32,7 +30,7 @@ public final class LoopBound<Value>: @unchecked Sendable {
         if loop.isIsolatingCaller { return }
         // The loop's thread empties the box. Sending it the last reference to the box does not suffice, because this thread holds a
         // reference until it returns.
-        _ = loop.releaseOnThread(box)
+        loop.releaseOnThread { [box] in box.value = nil }
     }
 
     /// On the loop's thread only.
