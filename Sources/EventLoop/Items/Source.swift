@@ -24,7 +24,7 @@ extension RunLoop {
             self.label = label
             self.site = site
             core = .make(traits: kind.isWatched ? traits.union(.isWatched) : traits)
-            core.setObject(Unmanaged.passUnretained(self).toOpaque())
+            core.pointee.object = UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque())
         }
 
         deinit {
@@ -70,7 +70,7 @@ extension RunLoop {
 
         /// The loop invalidates the source when it ends. Before the source is added, and before another thread sees it. Otherwise a source outlives
         /// its loop if somebody retains it, and may join another one.
-        package final func endWithLoop() { core.setEndsWithLoop() }
+        package final func endWithLoop() { core.pointee.traits.insert(.endsWithLoop) }
 
         /// Says why the source ends, unless an earlier reason is known.
         final func noteFailure(_ error: SourceError) {

@@ -15,7 +15,7 @@ struct SourceCore: ~Copyable {
     /// The id of the loop whose thread is in the handler, or zero. A handler never runs on two threads at once.
     let servingLoop = Atomic<UInt64>(0)
     /// The source object. Written once, by the initializer of the source.
-    fileprivate(set) var object: UnsafeRawPointer
+    var object: UnsafeRawPointer
     let rundown = Rundown()
     /// How deeply calls of the handler are nested. Only the thread of `servingLoop` accesses it.
     var servingDepth: UInt16 = 0
@@ -28,7 +28,7 @@ struct SourceCore: ~Copyable {
     /// A base uses the registration around this core. The registering thread sets and clears it.
     fileprivate let isRegistered = Atomic<Bool>(false)
     /// Constants, from the first addition on.
-    fileprivate(set) var traits: Traits
+    var traits: Traits
     /// Memberships of the serving loop have died, and their uses end after the call in progress. Only the thread of `servingLoop`
     /// accesses it.
     var hasEndingUses = false
@@ -64,22 +64,16 @@ struct SourceCore: ~Copyable {
 typealias SourceCorePointer = UnsafeMutablePointer<SourceCore>
 
 extension SourceCorePointer {
-    /// Makes the core of a source, with an unused registration around it if the kernel watches the source. The caller sets the object with
-    /// `setObject` before anybody else sees the core, and frees the core with `free`.
+    /// Makes the core of a source, with an unused registration around it if the kernel watches the source. The caller sets the
+    /// object before anybody else sees the core, and frees the core with `free`.
     static func make(traits: SourceCore.Traits) -> SourceCorePointer {
-        // Nobody reads the object before `setObject`.
+        // Nobody reads the object before the caller sets it.
         let nobody = UnsafeRawPointer(bitPattern: 16)!
         if traits.contains(.isWatched) { return Registration.allocate(object: nobody, traits: traits).core }
         let core = SourceCorePointer.allocate(capacity: 1)
         core.initialize(to: SourceCore(object: nobody, traits: traits))
         return core
     }
-
-    /// Before another thread sees the core.
-    func setObject(_ object: UnsafeRawPointer) { pointee.object = object }
-
-    /// Before another thread sees the core.
-    func setEndsWithLoop() { pointee.traits.insert(.endsWithLoop) }
 
     /// Frees the core. The class has released its handler.
     func free() {
