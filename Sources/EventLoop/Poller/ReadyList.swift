@@ -82,36 +82,27 @@ struct ReadyList: ~Copyable {
         for index in front..<end { if let registration = slots[index] { body(registration) } }
     }
 
-    /// Takes out those for which `isUnwanted` is true. It may append them to another list.
+    /// Takes out those for which `isUnwanted` is true, which may append them to another list, and moves the others to the beginning.
     mutating func removeAll(where isUnwanted: (RegistrationPointer) -> Bool) {
-        var new = front
+        var new = 0
         for index in front..<end {
-            guard let registration = slots[index] else { continue }
-            if isUnwanted(registration) { continue }
+            guard let registration = slots[index], !isUnwanted(registration) else { continue }
             slots[new] = registration
             registration.pointee.readyIndex = UInt32(truncatingIfNeeded: new)
             new += 1
         }
-        end = new
-        if front == end { (front, end) = (0, 0) }
+        (front, end) = (0, new)
     }
 
     /// Moves the registrations to the beginning, and to a larger array if half of the slots are in use.
     @inline(never)
     private mutating func makeRoom() {
-        var count = 0
-        forEach { _ in count += 1 }
-        let larger = count * 2 >= capacity ? max(16, capacity * 2) : capacity
-        let new = larger == capacity ? slots : UnsafeMutablePointer<RegistrationPointer?>.allocate(capacity: larger)
-        var next = 0
-        for index in front..<end {
-            guard let registration = slots[index] else { continue }
-            new[next] = registration
-            registration.pointee.readyIndex = UInt32(truncatingIfNeeded: next)
-            next += 1
-        }
-        if new != slots { slots.deallocate() }
-        (slots, capacity, front, end) = (new, larger, 0, next)
+        removeAll { _ in false }
+        if end * 2 < capacity { return }
+        let larger = UnsafeMutablePointer<RegistrationPointer?>.allocate(capacity: max(16, capacity * 2))
+        larger.initialize(from: slots, count: end)
+        slots.deallocate()
+        (slots, capacity) = (larger, max(16, capacity * 2))
     }
 }
 
