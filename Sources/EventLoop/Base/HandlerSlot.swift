@@ -10,8 +10,8 @@ import Synchronization
 /// locked instructions, as much as all other work for an event. A closure in a constant of an object that the caller keeps alive is not
 /// retained.
 ///
-/// `Handlers` is a structure of the item's own, with the closures in constants. A closure whose type depends on a type parameter would be
-/// called through a thunk; a member of a structure is not.
+/// `Handlers` is a closure, or a structure of the item's own with closures in constants. A closure whose type depends on a type parameter is
+/// called through a thunk, a member of a structure is not: for items that are called often, and for those with several closures.
 struct HandlerSlot<Handlers: Sendable>: ~Copyable, Sendable {
     private let box: Atomic<Unmanaged<HandlerBox<Handlers>>?>
 

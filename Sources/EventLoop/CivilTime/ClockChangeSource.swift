@@ -33,11 +33,7 @@ extension RunLoop {
 
         private let alarm: WallAlarm
         private let settings: LoopLock<State>
-        private let handler: HandlerSlot<Handler>
-
-        private struct Handler: Sendable {
-            let call: @Sendable (ClockChangeSource, Duration) -> Void
-        }
+        private let handler: HandlerSlot<@Sendable (ClockChangeSource, Duration) -> Void>
 
         /// Makes a source for settings of the wall clock.
         ///
@@ -53,7 +49,7 @@ extension RunLoop {
         ) throws(SourceError) {
             alarm = try WallAlarm(reportsSettings: true)
             settings = LoopLock(State(offset: cplatform_wall_clock_offset()))
-            self.handler = HandlerSlot(Handler(call: handler))
+            self.handler = HandlerSlot(handler)
             super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
@@ -76,7 +72,7 @@ extension RunLoop {
                 return manualJump.addingSaturated(jump)
             }
             guard let jump, jump != 0 else { return false }
-            handler.with { $0.handlers.call(self, .nanoseconds(jump)) }
+            handler.with { $0.handlers(self, .nanoseconds(jump)) }
             return true
         }
 

@@ -29,11 +29,7 @@ extension RunLoop {
         private let dates: LoopLock<State>
         /// The date as a deadline of loops with a manual clock.
         private let deadline = CompanionTimer("date of a wall timer")
-        private let handler: HandlerSlot<Handler>
-
-        private struct Handler: Sendable {
-            let call: @Sendable (WallTimer) -> Void
-        }
+        private let handler: HandlerSlot<@Sendable (WallTimer) -> Void>
 
         /// Makes a timer of the wall clock.
         ///
@@ -50,7 +46,7 @@ extension RunLoop {
         ) throws(SourceError) {
             alarm = try WallAlarm(reportsSettings: false)
             dates = LoopLock(State(date: date))
-            self.handler = HandlerSlot(Handler(call: handler))
+            self.handler = HandlerSlot(handler)
             super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
@@ -115,7 +111,7 @@ extension RunLoop {
             if !isDue { return false }
             // Not the end of the deadline: another thread may have set the next date, and started its deadline, by now.
             if isManual { startDeadline() }
-            handler.with { $0.handlers.call(self) }
+            handler.with { $0.handlers(self) }
             return true
         }
 

@@ -29,11 +29,7 @@ extension RunLoop {
         public let pid: Int32
         private let child: ChildWatch
 
-        private let handler: HandlerSlot<Handler>
-
-        private struct Handler: Sendable {
-            let call: @Sendable (ProcessSource, ExitStatus) -> Void
-        }
+        private let handler: HandlerSlot<@Sendable (ProcessSource, ExitStatus) -> Void>
 
         /// Makes a source for a child of this process.
         ///
@@ -45,7 +41,7 @@ extension RunLoop {
         ) throws(SourceError) {
             child = try ChildWatch(child: pid)
             self.pid = pid
-            self.handler = HandlerSlot(Handler(call: handler))
+            self.handler = HandlerSlot(handler)
             super.init(kind: .watched, label: label, site: CreationSite(file, line))
         }
 
@@ -67,7 +63,7 @@ extension RunLoop {
                 guard let status = try child.take() else { return false }
                 // First, so that a run that is nested in the handler does not look for a child that was reaped.
                 invalidate()
-                handler.with { $0.handlers.call(self, status) }
+                handler.with { $0.handlers(self, status) }
                 return true
             } catch {
                 noteFailure(error)

@@ -28,12 +28,8 @@ extension RunLoop {
         public let signal: Int32
         private let signals: SignalWatch
 
-        private let handler: HandlerSlot<Handler>
+        private let handler: HandlerSlot<@Sendable (SignalSource, Int) -> Void>
         private let latest = LoopLock<[Details]>([])
-
-        private struct Handler: Sendable {
-            let call: @Sendable (SignalSource, Int) -> Void
-        }
 
         /// Makes a source for a signal, and starts to count.
         ///
@@ -52,7 +48,7 @@ extension RunLoop {
         ) throws(SourceError) {
             signals = try SignalWatch(signal: signal)
             self.signal = signal
-            self.handler = HandlerSlot(Handler(call: handler))
+            self.handler = HandlerSlot(handler)
             super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
@@ -73,7 +69,7 @@ extension RunLoop {
             if count == 0 { return false }
             let details = signals.takeDetails(count)
             latest.withLock { $0 = details }
-            handler.with { $0.handlers.call(self, count) }
+            handler.with { $0.handlers(self, count) }
             return true
         }
 
