@@ -53,23 +53,15 @@ extension RunLoop {
         file: StaticString = #fileID, line: UInt = #line
     ) async throws -> Int32 {
         let channel = SingleElementChannel<OwnedDescriptor>()
-        try report(connectionTo: address, timeout, to: channel, mode, file, line)
-        return try await channel.only(isolation: isolation).take()
-    }
-
-    /// A function of its own, so that only the loop retains the source while the task waits, and the source ends with the loop.
-    private func report(
-        connectionTo address: SocketAddress, _ timeout: Duration?, to channel: SingleElementChannel<OwnedDescriptor>, _ mode: Mode,
-        _ file: StaticString, _ line: UInt
-    ) throws {
-        let source = try SocketSource(connectingTo: address, timeout: timeout, label: "a task connects", file: file, line: line) {
-            switch $1 {
-            case .success(let descriptor): channel.post(OwnedDescriptor(descriptor)) { _, _ in }
-            case .failure(let error): channel.end(throwing: error)
+        channel.connect(on: self, mode) {
+            try SocketSource(connectingTo: address, timeout: timeout, label: "a task connects", file: file, line: line) {
+                switch $1 {
+                case .success(let descriptor): channel.post(OwnedDescriptor(descriptor)) { _, _ in }
+                case .failure(let error): channel.end(throwing: error)
+                }
             }
         }
-        channel.connect(to: source)
-        if !add(source, forMode: mode) { throw RunLoopEnded() }
+        return try await channel.only(isolation: isolation).take()
     }
 
     /// The result of `connections(listeningOn:)`.

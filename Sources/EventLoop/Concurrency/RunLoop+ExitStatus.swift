@@ -15,18 +15,9 @@ extension RunLoop {
         of pid: Int32, mode: Mode = .common, isolation: isolated (any Actor)? = #isolation, file: StaticString = #fileID, line: UInt = #line
     ) async throws -> ExitStatus {
         let channel = SingleElementChannel<ExitStatus>()
-        try report(endOf: pid, to: channel, mode, file, line)
-        return try await channel.only(isolation: isolation)
-    }
-
-    /// A function of its own, so that only the loop retains the source while the task waits, and the source ends with the loop.
-    private func report(
-        endOf pid: Int32, to channel: SingleElementChannel<ExitStatus>, _ mode: Mode, _ file: StaticString, _ line: UInt
-    ) throws {
-        let source = try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in
-            channel.post(status) { _, _ in }
+        channel.connect(on: self, mode) {
+            try ProcessSource(pid: pid, label: "a task waits", file: file, line: line) { _, status in channel.post(status) { _, _ in } }
         }
-        channel.connect(to: source)
-        if !add(source, forMode: mode) { throw RunLoopEnded() }
+        return try await channel.only(isolation: isolation)
     }
 }

@@ -33,14 +33,10 @@ extension RunLoop {
         /// Makes the source. If that fails, the first `next()` throws the error.
         public func makeAsyncIterator() -> AsyncIterator {
             let channel = SingleElementChannel<Int>()
-            do {
-                let source = try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
+            channel.connect(on: loop, mode) {
+                try SignalSource(signal: signal, label: "signals for a task", file: file, line: line) { _, count in
                     channel.post(count) { waiting, new in waiting += new }
                 }
-                channel.connect(to: source)
-                if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
-            } catch {
-                channel.end(throwing: error)
             }
             return AsyncIterator(reader: ChannelReader(channel))
         }

@@ -44,6 +44,18 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         connect(demand: demand) { [weak source] in source?.invalidate() }
     }
 
+    /// Connects the channel to a source that `make` makes, and adds the source to a mode of a loop: the caller does not retain the source either. If
+    /// `make` fails, or the loop refuses the source, the task gets the error.
+    func connect(on loop: RunLoop, _ mode: RunLoop.Mode, _ make: () throws -> RunLoop.Source) { /* DOES CALLOUT */
+        do {
+            let source = try make()
+            connect(to: source)
+            if !loop.addIfPossible(source, forMode: mode) { throw RunLoopEnded() }
+        } catch {
+            end(throwing: error)
+        }
+    }
+
     /// Passes an element to the waiting task, or stores it, or merges it into the stored one. Thread-safe.
     func post(_ element: Element, merging merge: (inout Element, Element) -> Void) {
         let waiter = state.withLock { state -> Waiter? in
