@@ -20,27 +20,16 @@ struct WorkItem: Sendable {
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    @exclusivity(unchecked) final private var positions = Positions()
+    @exclusivity(unchecked) final var kind = ClosureKind.perform
+    /// One position for each queue that has the closure.
+    @exclusivity(unchecked) final private(set) var first: WorkPosition?
+    @exclusivity(unchecked) final private(set) var others: [WorkPosition] = []
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
     // thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
 
-    private struct Positions {
-        var kind = ClosureKind.perform
-        /// One for each queue that has the closure.
-        var first: WorkPosition?
-        var others: [WorkPosition] = []
-    }
-
     @usableFromInline init() {}
-
-    final var kind: ClosureKind {
-        get { positions.kind }
-        set { positions.kind = newValue }
-    }
-    final var first: WorkPosition? { positions.first }
-    final var others: [WorkPosition] { positions.others }
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }
@@ -52,12 +41,12 @@ struct WorkItem: Sendable {
     func workWasAbandoned() {}
 
     final func add(_ position: WorkPosition) {
-        if first == nil { positions.first = position } else { positions.others.append(position) }
+        if first == nil { first = position } else { others.append(position) }
     }
 
     final func removePositions() {
-        positions.first = nil
-        if !others.isEmpty { positions.others = [] }
+        first = nil
+        if !others.isEmpty { others = [] }
     }
 
     final func isIn(_ modeIndex: Int) -> Bool {
@@ -84,9 +73,6 @@ struct ClosureQueue: ~Copyable, Sendable {
 
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
-
-    /// The sequence number of the first closure with a ticket; greater than any other if there is none.
-    var firstTicketed: UInt64 { ticketed.firstSequence }
 }
 
 /// Queued closures. One owner at a time: the loop's lock, or its thread.
