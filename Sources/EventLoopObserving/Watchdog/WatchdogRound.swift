@@ -19,7 +19,7 @@ struct WatchdogRound {
         let entry: WatchdogThread.Entry
         let loop: RunLoop
         let serial: UInt64
-        let item: CalloutDescription
+        let item: CalloutItem
         let duration: Duration
         let processorTime: Duration
     }
@@ -150,13 +150,13 @@ private struct WatchedLoop {
         if case .inCallout(let open) = state {
             judge(loop, open.item, start: open.resumedTicks, now, used, &found, &earliest)
         } else {
-            judge(loop, CalloutDescription(unpublishedOf: loop), start: sight?.firstTicks ?? now, now, used, &found, &earliest)
+            judge(loop, CalloutItem(unpublishedOf: loop), start: sight?.firstTicks ?? now, now, used, &found, &earliest)
         }
         return true
     }
 
     private mutating func judge(
-        _ loop: RunLoop, _ item: @autoclosure () -> CalloutDescription, start: UInt64, _ now: UInt64, _ used: Int64,
+        _ loop: RunLoop, _ item: @autoclosure () -> CalloutItem, start: UInt64, _ now: UInt64, _ used: Int64,
         _ found: inout [WatchdogRound.Found], _ earliest: inout Int64
     ) {
         guard let sight else { return }

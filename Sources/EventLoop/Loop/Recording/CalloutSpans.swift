@@ -4,10 +4,10 @@ internal import CPlatform
 import Synchronization
 
 /// What is called, for an observer of callouts.
-struct CalloutItem {
-    let kind: RunLoop.Recording.Kind
-    var site: CreationSite?
-    var label: String?
+package struct CalloutItem {
+    package let kind: RunLoop.Recording.Kind
+    package var site: CreationSite?
+    package var label: String?
     var flow: UInt64 = 0
 }
 

@@ -15,7 +15,7 @@ extension RunLoop {
 
     /// A callout in progress.
     package struct OpenCallout {
-        package let item: CalloutDescription
+        package let item: CalloutItem
         /// When it last went on: at its beginning, or at the end of the last run nested in it. In ticks.
         package let resumedTicks: UInt64
         /// Changes with each callout, and with each return from a nested run.
@@ -29,7 +29,7 @@ extension RunLoop {
         }
         if !observation.isWorking.load(ordering: .sequentiallyConsistent) { return .asleep }
         guard let span = observation.spans.innermost(), span.mark.kind.isCallout else { return .working }
-        let item = CalloutDescription(kind: span.mark.kind, label: span.label, site: CreationSite(word: span.mark.site))
+        let item = CalloutItem(kind: span.mark.kind, site: CreationSite(word: span.mark.site), label: span.label)
         return .inCallout(OpenCallout(item: item, resumedTicks: span.resumedTicks, serial: span.serial))
     }
 
@@ -69,31 +69,25 @@ extension RunLoop {
     }
 }
 
-package struct CalloutDescription {
-    package let kind: RunLoop.Recording.Kind
-    package let label: String?
-    package let site: CreationSite?
-}
-
-extension CalloutDescription {
+extension CalloutItem {
     /// What a loop calls that does not publish its callouts yet: the item that says of itself that it is being called. A block, a perform, a
     /// job and a callback of a C library do not say so; then it is a pass.
     package init(unpublishedOf loop: RunLoop) {
         self = loop.shared.withLock { shared in
-            var found: CalloutDescription?
+            var found: CalloutItem?
             shared.sources.forEach { membership in
                 let source = membership.source
                 if source.core.pointee.servingLoop.load(ordering: .relaxed) != loop.id { return }
-                found = CalloutDescription(kind: source.recordedKind, label: source.label, site: source.site)
+                found = source.callout(source.recordedKind)
             }
             shared.timers.forEach { timer in
-                if timer.isFiring { found = CalloutDescription(kind: timer.recordedKind, label: timer.label, site: timer.site) }
+                if timer.isFiring { found = CalloutItem(kind: timer.recordedKind, site: timer.site, label: timer.label) }
             }
             let observers = shared.modes.all.lazy.flatMap { $0.locked.observers }
             if let observer = observers.first(where: { $0.isFiring }), found == nil {
-                found = CalloutDescription(kind: .observer, label: observer.label, site: observer.site)
+                found = CalloutItem(kind: .observer, site: observer.site, label: observer.label)
             }
-            return found ?? CalloutDescription(kind: .pass, label: nil, site: nil)
+            return found ?? CalloutItem(kind: .pass)
         }
     }
 }
