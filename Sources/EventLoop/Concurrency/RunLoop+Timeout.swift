@@ -75,8 +75,7 @@ private final class BorrowedOperation<R>: @unchecked Sendable {
 
     /// Returns the value, or throws `other`, if there is one, instead of the body's error.
     func take(orThrow other: (any Error)?) throws -> sending R {
-        nonisolated(unsafe) let taken = result!  // SAFETY: the body has returned, and no other code refers to its value
-        result = nil
+        nonisolated(unsafe) let taken = result.take()!  // SAFETY: the body has returned, and no other code refers to its value
         do { return try taken.get() } catch { throw other ?? error }
     }
 }

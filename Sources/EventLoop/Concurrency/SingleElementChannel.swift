@@ -60,10 +60,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     func post(_ element: Element, merging merge: (inout Element, Element) -> Void) {
         let waiter = state.withLock { state -> Waiter? in
             if state.isEnded { return nil }
-            if let waiter = state.waiter {
-                state.waiter = nil
-                return waiter
-            }
+            if let waiter = state.waiter.take() { return waiter }
             if state.element == nil { state.element = element } else { merge(&state.element!, element) }
             return nil
         }
@@ -72,10 +69,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     /// Passes an element to the waiting task. Returns false if no task waits; then the caller keeps the element. Thread-safe.
     func deliver(_ element: Element) -> Bool {
-        let waiter = state.withLock { state in
-            defer { state.waiter = nil }
-            return state.waiter
-        }
+        let waiter = state.withLock { $0.waiter.take() }
         waiter?.resume(returning: element)
         return waiter != nil
     }
@@ -128,14 +122,8 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
     private func wait(_ waiter: Waiter) { /* DOES CALLOUT */
         let answer = state.withLock { state -> Answer in
             precondition(state.waiter == nil, "two tasks use one iterator at the same time; make an iterator for each task")
-            if let element = state.element {
-                state.element = nil
-                return .now(element)
-            }
-            if let failure = state.failure {
-                state.failure = nil
-                return .failed(failure)
-            }
+            if let element = state.element.take() { return .now(element) }
+            if let failure = state.failure.take() { return .failed(failure) }
             if state.isEnded { return .now(nil) }
             state.waiter = waiter
             return .later(demand: state.demand)

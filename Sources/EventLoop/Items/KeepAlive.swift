@@ -11,10 +11,7 @@ extension RunLoop {
 
         /// Ends it. No-op if already cancelled.
         public func cancel() {
-            let ending = ending.withLockIfOwn { ending in
-                defer { ending = nil }
-                return ending
-            }
+            let ending = ending.withLockIfOwn { $0.take() }
             ending??()
         }
     }

@@ -286,10 +286,7 @@ package struct SourceState: Sendable {
 
     mutating func takeInvalidation() -> (@Sendable (RunLoop.Source) -> Void)? {
         guard let rare else { return nil }
-        if let first = rare.firstBody {
-            rare.firstBody = nil
-            return first
-        }
+        if let first = rare.firstBody.take() { return first }
         return rare.otherBodies.isEmpty ? nil : rare.otherBodies.removeFirst()
     }
 

@@ -23,8 +23,7 @@ struct SignaledSources: ~Copyable {
     mutating func remove(_ membership: SourceMembership, inMode index: Int) {
         guard membership.locked.queuedModes.remove(index) else { return }
         if single?.toOpaque() == Unmanaged.passUnretained(membership).toOpaque() {
-            single?.release()
-            single = nil
+            single.take()?.release()
         } else {
             others.removeAll { $0 === membership }
         }
@@ -42,8 +41,7 @@ struct SignaledSources: ~Copyable {
     /// Moves all into `batch`, which is empty, in the order in which they are performed.
     mutating func takeAll(into batch: inout ContiguousArray<SourceMembership>, inMode index: Int) {
         swap(&batch, &others)
-        if let single { batch.insert(single.takeRetainedValue(), at: 0) }
-        single = nil
+        if let single = single.take() { batch.insert(single.takeRetainedValue(), at: 0) }
         var isStale = false
         for position in batch.indices {
             batch[position].locked.queuedModes.remove(index)
@@ -60,8 +58,7 @@ struct SignaledSources: ~Copyable {
     }
 
     mutating func removeAll() {
-        single?.release()
-        single = nil
+        single.take()?.release()
         others = []
     }
 }

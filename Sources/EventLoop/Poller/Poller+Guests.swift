@@ -97,12 +97,11 @@ extension Poller {
     }
 
     func freeGuestRecords() {
-        guard let guests = state.guests else { return }
+        guard let guests = state.guests.take() else { return }
         for record in [guests.roundEnd, guests.roundStart] {
             Internal.event(record).delete()
             Internal.free(record)
         }
-        state.guests = nil
     }
 
     // MARK: Waiting

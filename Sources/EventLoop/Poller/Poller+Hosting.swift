@@ -26,9 +26,8 @@ extension Poller {
     /// the outer set.
     @discardableResult
     func leaveOuterSet() -> OuterSet? {
-        guard let set = state.outerSet else { return nil }
+        guard let set = state.outerSet.take() else { return nil }
         cplatform_remove_inner_set(set.descriptor, set.inner)
-        state.outerSet = nil
         state.asksAlways = state.watchesMainQueue
         return set
     }

@@ -132,8 +132,5 @@ final class WaitingSender: @unchecked Sendable {
 
     init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }
 
-    func takeMessage() -> RunLoop.PortMessage {
-        defer { message = nil }
-        return message!  // it is taken once
-    }
+    func takeMessage() -> RunLoop.PortMessage { message.take()! }  // it is taken once
 }

@@ -67,11 +67,6 @@ extension RunLoop {
         }
 
         /// Nil if it was taken before. The caller releases it outside every lock.
-        private func takeBody() -> (@Sendable () -> Void)? {
-            body.withLockIfOwn { body in
-                defer { body = nil }
-                return body
-            } ?? nil
-        }
+        private func takeBody() -> (@Sendable () -> Void)? { body.withLockIfOwn { $0.take() } ?? nil }
     }
 }

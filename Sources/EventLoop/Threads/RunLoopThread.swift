@@ -63,10 +63,7 @@ public final class RunLoopThread: Sendable {
         life = ThreadLife(name: name, drainLimit: drainLimit, setup: setup)
         try life.start(stackSize: stackSize)
         _ = life.started.wait(until: nil)
-        let outcome = life.outcome.withLock { outcome in
-            defer { outcome = nil }
-            return outcome!  // the latch opens when there is one
-        }
+        let outcome = life.outcome.withLock { $0.take()! }  // the latch opens when there is one
         if case .failure = outcome { _ = life.ended.wait(until: nil) }
         runLoop = try outcome.get()
     }
@@ -247,10 +244,5 @@ private final class ThreadLife: Sendable {
     }
 
     /// The closure is released when it has returned.
-    private func takeSetup() -> @Sendable (RunLoop) throws -> ThreadStages {
-        setup.withLock { setup in
-            defer { setup = nil }
-            return setup!  // taken once
-        }
-    }
+    private func takeSetup() -> @Sendable (RunLoop) throws -> ThreadStages { setup.withLock { $0.take()! } }  // taken once
 }

@@ -55,8 +55,7 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
     /// Called by the loop, at the closure's turn.
     private func perform() { /* DOES CALLOUT */
         guard move(from: .waiting, to: .begun) else { return }
-        var body = content.body
-        content.body = nil
+        var body = content.body.take()
         do {
             let value = try body!()  // it is there until the closure begins
             // Before the task resumes, because the closure may hold what the task wants released.
@@ -90,10 +89,7 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
     }
 
     /// Set before the state is `waiting`, and before `start` fails; taken once.
-    private func takeContinuation() -> UnsafeContinuation<Value, any Error> {
-        defer { content.continuation = nil }
-        return content.continuation.unsafelyUnwrapped
-    }
+    private func takeContinuation() -> UnsafeContinuation<Value, any Error> { content.continuation.take().unsafelyUnwrapped }
 
     /// Releases the closure and resumes the task. For the thread to which they belong, in the state that ended `waiting`.
     private func fail(_ error: any Error, in state: AwaitedPerformState) {

@@ -176,8 +176,7 @@ final class Parcel<Value>: @unchecked Sendable {
     init(_ value: sending Value) { self.value = consume value }
 
     func take() -> sending Value {
-        nonisolated(unsafe) let taken = value!  // SAFETY: taken once, so nobody else can reach it
-        value = nil
+        nonisolated(unsafe) let taken = value.take()!  // SAFETY: taken once, so nobody else can reach it
         return taken
     }
 }

@@ -118,8 +118,7 @@ private final class ClosureResult<R>: @unchecked Sendable {
     }
 
     func take() throws -> sending R {
-        nonisolated(unsafe) let taken = value!  // SAFETY: the closure has returned
-        value = nil
+        nonisolated(unsafe) let taken = value.take()!  // SAFETY: the closure has returned
         return try taken.get()
     }
 }
@@ -150,8 +149,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         var body = content.withLock { content -> (@Sendable () -> Void)? in
             guard content.state == .waiting else { return nil }
             content.state = .begun
-            defer { content.body = nil }
-            return content.body
+            return content.body.take()
         }
         guard body != nil else { return }
         body!()

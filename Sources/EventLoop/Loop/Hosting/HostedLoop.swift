@@ -88,8 +88,7 @@ extension RunLoop.HostedLoop {
 
     /// The host is about to sleep, or reports no more passes. On the owning thread. Does nothing if no pass was begun.
     package func hostEndsPass() {
-        guard let span = loop.owned.hosting.pass else { return }
-        loop.owned.hosting.pass = nil
+        guard let span = loop.owned.hosting.pass.take() else { return }
         loop.closeCallout(span, isCalled: true)
     }
 

@@ -95,7 +95,7 @@ enum LoopLifetime {
         loop.use { $0.end() }
         loop.use { $0.releaseLast() }
         pthread_setspecific(exitKey, nil)
-        let atEnd = loop.use { $0.takeAtEnd() }
+        let atEnd = loop.use { $0.owned.atEnd.take() }
         cplatform_set_current_loop(0, nil)
         // This thread no longer passes the loop's isolation checks, so the orphaned jobs' thread may.
         loop.use { $0.handOverJobs() }
@@ -176,11 +176,6 @@ extension RunLoop {
         LoopRegistry.remove(id)
         time.manualClock?.leave(self)
         finishItems()
-    }
-
-    fileprivate func takeAtEnd() -> (() -> Void)? {
-        defer { owned.atEnd = nil }
-        return owned.atEnd
     }
 
     /// The closures that were taken from under the lock and not performed.

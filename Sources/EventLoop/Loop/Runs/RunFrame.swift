@@ -40,10 +40,7 @@ final class RunFrame: Sendable {
     init(outer: Borrowed<RunFrame>?) { self.outer = outer }
 
     /// For the end of the loop.
-    func takeInner() -> RunFrame? {
-        defer { owned.innerFrame = nil }
-        return owned.innerFrame
-    }
+    func takeInner() -> RunFrame? { owned.innerFrame.take() }
 
     /// The mode of the run. Every run sets it before anything else; nil before the first.
     var mode: ModeState! { owned.modeReference?.object }
