@@ -27,6 +27,12 @@ struct Registration: ~Copyable {
     fileprivate(set) var tag: Int32 = 0
     /// The descriptor of the registration's own small poller, or -1.
     var nestedPoller: Int32 = -1
+    /// libevent holds the event.
+    var isAdded = false
+    /// The only shot of a one-shot behind a nested poller has been fired.
+    var isSpent = false
+    /// The nested poller reports the next change only, because an error alone makes the descriptor ready. See Poller+Errors.swift.
+    var isMuted = false
 
     // MARK: Touched by every event
 
@@ -62,34 +68,16 @@ struct Registration: ~Copyable {
 
     fileprivate struct Flags: OptionSet {
         let rawValue: UInt8
-        static let isAdded = Flags(rawValue: 1 << 0)
-        static let isSpent = Flags(rawValue: 1 << 1)
-        static let isPlain = Flags(rawValue: 1 << 2)
-        static let isInSeveralBases = Flags(rawValue: 1 << 3)
-        static let isSeparate = Flags(rawValue: 1 << 4)
-        static let isMuted = Flags(rawValue: 1 << 5)
+        static let isPlain = Flags(rawValue: 1 << 0)
+        static let isInSeveralBases = Flags(rawValue: 1 << 1)
+        static let isSeparate = Flags(rawValue: 1 << 2)
     }
 
-    /// libevent holds the event.
-    var isAdded: Bool {
-        get { flags.contains(.isAdded) }
-        set { flags.set(.isAdded, to: newValue) }
-    }
-    /// The only shot of a one-shot behind a nested poller has been fired.
-    var isSpent: Bool {
-        get { flags.contains(.isSpent) }
-        set { flags.set(.isSpent, to: newValue) }
-    }
     /// What libevent reports needs no second thought: no nested poller, and the event stays added.
     var isPlain: Bool {
         @inline(__always)
         get { flags.contains(.isPlain) }
         set { flags.set(.isPlain, to: newValue) }
-    }
-    /// The nested poller reports the next change only, because an error alone makes the descriptor ready. See Poller+Errors.swift.
-    var isMuted: Bool {
-        get { flags.contains(.isMuted) }
-        set { flags.set(.isMuted, to: newValue) }
     }
     /// The kernel reports the readiness again as long as it lasts.
     var isReportedAgain: Bool { watch.trigger == .level && !isMuted }
