@@ -2,23 +2,18 @@
 
 import Synchronization
 
+extension Poller.WaitResult {
+    /// Sources were collected, or the serving step must fail some.
+    static var descriptors: Self { .stale }
+    /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending` does.
+    static let messages = Self(rawValue: 1 << 3)
+    /// The descriptors are in `owned.polled`, because the mode has no base.
+    static let polled = Self(rawValue: 1 << 4)
+}
+
 extension RunLoop {
     /// The kinds of events that step 9 can choose from. One byte, which is passed from step to step.
-    struct Ready: OptionSet {
-        let rawValue: UInt8
-        static let mainQueue = Ready(Poller.WaitResult.mainQueue)
-        /// A C library's callback ran inside the wait.
-        static let foreign = Ready(Poller.WaitResult.foreign)
-        /// Sources were collected, or the serving step must fail some.
-        static let descriptors = Ready(Poller.WaitResult.stale)
-        /// A port of the running mode has messages. Only step 5 says so: afterwards `owned.pending` does.
-        static let messages = Ready(rawValue: 1 << 3)
-        /// The descriptors are in `owned.polled`, because the mode has no base.
-        static let polled = Ready(rawValue: 1 << 4)
-
-        init(rawValue: UInt8) { self.rawValue = rawValue }
-        init(_ outcome: Poller.WaitResult) { rawValue = outcome.rawValue }
-    }
+    typealias Ready = Poller.WaitResult
 
     /// Whether a mode has observers of steps 6 and 8. Without one, asking first and then waiting looks the same as one wait.
     func observesSleep(_ mode: ModeState) -> Bool {
@@ -120,7 +115,7 @@ extension RunLoop {
 
     @inline(__always)
     private func ready(after outcome: Poller.WaitResult, _ poller: Poller) -> Ready {
-        poller.ready.isEmpty ? Ready(outcome) : Ready(outcome).union(.descriptors)
+        poller.ready.isEmpty ? outcome : outcome.union(.descriptors)
     }
 
     /// Sees to it that the mode has its base, made when it is first needed: at the first sleep, or when there is something that the kernel
