@@ -63,7 +63,6 @@ struct WallAlarm: ~Copyable, Sendable {
 struct WallClockUses: Sendable {
     private var uses: [(clock: RunLoop.ManualClock?, count: Int)] = []
 
-    var isEmpty: Bool { !uses.contains { $0.count > 0 } }
     var includesSystemClock: Bool { uses.contains { $0.clock == nil && $0.count > 0 } }
     var includesManualClock: Bool { uses.contains { $0.clock != nil && $0.count > 0 } }
 

@@ -1,4 +1,3 @@
-internal import CPlatform
 import Synchronization
 
 extension RunLoop {
@@ -58,8 +57,6 @@ extension RunLoop {
         func goesBefore(_ other: CustomSource) -> Bool {
             order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }
-
-        func recordSignalTime() { signaledAt.store(cplatform_ticks(), ordering: .relaxed) }
 
         func callPerform() { /* DOES CALLOUT */
             handlers.with { $0.handlers.perform() }

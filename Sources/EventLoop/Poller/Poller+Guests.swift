@@ -58,7 +58,7 @@ extension Poller {
         let roundEnd = makeGuestRecord(level: state.base.leastUrgentLevel, Self.roundDidEnd)
         let roundStart = makeGuestRecord(level: EventBase.ownLevel, Self.roundDidStart)
         state.guests = Guests(roundEnd: roundEnd, roundStart: roundStart, ownEvents: ownEvents)
-        makeDeadlineInternal()
+        state.deadline.makeInternal(host: self)
         state.isWaitSpecial = true
     }
 

@@ -357,8 +357,6 @@ final class Poller {
         return what.readiness
     }
 
-    func makeDeadlineInternal() { state.deadline.makeInternal(host: self) }
-
     /// Arms the deadline while nobody waits: `Int64.max` for none.
     func armDeadline(_ nanoseconds: Int64) { state.deadline.armExactly(nanoseconds) }
 

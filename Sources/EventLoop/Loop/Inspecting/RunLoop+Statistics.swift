@@ -36,21 +36,17 @@ extension RunLoop {
 struct Counters: ~Copyable, Sendable {
     let passes = Counter(), waits = Counter(), wakeUps = Counter()
     let sourcesHandled = Counter(), timersFired = Counter(), blocksPerformed = Counter(), jobsPerformed = Counter()
-    private let ticksWaiting = Counter(), ticksWorking = Counter(), longestWork = Counter()
+    /// How long the owner has slept, in ticks.
+    let ticksWaiting = Counter()
+    private let ticksWorking = Counter(), longestWork = Counter()
     /// Of the stretches between two polls of the kernel, in ticks.
     private let responseDelays = LiveHistogram()
     /// In nanoseconds of the loop's time.
     private let timerLateness = LiveHistogram(), latenessSum = Counter()
-    /// When the present stretch of work or sleep began, and when the kernel was last polled.
-    private let changedAt = Counter(), polledAt = Counter()
-
     /// When the owner last went to sleep, or came back, in ticks.
-    @inline(__always)
-    var lastChange: UInt64 { changedAt.current }
-
-    /// How long the owner has slept, in ticks.
-    @inline(__always)
-    var waitedTicks: UInt64 { ticksWaiting.current }
+    let changedAt = Counter()
+    /// When the kernel was last polled.
+    private let polledAt = Counter()
 
     init() { _ = TickClock.start }
 

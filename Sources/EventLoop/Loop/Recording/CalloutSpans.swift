@@ -98,7 +98,7 @@ extension RunLoop {
     @inline(never)
     func sleepObserved(_ frame: RunFrame, _ mode: ModeState, until latest: Int64) -> Ready {
         guard let reference = owned.observation else { return sleepUnobserved(frame, mode, until: latest) }
-        let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.waitedTicks)
+        let (waits, wakeUps, waited) = (counters.waits.current, counters.wakeUps.current, counters.ticksWaiting.current)
         reference.use {
             $0.waitedBeforeSleep.store(waited, ordering: .releasing)
             $0.endWorking()
@@ -107,8 +107,8 @@ extension RunLoop {
         reference.use { $0.beginWorking() }
         if counters.waits.current != waits {
             // The counters have read the clock on both sides of the wait.
-            let (mark, end) = (SpanMark(.sleep, depth: runs.depth, modeIndex: mode.index), counters.lastChange)
-            reference.use { $0.recordSleep(mark, from: end &- (counters.waitedTicks &- waited), until: end) }
+            let (mark, end) = (SpanMark(.sleep, depth: runs.depth, modeIndex: mode.index), counters.changedAt.current)
+            reference.use { $0.recordSleep(mark, from: end &- (counters.ticksWaiting.current &- waited), until: end) }
             if counters.wakeUps.current != wakeUps {
                 let wakeUp = SpanMark(.wakeUp, depth: mark.depth, modeIndex: mark.modeIndex)
                 reference.use { $0.recordSleep(wakeUp, from: end, until: end) }

@@ -13,7 +13,7 @@ extension RunLoop.CustomSource {
             signalWord.take()
             return
         }
-        recordSignalTime()
+        signaledAt.store(TickClock.ticks, ordering: .relaxed)
         let posted = RecordedPosts.present
         if posted != 0 { recordPost(FlowKey.signal(self), at: posted) }
         // A loop's lock inside the source's: never the other way round. It spares a copy of the list.
