@@ -37,25 +37,22 @@ extension RunLoop {
             return try body()
         }
         let result = ClosureResult<R>()
-        let latch = Latch()
-        // The request releases the closure before it opens the latch, so the closure does not outlive this call.
+        // The request releases the closure before it opens its latch, so the closure does not outlive this call.
         try withoutActuallyEscaping(body) { body in
             let context = contextOfClosure(body)
-            let request = PerformRequest(
-                perform: { result.run(body) },
-                completion: { [latch] in latch.open() })
+            let request = PerformRequest(perform: { result.run(body) })
             guard enqueuePerform(modes, request.perform, CreationSite(file, line), request) else {
                 request.withdraw()
                 throw RunLoopEnded()
             }
             let deadline = timeout.map { RunLoop.Instant.now.advanced(by: $0) }
-            if !latch.wait(until: deadline) {
+            if !request.latch.wait(until: deadline) {
                 if request.withdraw() {
                     dequeue(request)
                     throw PerformTimedOut()
                 }
                 // It has begun, so this waits for its end.
-                _ = latch.wait(until: nil)
+                _ = request.latch.wait(until: nil)
             }
             // `withoutActuallyEscaping` traps if the closure is referenced elsewhere, and the frames of an abandoned thread reference it.
             if request.wasAbandoned { cplatform_release_all_but_one(context) }
@@ -125,18 +122,17 @@ private final class ClosureResult<R>: @unchecked Sendable {
 
 /// A closure that somebody waits for: performed once, or withdrawn, or dropped with its loop.
 final class PerformRequest: WorkTicket, @unchecked Sendable {
-    // SAFETY: a constant that has a lock.
+    // SAFETY: constants that have locks.
     private enum State { case waiting, begun, done, dropped, abandoned, cancelled }
     private struct Content {
         var state = State.waiting
         var body: (@Sendable () -> Void)?
-        var completion: (@Sendable () -> Void)?
     }
     private let content: LoopLock<Content>
+    /// Opens when the request is over.
+    let latch = Latch()
 
-    init(perform body: @escaping @Sendable () -> Void, completion: (@Sendable () -> Void)? = nil) {
-        content = LoopLock(Content(body: body, completion: completion))
-    }
+    init(perform body: @escaping @Sendable () -> Void) { content = LoopLock(Content(body: body)) }
 
     /// The loop has ended, before the closure began or inside it.
     var wasDropped: Bool { content.withLock { $0.state == .dropped || $0.state == .abandoned } }
@@ -157,9 +153,9 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
         end(.done, from: .begun)
     }
 
-    /// True when the closure had not begun, and will not. The completion handler is not called.
+    /// True when the closure had not begun, and will not.
     @discardableResult
-    func withdraw() -> Bool { end(.cancelled, from: .waiting, completes: false) }
+    func withdraw() -> Bool { end(.cancelled, from: .waiting) }
 
     override func workWasDropped() { end(.dropped, from: .waiting) }
 
@@ -169,7 +165,7 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
 
     /// False when the request was not in `expected`.
     @discardableResult
-    private func end(_ state: State, from expected: State, completes: Bool = true) -> Bool {
+    private func end(_ state: State, from expected: State) -> Bool {
         var released =
             content.withLockIfOwn { content -> Content? in
                 guard content.state == expected else { return nil }
@@ -178,10 +174,9 @@ final class PerformRequest: WorkTicket, @unchecked Sendable {
                 return released
             } ?? nil
         guard released != nil else { return false }
-        let completion = completes ? released?.completion : nil
         // Outside the lock, because a deinit is a callout; before the waiter wakes, because the closure may be on its stack.
         released = nil
-        completion?()
+        latch.open()
         return true
     }
 }
