@@ -2,7 +2,6 @@
 
 internal import CPlatform
 internal import EventLoopLibC
-import Synchronization
 
 /// Opens once, and stays open. A child of fork has none of the threads that would open its parent's latches, so these are open there.
 ///

@@ -1,5 +1,4 @@
 internal import CPlatform
-import Synchronization
 
 extension RunLoop {
     /// Calls its handler when the wall clock has been set: by an administrator, or by a time service that steps. Not when it is slewed, and

@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// Fires at a date of the wall clock (CLOCK_REALTIME), once. A handler that wants another date sets `nextFire`.
     ///

@@ -1,5 +1,4 @@
 internal import CPlatform
-import EventLoopLibC
 import Synchronization
 
 extension RunLoop {

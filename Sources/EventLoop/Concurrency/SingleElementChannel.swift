@@ -3,8 +3,6 @@
 // Lifecycle: the source's handler retains the channel, and the iterator retains its reader. When the last copy of the iterator is released,
 // or its task is cancelled, the channel removes the source. If the source becomes invalid first, it ends the channel.
 
-import Synchronization
-
 /// Holds an element, or a task that waits for one, or the end. So memory is limited: new elements are merged into the one that waits (`post`), or the
 /// source is armed only when the task starts to wait (`demand`), or elements that must not be lost go only to a task that waits (`deliver`).
 final class SingleElementChannel<Element: Sendable>: Sendable {

@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// Keeps a mode from being empty until it is cancelled or released. Then a sleeping loop checks the mode at once. Thread-safe.
     public final class KeepAlive: Sendable {

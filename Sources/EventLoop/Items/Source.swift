@@ -1,7 +1,5 @@
 // The base class of all input sources. RunLoop+Sources.swift adds them to modes.
 
-import Synchronization
-
 extension RunLoop {
     /// The base class of all input sources: validity, label, invalidation. It has no initializer that a program could call: subclasses are the library's.
     ///

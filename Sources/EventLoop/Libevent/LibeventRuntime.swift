@@ -3,7 +3,6 @@
 internal import CLibevent
 internal import CPlatform
 internal import EventLoopLibC
-import Synchronization
 
 package enum LibeventRuntime {
     private static let logHandler = LoopLock<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)

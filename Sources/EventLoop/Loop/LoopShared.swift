@@ -1,5 +1,3 @@
-import Synchronization
-
 /// The state of a loop that other threads may change. Under the lock only, never across a callout.
 struct LoopShared: ~Copyable, Sendable {
     enum Phase: Sendable {

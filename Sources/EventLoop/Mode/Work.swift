@@ -1,7 +1,5 @@
 // Closures that wait to be performed: blocks and the perform family.
 
-import Synchronization
-
 /// A queued closure. `sequence` is its position among all that were queued on the loop.
 struct WorkItem: Sendable {
     var sequence: UInt64

@@ -5,7 +5,6 @@
 // kind. `checkFile` decides, because asking costs a system call.
 
 internal import CPlatform
-internal import EventLoopLibC
 
 extension Watch {
     /// The kernel may report the readiness once only, to the first who asks (/proc/self/mounts, pressure stall triggers), and a set inside a set asks

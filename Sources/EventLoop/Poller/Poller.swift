@@ -3,7 +3,6 @@
 // Lifecycle of the base and of all its events: made when the mode first asks the kernel, freed with the loop, on the loop's thread.
 // libevent's callbacks only collect: no handler runs inside the wait, so nested runs may wait on the same base.
 
-internal import CPlatform
 internal import EventLoopLibC
 
 /// Registers descriptors, waits, collects what is ready. Owning thread only, without a lock.

@@ -4,7 +4,6 @@
 // allocates one (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
 
 import EventLoopLibC
-import Synchronization
 
 /// Two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The second has what serving needs,
 /// beside the event, so that an event of the kernel touches three lines of this memory (docs/decisions/0043-what-serving-touches.md).

@@ -4,7 +4,6 @@
 
 internal import CPlatform
 internal import EventLoopLibC
-import Synchronization
 
 /// Watches one child. Thread-safe.
 ///

@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// How a process exited.
     public enum ExitStatus: Sendable, Hashable {

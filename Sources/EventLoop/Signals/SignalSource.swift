@@ -1,7 +1,5 @@
 // A source for a process signal. The handler that runs in signal context is in CPlatform (signals.c).
 
-import Synchronization
-
 extension RunLoop {
     /// A process signal, delivered on the loop and never in signal context.
     ///

@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// Performs `body` once, `delay` from now in the loop's time, in any of `modes`: a timer, not a source.
     ///

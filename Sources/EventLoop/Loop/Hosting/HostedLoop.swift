@@ -1,6 +1,5 @@
 // A loop that another loop drives. Hosting.swift has what happens between two steps.
 
-import EventLoopLibC
 import Synchronization
 
 extension RunLoop {

@@ -1,6 +1,5 @@
 // Members for the package's other libraries, not for users: they have the access level `package`.
 
-internal import CPlatform
 internal import EventLoopLibC
 import Synchronization
 

@@ -1,7 +1,5 @@
 // The orderly end of a loop whose thread was stopped: what it still accepts, and for how long.
 
-import Synchronization
-
 /// What delays the end of a loop whose thread is stopping. Under the loop's lock.
 struct Drain: Sendable {
     /// The holds that were taken and not released.

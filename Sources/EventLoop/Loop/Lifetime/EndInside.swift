@@ -3,8 +3,6 @@
 //
 // References that those frames held leak: the closures and items that were being called, and this loop object.
 
-import Synchronization
-
 extension RunLoop {
     /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none.
     ///

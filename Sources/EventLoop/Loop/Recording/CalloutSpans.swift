@@ -1,6 +1,5 @@
 // The spans that the owner opens and closes while somebody observes its callouts.
 
-internal import CPlatform
 import Synchronization
 
 /// What is called, for an observer of callouts.

@@ -3,8 +3,6 @@
 // The sender that finds a port's queue empty puts the port into the lists of all its modes, and wakes their loops; later senders notify nobody. If
 // another loop's thread is in the handler, that thread notifies (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
 
-import Synchronization
-
 extension RunLoop.Source {
     /// Puts the source into the lists of all its modes, and wakes their loops.
     func enqueueMessagesEverywhere() {

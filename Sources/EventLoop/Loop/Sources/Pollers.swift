@@ -1,8 +1,5 @@
 // The bases of the modes: when they are made, and what is registered on them.
 
-import EventLoopLibC
-import Synchronization
-
 extension RunLoop {
     /// Makes the mode's base and registers what the mode has. Nil when the process has no descriptors for it, nor any in reserve: the
     /// caller tries again later.

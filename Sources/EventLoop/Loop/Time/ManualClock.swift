@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// Time that moves only when the program advances it, for tests: a loop that uses it never waits for real time.
     ///

@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     /// The loop's time as a clock for tasks. Thread-safe.
     public var clock: Clock { Clock(loop: self) }

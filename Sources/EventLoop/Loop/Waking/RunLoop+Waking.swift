@@ -1,5 +1,3 @@
-import Synchronization
-
 extension RunLoop {
     // MARK: Any thread
 

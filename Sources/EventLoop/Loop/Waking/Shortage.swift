@@ -5,7 +5,6 @@
 // descriptor ready.
 
 internal import CPlatform
-import Synchronization
 
 /// The state of the owner while a mode has no base.
 struct PolledSources {

@@ -1,7 +1,5 @@
 // Reports refused items and closures, because callers may ignore the results of `add` and `perform`.
 
-import Synchronization
-
 extension RunLoop {
     /// `performIfPossible` is `perform` for a caller to whom a refusal is no mistake.
     @discardableResult
