@@ -173,7 +173,7 @@ import Testing
             let threads = (0..<4).map { _ in
                 plainThread {
                     for _ in 0..<50 {
-                        let lock = try directory.lock()
+                        let lock = try directory.lock(patience)
                         #expect(inside.increment() == 1)
                         inside.change { $0 -= 1 }
                         withExtendedLifetime(lock) {}
