@@ -14,24 +14,26 @@ import Testing
 /// A UDP socket on the loopback interface with IP_RECVERR, connected to a port where nobody listens.
 private final class UnansweredSocket: Sendable {
     let descriptor: Int32
-    private let peer: sockaddr_in
-    private let reopened = Box<Int32>(-1)
+    /// Has the peer's port, so that no other socket of the machine gets it. While it is connected to itself, it takes nothing from others, and the
+    /// kernel refuses what they send, as if nobody had the port.
+    private let peer: Int32
 
     init() {
-        let closed = socket(AF_INET, SocketKind.datagram | Int32(SOCK_CLOEXEC.rawValue), 0)
-        peer = bindToLoopback(closed)
-        close(closed)
+        let reserved = socket(AF_INET, SocketKind.datagram | Int32(SOCK_CLOEXEC.rawValue), 0)
+        let address = bindToLoopback(reserved)
+        precondition(withSocketAddress(address) { connect(reserved, $0, $1) } == 0)
+        peer = reserved
         descriptor = socket(AF_INET, SocketKind.datagram | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0)
         _ = bindToLoopback(descriptor)
         // ip(7): IP_RECVERR is 11.
         var isOn: Int32 = 1
         precondition(setsockopt(descriptor, Int32(IPPROTO_IP), 11, &isOn, 4) == 0)
-        precondition(withSocketAddress(peer) { connect(descriptor, $0, $1) } == 0)
+        precondition(withSocketAddress(address) { connect(descriptor, $0, $1) } == 0)
     }
 
     deinit {
         close(descriptor)
-        if reopened.value >= 0 { close(reopened.value) }
+        close(peer)
     }
 
     /// Sends a datagram that is refused, and returns when the refusal is in the error queue.
@@ -49,21 +51,13 @@ private final class UnansweredSocket: Sendable {
         return counts[0]
     }
 
-    /// From now on, somebody has the peer's port, and sends from there.
-    func openPeer() {
-        let socket = socket(AF_INET, SocketKind.datagram | Int32(SOCK_CLOEXEC.rawValue), 0)
-        precondition(withSocketAddress(peer) { bind(socket, $0, $1) } == 0, "the port is free: errno \(errno)")
-        precondition(withSocketAddress(addressOf(descriptor)) { connect(socket, $0, $1) } == 0)
-        reopened.value = socket
-    }
+    /// From now on, the peer takes what is sent to its port, and sends from there.
+    func openPeer() { precondition(withSocketAddress(addressOf(descriptor)) { connect(peer, $0, $1) } == 0) }
 
-    func closePeer() {
-        close(reopened.value)
-        reopened.value = -1
-    }
+    func closePeer() { precondition(withSocketAddress(addressOf(peer)) { connect(peer, $0, $1) } == 0) }
 
     func sendFromPeer(_ text: String) {
-        precondition(send(reopened.value, text, text.utf8.count, 0) == text.utf8.count)
+        precondition(send(peer, text, text.utf8.count, 0) == text.utf8.count)
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         while Int32(entry.revents) & POLLIN == 0 { precondition(poll(&entry, 1, 60_000) == 1) }  // ends: the datagram arrives
     }

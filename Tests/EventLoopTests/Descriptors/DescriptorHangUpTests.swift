@@ -269,6 +269,8 @@ private final class ResetConnection: Sendable {
         var linger = linger(l_onoff: 1, l_linger: 0)
         precondition(setsockopt(far, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout.size(ofValue: linger))) == 0)
         close(far)
+        // A busy kernel delivers it later, and what it delivers before makes this end writable.
+        waitForHangUp(of: near)
     }
 
     deinit { close(near) }
