@@ -139,7 +139,7 @@ import Darwin
             let loop = try onFreshThread { loop in
                 Task(executorPreference: loop) {
                     let number = systemFork()
-                    if number == 0 { killLater(seconds: 30) } else { child.value = number }
+                    if number == 0 { killLater(seconds: 300) } else { child.value = number }
                 }
                 Task(executorPreference: loop) {
                     pipe.write("x")

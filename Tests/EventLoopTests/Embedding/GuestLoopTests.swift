@@ -477,7 +477,8 @@ import Darwin
                 defer { for descriptor in taken { close(descriptor) } }
                 while let next = Optional(dup(one.pipe.readEnd)), next >= 0 { taken.append(next) }  // ends: at the limit
                 two.pipe.write()
-                one.wanted.value = .now.advanced(by: .milliseconds(5))
+                // Not before, because on a slow machine both could be due at once.
+                two.onDispatch.value = { one.wanted.value = .now.advanced(by: .milliseconds(5)) }
                 let end = RunLoop.Instant.now.advanced(by: patience)
                 while trace.list.count < 2 && RunLoop.Instant.now < end {
                     _ = loop.run(mode: "late", until: end, returnAfterSourceHandled: true)

@@ -19,7 +19,7 @@ import Darwin
         let port = Box(UInt16(0))
         let requests = 3
         let thread = try RunLoopThread(
-            name: "http",
+            name: "http", drainLimit: patience,
             setup: { loop in
                 try HTTPServer(loop, port) { request in
                     let count = held.change { list in
@@ -60,7 +60,7 @@ import Darwin
             evutil_make_socket_nonblocking(near)
             let event = Box<Word?>(nil)
             let thread = try RunLoopThread(
-                name: "stream",
+                name: "stream", drainLimit: patience,
                 setup: { loop in
                     let options = Int32(BEV_OPT_CLOSE_ON_FREE.rawValue)
                     let made = try #require(loop.withEventBase { bufferevent_socket_new($0, near, options) })
