@@ -269,9 +269,10 @@ static ssize_t receive_once(int descriptor, void *buffer, size_t size, int flags
 }
 
 int64_t cplatform_receive(
-    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated) {
+    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated, bool *early) {
     *passed_count = 0;
     *truncated = false;
+    *early = false;
     int flags = mode == CPLATFORM_BLOCKING ? TAKING : TAKING | MSG_DONTWAIT;
     union control control;
     struct msghdr message;
@@ -289,7 +290,13 @@ int64_t cplatform_receive(
     if (message.msg_controllen > 0) take_passed(&message, passed, passed_count);
     *truncated = (message.msg_flags & MSG_CTRUNC) != 0;
     // Peeked descriptors are copies. Now the kernel releases its own, and closes none of these.
-    if (is_peeking && !*truncated) count = receive_once(descriptor, buffer, (size_t)count, flags, NULL, &message);
+    if (is_peeking && !*truncated) {
+        count = receive_once(descriptor, buffer, (size_t)count, flags, NULL, &message);
+#if defined(__linux__)
+        // A peek looks beyond the bytes that it was asked for, up to the next descriptors. Only taking the bytes shows whose these are.
+        *early = *passed_count > 0 && (message.msg_flags & MSG_CTRUNC) == 0;
+#endif
+    }
     return count;
 }
 

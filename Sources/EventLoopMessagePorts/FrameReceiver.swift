@@ -88,10 +88,14 @@ struct FrameReceiver: ~Copyable {
 
     private mutating func receiveBytes(_ descriptor: Int32, _ limit: Int, _ mode: Mode, _ isTruncated: inout Bool) -> Int64 {
         withUnsafeTemporaryAllocation(of: Int32.self, capacity: Int(CPLATFORM_PASSED_LIMIT)) { arrived in
-            var passedCount: Int32 = 0
+            var (passedCount, areEarly) = (Int32(0), false)
             let count = cplatform_receive(
-                descriptor, mode.rawValue, scratch.baseAddress, limit, arrived.baseAddress, &passedCount, &isTruncated)
-            if passedCount > 0 { passed += arrived[..<Int(passedCount)] }
+                descriptor, mode.rawValue, scratch.baseAddress, limit, arrived.baseAddress, &passedCount, &isTruncated, &areEarly)
+            if areEarly {
+                for copy in arrived[..<Int(passedCount)] { DescriptorCloser.close(copy, from: peer) }
+            } else if passedCount > 0 {
+                passed += arrived[..<Int(passedCount)]
+            }
             return count
         }
     }

@@ -39,9 +39,10 @@ enum {
     CPLATFORM_REFUSING,  // takes no descriptors: if some come with the bytes, all stay in the kernel and `truncated` is set
 };
 // Receives bytes and the descriptors that come with them, at most CPLATFORM_PASSED_LIMIT. `truncated`: some descriptors were lost, because
-// the process has no free number for them. Returns the number of bytes; 0 at the end. EAGAIN if nothing has arrived.
+// the process has no free number for them. `early`: a peek found descriptors of later bytes. They stay in the kernel, and those returned are
+// copies, which the caller closes. Returns the number of bytes; 0 at the end. EAGAIN if nothing has arrived.
 int64_t cplatform_receive(
-    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated);
+    int descriptor, int mode, void *buffer, size_t size, int *passed, int *passed_count, bool *truncated, bool *early);
 // Sets how long a blocking receive waits; 0 for no limit. The kernel rounds up to its ticks, some milliseconds.
 void cplatform_limit_waiting(int descriptor, int64_t milliseconds);
 

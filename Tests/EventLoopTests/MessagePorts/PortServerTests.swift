@@ -282,6 +282,22 @@ private func withServer(
         server.withdraw()
         server.end()
     }
+
+    @Test func `a peek at a part of a message does not bring the descriptors of the next one`() throws {
+        let (connection, pair, scratch) = (SocketPair(), SocketPair(), FrameReceiver.makeScratch())
+        defer { scratch.deallocate() }
+        var receiver = FrameReceiver(maximumLength: 100, takesDescriptors: true, peer: getpid(), scratch: scratch)
+        let first = rawFrame(1, length: 2, body: [5, 6, 1])
+        #expect(write(connection.far, first, first.count) == first.count)
+        sendRaw(connection.far, rawFrame(1, descriptors: 1, length: 0, body: [1]), pair.near)
+        var counts: [Int] = []
+        for _ in 0..<100 where counts.count < 2 {
+            guard case .received = receiver.receive(from: connection.near, limit: 10, .peeking) else { break }
+            while let (_, passed) = try receiver.next() { counts.append(passed.count) }
+        }
+        receiver.close()
+        #expect(counts == [0, 1])
+    }
 }
 
 #endif
