@@ -18,7 +18,7 @@ extension StreamCore {
     /// Calls the handler that is due. False if none is.
     private func callNext() -> Bool { /* DOES CALLOUT */
         lock()
-        if locked.receiving.isBusy || locked.sending.isInRoomCall {
+        if locked.receiving.isBusy || locked.isInCall {
             unlock()
             return false
         }
@@ -38,10 +38,10 @@ extension StreamCore {
                 return true
             }
             if locked.sending.owesRoom, locked.end == nil, let body = locked.handlers.room {
-                (locked.sending.owesRoom, locked.sending.isInRoomCall) = (false, true)
+                (locked.sending.owesRoom, locked.isInCall) = (false, true)
                 unlock()
                 body(stream)
-                withLock { locked.sending.isInRoomCall = false }
+                withLock { locked.isInCall = false }
                 return true
             }
         }

@@ -122,7 +122,7 @@ extension StreamCore {
     /// framing, which has the input of a stream without such a handler, may be another thread's.
     private func abandonCallsLocked() {
         if locked.handlers.receive != nil { locked.receiving.isBusy = false }
-        locked.sending.isInRoomCall = false
+        locked.isInCall = false
     }
 
     /// Calls `body` once, when the transport has left the loop and its descriptor is closed; at once if it has. Only one body.

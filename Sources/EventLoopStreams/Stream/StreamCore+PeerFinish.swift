@@ -54,7 +54,8 @@ extension StreamCore {
         defer { withExtendedLifetime(old) {} }
         let isWanted = withLock {
             old = locked.peerFinish
-            if locked.peerFinish.isOver { return false }
+            // After the report of the end nobody is called any more.
+            if locked.peerFinish.isOver || locked.isEndReported { return false }
             locked.peerFinish.set(body, stream)
             return true
         }
@@ -101,18 +102,24 @@ extension StreamCore {
     /// Another way than the transport's: the peer's last byte was read, or its close_notify.
     func schedulePeerFinish() { /* DOES CALLOUT */
         if perform(isLate: withLock { locked.phase == .closed }, { self.peerDidFinish() }) { return }
-        // The loop has ended, and nobody else calls.
-        peerDidFinish()
+        // The loop has ended, or is about to. If the transport is still there, its end calls.
+        if withLock({ locked.phase == .closed }) { peerDidFinish() }
     }
 
-    /// On the loop's thread.
+    /// On the loop's thread; on the caller's if the loop has ended.
     func peerDidFinish() { /* DOES CALLOUT */
         // Released outside the lock: it has the program's closure.
         var dropped = PeerFinish()
         defer { withExtendedLifetime(dropped) {} }
+        var wasInCall = false
         let (called, isPeers) = withLock { () -> (PeerFinish, Bool) in
             if locked.peerFinish.isOver { return (PeerFinish(), false) }
             locked.peerFinish.hasHappened = true
+            if isInLateCallLocked {
+                var waiting = PeerFinish()
+                swap(&waiting.waiters, &locked.peerFinish.waiters)
+                return (waiting, endIsPeersLocked || locked.receiving.isEnded)
+            }
             dropped = locked.peerFinish
             defer { locked.peerFinish.forgetAll() }
             if locked.phase != .open, !endIsPeersLocked {
@@ -121,11 +128,24 @@ extension StreamCore {
                 silent.waiters = locked.peerFinish.waiters
                 return (silent, locked.receiving.isEnded)
             }
-            if locked.peerFinish.body != nil { locked.peerFinish.isOver = true }
+            if locked.peerFinish.body != nil {
+                locked.peerFinish.isOver = true
+                wasInCall = locked.isInCall
+                locked.isInCall = true
+            }
             return (locked.peerFinish, true)
         }
         for waiter in called.waiters.values { waiter.resume(returning: isPeers) }
-        if let body = called.body, let stream = called.stream { body(stream) }
+        guard let body = called.body, let stream = called.stream else { return }
+        body(stream)
+        withLock { locked.isInCall = wasInCall }
+        deliver()
+    }
+
+    /// Whether a handler is being called although the transport has closed: perhaps on another thread, because the loop has ended. Its caller goes on
+    /// with what is due behind it.
+    private var isInLateCallLocked: Bool {
+        locked.phase == .closed && (locked.isInCall || locked.receiving.isBusy && locked.handlers.receive != nil)
     }
 
     var endIsPeersLocked: Bool {
@@ -157,8 +177,8 @@ extension ByteStream {
     public var peerHasFinished: Bool { core.peerHasFinished }
 
     /// Calls `body` once when `peerHasFinished` becomes true, on the loop's thread; in a later pass if it is true already. Never inside this call,
-    /// and not after this side has ended the stream. Setting it again replaces the body. The stream lives until its end then, as with other
-    /// handlers. Thread-safe. A stream that nobody asks pays nothing for it; one that is asked has a second source.
+    /// and not after this side has ended the stream or `onEnd` was called. Setting it again replaces the body. The stream lives until its end then,
+    /// as with other handlers. Thread-safe. A stream that nobody asks pays nothing for it; one that is asked has a second source.
     public func onPeerFinish(_ body: @escaping @Sendable (ByteStream) -> Void) { core.onPeerFinish(self, body) }
 
     /// Runs `body`, and cancels it when the peer finishes: for handlers that compute long for a client that may have left. Returns what `body`

@@ -65,7 +65,7 @@ extension StreamCore {
         } else if locked.phase == .lingering {
             dropReceivedLocked(&actions)
         } else if let body = called.body, let stream = called.stream, locked.receiving.input.isEmpty, handshake == nil,
-            !locked.sending.isInRoomCall
+            !locked.isInCall
         {
             receiveInPlaceLocked(body, stream, &actions)
         } else {

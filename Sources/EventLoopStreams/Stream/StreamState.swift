@@ -11,6 +11,8 @@ struct StreamState: ~Copyable {
     var phase = StreamPhase.open
     var isEndReported = false
     var isDeliveryScheduled = false
+    /// The handler of room or that of the peer's end is being called. No other is called meanwhile, and `deliver` goes on when it returns.
+    var isInCall = false
     var interest = (read: true, write: false)
     var end: ByteStream.End?
     /// What ended the writing side after `end` had become `.endOfStream`.
@@ -97,8 +99,6 @@ struct Sending: ~Copyable {
     var wasFull = false
     /// The handler is to hear of room.
     var owesRoom = false
-    /// The handler of room is being called. No other is called meanwhile, and `deliver` goes on when it returns.
-    var isInRoomCall = false
     /// The transport failed to take bytes. What has been received is delivered before the stream ends with this.
     var failure: RunLoop.SourceError?
     /// How many bytes of `wire` the layer made by itself, because of what came after its handshake.
