@@ -210,7 +210,7 @@ extension RunLoop {
         case .timerJoined(let timer, let membership):
             if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
-            modeTable.reference(membership.modeIndex).use { mode in
+            modeTable.withMode(membership.modeIndex) { mode in
                 mode.owned.timers.remove(membership.slot)
                 shared.withLock { _ in mode.locked.timerSlots.giveBack(membership.slot) }
             }
@@ -283,6 +283,7 @@ extension RunLoop {
             case .timer(let timer): timer.finish()
             case .observer(let observer): observer.finish()
             case .applied: break  // released with `item`
+            case .message(let message): message.report()
             }
         }
     }
@@ -306,4 +307,12 @@ enum FinishedItem: Sendable {
     case observer(RunLoop.Observer)
     /// The item of a change that was carried out. The queue may have held the last reference, and a deinit is a callout.
     case applied(any AnyObject & Sendable)
+    case message(LibeventMessage)
+}
+
+/// The report of what libevent has logged while the owner carried out changes. An object, since a closure would make every item larger.
+final class LibeventMessage: Sendable {
+    let report: @Sendable () -> Void
+
+    init(_ report: @escaping @Sendable () -> Void) { self.report = report }
 }

@@ -1,5 +1,7 @@
 // The two handlers of the process: of warnings, and of libevent's log.
 
+internal import CPlatform
+
 extension RunLoop {
     /// Sets the function that is called with each warning, one for the process. With nil, nobody is called.
     ///
@@ -32,13 +34,21 @@ extension RunLoop {
 
     /// Hands libevent's own messages, which it would write to standard error, to `handler`; nil drops them, as at the start.
     ///
-    /// One handler for the process. It is called on the thread that libevent was called on, perhaps inside a wait: it must not run a loop.
-    /// Thread-safe.
+    /// One handler for the process. It is called on the thread that libevent was called on, outside all locks of the library, but perhaps inside a
+    /// wait: it must not run a loop. Thread-safe.
     public static func setLibeventLogHandler(_ handler: (@Sendable (_ severity: LibeventSeverity, _ message: String) -> Void)?) {
         LoopGlobals.prepare()
         guard let handler else { return LibeventRuntime.setLogHandler(nil) }
         LibeventRuntime.setLogHandler { severity, message in
-            handler(LibeventSeverity(rawValue: severity) ?? .message, message)
+            let severity = LibeventSeverity(rawValue: severity) ?? .message
+            if !RunLoop.isCarryingOutChanges { return handler(severity, message) }
+            LoopLifetime.unsafeCurrent.finishLater(.message(LibeventMessage { handler(severity, message) }))
         }
+    }
+
+    /// Whether the calling thread carries out changes of its loop, and makes no callout until they are done: a stream changes its events under its
+    /// lock.
+    private static var isCarryingOutChanges: Bool {
+        cplatform_current_loop() != nil && LoopLifetime.withCurrent { $0.isCurrent && $0.owned.changeBatch.isApplying }
     }
 }
