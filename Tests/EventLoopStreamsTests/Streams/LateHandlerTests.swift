@@ -39,6 +39,8 @@ private func calls(
             link.reset()
             for _ in 0..<4 { _ = loop.run(for: .zero) }
             #expect(!stream.isOpen && stream.testsOnlyBytesHeld == 5)
+            // Its last release would end what it sends.
+            withExtendedLifetime(peer) {}
             return stream
         }
     }
