@@ -10,8 +10,8 @@ extension RunLoop {
     ///
     /// In a loop with a `ManualClock`, the handler is called when the program sets `ManualClock.wallTime`, with the exact difference.
     ///
-    /// Thread-safe. If the source is in several loops, one of them calls the handler. Uses one descriptor. Linux only: elsewhere the
-    /// initializer throws `.system` with ENOSYS. CFRunLoop has no counterpart; Foundation posts
+    /// Thread-safe. If the source is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses
+    /// one descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. CFRunLoop has no counterpart; Foundation posts
     /// `NSSystemClockDidChange`.
     public final class ClockChangeSource: Source, @unchecked Sendable {
         // SAFETY: constants; `settings` is guarded by its lock.
@@ -90,6 +90,8 @@ extension RunLoop {
         }
 
         override func releaseHandlers() { handler.clear() }
+
+        override var goesByWallTime: Bool { true }
 
         override var recordedKind: RunLoop.Recording.Kind { .clockChange }
 

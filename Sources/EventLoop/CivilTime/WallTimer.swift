@@ -9,8 +9,8 @@ extension RunLoop {
     /// stays in its modes, and keeps them from being empty, until it is invalidated. Time zones, months and daylight saving are not its
     /// business: compute the next date with Foundation (docs/civil-time.md).
     ///
-    /// Thread-safe. If the timer is in several loops, one of them calls the handler. Uses one descriptor. Linux only: elsewhere the
-    /// initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
+    /// Thread-safe. If the timer is in several loops, one of them calls the handler; a loop with another clock than the first refuses it. Uses one
+    /// descriptor. Linux only: elsewhere the initializer throws `.system` with ENOSYS. Corresponds to `CFRunLoopTimer`, which follows the wall
     /// clock in its dates only.
     public final class WallTimer: Source, @unchecked Sendable {
         // SAFETY: constants; `dates` is guarded by its lock.
@@ -130,6 +130,8 @@ extension RunLoop {
         override func didInvalidate() { deadline.stop() }
 
         override func releaseHandlers() { handler.clear() }
+
+        override var goesByWallTime: Bool { true }
 
         override var recordedKind: RunLoop.Recording.Kind { .wallTimer }
 

@@ -140,6 +140,9 @@ extension RunLoop {
         /// False if the source can do all that it is made for without being in a mode.
         var isOfUseInMode: Bool { true }
 
+        /// Whether it reads the wall time of its loops: then it is only in loops of one clock.
+        var goesByWallTime: Bool { false }
+
         /// For descriptions: the type in a word or two, and what waits in the source.
         var typeDescription: String { "source" }
 

@@ -2,6 +2,7 @@
 //  - The wall time starts at 2001-01-01, moves with the clock, and can be set.
 //  - A wall timer fires at its date, never before it, and once for each date that was set.
 //  - A clock change source is called with the sum of the jumps.
+//  - Neither is in loops of different clocks at a time.
 
 #if os(Linux)
 
@@ -170,6 +171,31 @@ import Testing
             #expect(timer.nextFire == .distantFuture && probe == nil)
             #expect(loop.run(for: .zero) == .finished)
             #expect(trace.take() == "invalid")
+        }
+    }
+
+    @Test func `a timer and a clock change source refuse a loop with another clock, until they have left`() throws {
+        try inTime { loop, clock, _ in
+            let sources: [RunLoop.Source] = [
+                try RunLoop.WallTimer(fireAt: Self.start + .seconds(10)) { _ in }, try RunLoop.ClockChangeSource { _, _ in },
+            ]
+            for source in sources {
+                loop.add(source)
+                let isInRealTime = try onFreshThread { $0.add(source) }
+                let isInOtherTime = try onFreshThread { other in
+                    other.use(RunLoop.ManualClock())
+                    return other.add(source)
+                }
+                let isInSameTime = try onFreshThread { other in
+                    other.use(clock)
+                    return other.add(source)
+                }
+                #expect(!isInRealTime && !isInOtherTime && isInSameTime)
+                loop.remove(source)
+                let isMoved = try onFreshThread { $0.add(source) }
+                #expect(isMoved)
+                source.invalidate()
+            }
         }
     }
 

@@ -351,10 +351,12 @@ extension RunLoop.Source {
         if kind.isWatched && !isEndedHere && LoopID.current != 0 { LoopLifetime.withCurrent { $0.applyQueuedChanges() } }
     }
 
-    /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid.
+    /// The membership of `loop`, made and with a use of its own if there is none; nil when the source is invalid, or is in a loop with another
+    /// clock and goes by it.
     fileprivate func membership(joining loop: RunLoop) -> SourceMembership? {
         state.withLock { state in
             if let membership = state.membership(of: loop) { return membership }
+            if let first = state.first, goesByWallTime, first.loop.time.manualClock !== loop.time.manualClock { return nil }
             guard rundown.enter() else { return nil }
             let membership = SourceMembership(source: self, loop: loop)
             // Removed and added by its own handler, it has had its turn in this step.

@@ -23,7 +23,7 @@ extension RunLoop {
     /// Returns false, the result of `add`.
     @inline(never)
     func refuse(_ source: Source) -> Bool { /* DOES CALLOUT */
-        refuse("a source (\(source.typeDescription))", isValid: source.isValid, source.label, source.site)
+        refuse("a source (\(source.typeDescription))", isValid: source.isValid, in: "a loop with another clock", source.label, source.site)
     }
 
     @inline(never)
@@ -38,7 +38,10 @@ extension RunLoop {
         refuse("an observer", isValid: observer.isValid, observer.label, observer.site)
     }
 
-    private func refuse(_ item: String, isValid: Bool, _ label: String?, _ site: CreationSite) -> Bool { /* DOES CALLOUT */
+    /// `holder`: where a valid item must be that a loop refuses.
+    private func refuse(
+        _ item: String, isValid: Bool, in holder: String = "another loop", _ label: String?, _ site: CreationSite
+    ) -> Bool { /* DOES CALLOUT */
         if !isValid {
             let advice = item == "a timer" ? "a timer that fires once is invalid after it has fired; make a new one" : "make a new one"
             Warnings.report(
@@ -46,7 +49,7 @@ extension RunLoop {
         } else if isValidLoop {
             Warnings.report(
                 .refusedItem, label: label, site: site,
-                "\(item) was not added to a run loop, because it is in another loop; remove it there first, or make one for each loop")
+                "\(item) was not added to a run loop, because it is in \(holder); remove it there first, or make one for each loop")
         } else if isRefusalLikelyMistake {
             Warnings.report(
                 .refusedItem, label: label, site: site,
