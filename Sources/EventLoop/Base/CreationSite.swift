@@ -19,11 +19,14 @@ package struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Whether the library itself made the item.
-    var isInLibrary: Bool {
-        // The modules that make items for themselves. EventLoopFoundation makes none, and its calls are the program's.
-        let rests = ["", "CF", "Datagrams", "HTTP", "MessagePorts", "Metrics", "Simulation", "Streams", "XCTest"]
-        let place = description
-        return rests.contains { place.hasPrefix("EventLoop\($0)/") }
+    var isInLibrary: Bool { Self.libraryModules.contains(String(description.prefix { $0 != "/" })) }
+
+    /// The package's modules that may make items for themselves: all but EventLoopFoundation, which makes none; its calls are the program's.
+    static var libraryModules: [String] {
+        [
+            "", "CF", "Datagrams", "HTTP", "Logging", "MessagePorts", "Metrics", "NIO", "Observing", "ServiceLifecycle", "Simulation",
+            "Streams", "Supervisor", "TLS", "Testing", "XCTest",
+        ].map { "EventLoop" + $0 }
     }
 
     package var description: String {

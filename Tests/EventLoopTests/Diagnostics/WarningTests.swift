@@ -406,6 +406,13 @@ private func releaseHostile() {
         for file in others { #expect(!CreationSite(file, 1).isInLibrary, "\(file)") }
     }
 
+    @Test func `every module that is a product of the package is known as one of its own`() throws {
+        let manifest = try #require(Checkout.file(at: "Package.swift"))
+        let products = manifest.lines.compactMap { $0.text.firstMatch(of: /\.library\(name: "(EventLoop\w*)"/).map { String($0.1) } }
+        #expect(products.count > 10)
+        #expect(Set(products).subtracting(["EventLoopFoundation"]) == Set(CreationSite.libraryModules))
+    }
+
     @Test func `a child of fork reports its own mistakes`() async {
         await #expect(processExitsWith: .success) {
             let warnings = recordWarnings()
