@@ -554,6 +554,31 @@ enum WayToEnd: String, CaseIterable, Sendable, CustomTestStringConvertible {
         }
     }
 
+    @Test(arguments: WayToEnd.allCases)
+    func `threads that wait for the last batch get an error, although a last callout before the batch ends the thread`(
+        _ way: WayToEnd
+    ) throws {
+        let source = try readSource(Pipe()) { _ in }
+        source.onInvalidation { way.endThread() }
+        let thread = try RunLoopThread(
+            name: "ends", setup: { _ in },
+            // The loop applies this when it has taken the closures of the last batch.
+            drain: { _, _ in _ = try? plainThread { source.invalidate() }.join() },
+            teardown: { _, _ in })
+        thread.runLoop.add(source)
+        let waiter = plainThread { () -> Bool in
+            do {
+                // No run is in this mode.
+                try thread.runLoop.performAndWait(inModes: ["other"]) {}
+                return false
+            } catch { return error is RunLoopEnded }
+        }
+        try waitUntil("it is queued") { hasPerforms(thread.runLoop) }
+        thread.stop()
+        expectEnd(thread)
+        #expect(try waiter.join())
+    }
+
     @Test func `a thread that is cancelled in the sleep of its loop ends, and what it has may join another loop`() throws {
         let thread = try makeThread()
         let id = try thread.runLoop.performAndWait { currentThreadID() }

@@ -98,10 +98,12 @@ extension RunLoop {
         var batch = takeUnperformed()
         batch += shared.withLock { $0.modes.takeAllClosuresLocked() }
         batch.sort { $0.sequence < $1.sequence }
+        // In the mode's own queue, before any callout: a run that is nested in one performs the rest, and if one ends the thread, the end of the loop
+        // drops the rest.
+        for item in batch { modeTable[0].performing.append(item) }
+        batch = []
         applyChanges()
         finishItems()
-        // In the mode's own queue, so that a run nested in one of them performs the rest.
-        for item in batch { modeTable[0].performing.append(item) }
         while !modeTable[0].performing.isEmpty {  // ends: nothing is accepted any more
             perform(modeTable[0].performing.popFirst(), modeTable[0])
         }
