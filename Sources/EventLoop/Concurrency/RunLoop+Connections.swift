@@ -35,7 +35,7 @@ extension RunLoop {
         source.isAccepting = false
         channel.connect(to: source) { [weak source] in source?.isAccepting = true }
         // An ended loop refuses the source. Then the first `next` throws.
-        if !add(source, forMode: mode) { source.invalidate() }
+        if !addIfPossible(source, forMode: mode) { source.invalidate() }
         return Connections(localAddress: source.localAddress ?? address, reader: ChannelReader(channel))
     }
 

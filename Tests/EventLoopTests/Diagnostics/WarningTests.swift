@@ -297,6 +297,18 @@ private func releaseHostile() {
         }
     }
 
+    @Test func `a call for tasks that throws because the loop has ended is not reported`() async {
+        await #expect(processExitsWith: .success) {
+            let warnings = recordWarnings()
+            let loop = try onFreshThread { loop in loop }
+            await #expect(throws: RunLoopEnded.self) { _ = try await loop.connection(to: .ipv4(host: "127.0.0.1", port: 1)) }
+            await #expect(throws: RunLoopEnded.self) { _ = try await loop.exitStatus(of: spawnChild("/bin/sh", ["-c", "exit 0"])) }
+            let connections = try loop.connections(listeningOn: .ipv4(host: "127.0.0.1", port: 0))
+            await #expect(throws: RunLoopEnded.self) { for try await _ in connections {} }
+            #expect(warnings.value == [])
+        }
+    }
+
     @Test func `work for a loop that has ended with its thread is reported for each place`() async {
         await #expect(processExitsWith: .success) {
             let warnings = recordWarnings()
