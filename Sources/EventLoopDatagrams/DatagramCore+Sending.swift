@@ -8,9 +8,9 @@ internal import EventLoopStreams
 extension DatagramCore {
     func send(_ bytes: [UInt8], to peer: RunLoop.SocketAddress?) -> Bool { /* DOES CALLOUT */
         guard loop.isOurs else { return false }
-        var (schedulesFlush, hasWriters) = (false, false)
+        var (schedulesFlush, hasFollowUp) = (false, false)
         let isQueued = withState { state -> Bool in
-            defer { hasWriters = !state.writers.isEmpty }
+            defer { hasFollowUp = state.hasFollowUp }
             // Not `try?`: a connected socket's target is nil.
             guard state.end == nil, state.writers.isEmpty, case .success(let target) = Result(catching: { try targetLocked(peer, &state) })
             else {
@@ -29,7 +29,7 @@ extension DatagramCore {
         }
         // The handler may run its loop now, in whatever mode, and wait there for the answer.
         if schedulesFlush && !loop.callAtEndOfPass(self) { flushQueue() }
-        if hasWriters { resumeWriters() }
+        if hasFollowUp { resumeWriters() }
         return isQueued
     }
 
@@ -63,6 +63,7 @@ extension DatagramCore {
                         return nil
                     }
                     if let answer { continuation.resume(with: answer) }
+                    resumeWriters()
                 }
             }, onCancel: { cancel(ticket) }, isolation: isolation)
     }
@@ -220,28 +221,31 @@ extension DatagramCore {
             state.isBlocked = true
             return setInterestLocked(state.interest.union(.write), &state)
         }
-        if state.isRetrying { return }
-        state.isRetrying = true
-        let delay = state.retryDelay
-        state.retryDelay = min(delay * 2, .milliseconds(64))
-        loop.perform(after: delay, inModes: [mode]) { [weak self] in
-            self?.withState { $0.isRetrying = false }
-            self?.flushQueue()
-        }
+        if !state.isRetrying { (state.isRetrying, state.asksForRetry) = (true, true) }
     }
 
-    /// Queues what tasks wait to write, as far as there is room.
+    /// Queues what tasks wait to write, as far as there is room, and schedules the retry that was asked for. Call it after each use of the lock
+    /// that may send.
     func resumeWriters() { /* DOES CALLOUT */
-        let ready = withState { state -> [(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)] in
+        let (ready, delay) = withState { state -> ([(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)], Duration?) in
             var ready: [(CheckedContinuation<Void, any Error>, RunLoop.SourceError?)] = []
             while !state.writers.isEmpty, state.end == nil, state.output.count < options.sendLimit {
                 let writer = state.writers.removeFirst()
                 ready.append((writer.continuation, sendLocked(writer.datagram, &state, reportsFailure: true)))
             }
-            return ready
+            return (ready, state.takeRetry())
         }
         for (continuation, failure) in ready {
             if let failure { continuation.resume(throwing: failure) } else { continuation.resume() }
+        }
+        if let delay { retry(after: delay) }
+    }
+
+    /// Without the lock: when a timer is added on the loop's thread, the loop may call out, for a source of another thread that fails.
+    private func retry(after delay: Duration) { /* DOES CALLOUT */
+        loop.perform(after: delay, inModes: [mode]) { [weak self] in
+            self?.withState { $0.isRetrying = false }
+            self?.flushQueue()
         }
     }
 }

@@ -176,8 +176,10 @@ struct DatagramState {
     var isFlushScheduled = false
     /// The kernel takes no more until it reports room.
     var isBlocked = false
-    /// A retry is scheduled, because the kernel reports no room for Unix sockets that are not connected.
+    /// A retry is scheduled or asked for, because the kernel reports no room for Unix sockets that are not connected.
     var isRetrying = false
+    /// `resumeWriters` is to schedule it.
+    var asksForRetry = false
     var retryDelay = Duration.milliseconds(1)
     /// What the kernel has reported of the connected peer. The next `write` throws it.
     var peerFailure: RunLoop.SourceError?
@@ -194,6 +196,17 @@ struct DatagramState {
         case .failed(let error): throw error
         case .closed, nil: return nil
         }
+    }
+
+    /// Whether `resumeWriters` has something to do.
+    var hasFollowUp: Bool { asksForRetry || !writers.isEmpty }
+
+    /// After what time to retry, if a retry was asked for. Each one that follows without a success comes later.
+    mutating func takeRetry() -> Duration? {
+        guard asksForRetry, end == nil else { return nil }
+        asksForRetry = false
+        defer { retryDelay = min(retryDelay * 2, .milliseconds(64)) }
+        return retryDelay
     }
 
     mutating func nextTicket() -> UInt64 {

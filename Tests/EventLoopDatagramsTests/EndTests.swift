@@ -227,6 +227,31 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         }
     }
 
+    /// In a process of its own, which is killed if a lock stays held.
+    @Test func `what ends while a socket begins to wait for room may use the socket`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            try inOwnDirectory { loop, directory in
+                let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)
+                let filler = try DatagramSocket(connectedTo: receiver.localAddress, on: loop, mode: .never)
+                _ = filler.sendUntilRefused()
+                let sender = try DatagramSocket(boundTo: .unix(path: directory + "/sender"), on: loop)
+                // From now on the loop watches what joins the mode at once.
+                _ = loop.run(for: .zero)
+                let (pipe, trace) = (Pipe(), Trace())
+                let number = fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 800)
+                let bad = try RunLoop.DescriptorSource(descriptor: number, events: .read) { _, _ in }
+                bad.onInvalidation { trace.add("queued, and \(sender.statistics.sent) sent") }
+                try plainThread { loop.add(bad) }.join()
+                close(number)
+                // Adds a timer on the loop's thread, which first carries out what the other thread has added.
+                let isQueued = sender.send([1], to: receiver.localAddress)
+                #expect(isQueued && trace.list == ["queued, and 0 sent"])
+                for socket in [receiver, filler, sender] { socket.close() }
+            }
+        }
+    }
+
     #if os(Linux)
     enum Use: String, CaseIterable, Sendable, Codable { case lastRelease, close, nothing, send, write }
 
@@ -238,9 +263,9 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
             let thread = try RunLoopThread(name: "parent's")
             let box = Box<DatagramSocket?>(try DatagramSocket(boundTo: .unix(path: directory + "/parent"), on: thread.runLoop))
             let address = box.value!.localAddress
-            try waitUntilAsleep(thread.runLoop)
+            try waitUntilAsleepAfterPass(thread.runLoop)
             for _ in 0..<5 {
-                let end = oneForkedChild {
+                let end = inForkedChild {
                     switch use {
                     case .lastRelease: box.value = nil
                     case .close: box.value?.close()
@@ -275,8 +300,8 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
         await #expect(processExitsWith: .success) {
             let thread = try RunLoopThread(name: "parent's")
             let socket = try DatagramSocket(boundTo: .anyIPv4, on: thread.runLoop)
-            try waitUntilAsleep(thread.runLoop)
-            let end = oneForkedChild {
+            try waitUntilAsleepAfterPass(thread.runLoop)
+            let end = inForkedChild {
                 let group = RunLoop.SocketAddress.ipv4(host: "239.1.2.3", port: 0)
                 do throws(RunLoop.SourceError) {
                     try socket.join(group)
@@ -304,8 +329,8 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
             // There it is closed when the call returns.
             try await thread.runLoop.performAsync { box.value?.close() }
             #expect(dup2(others.readEnd, number) == number)
-            try waitUntilAsleep(thread.runLoop)
-            let end = oneForkedChild {
+            try waitUntilAsleepAfterPass(thread.runLoop)
+            let end = inForkedChild {
                 box.value = nil
                 return fcntl(number, F_GETFD) >= 0 ? 0 : 1
             }
