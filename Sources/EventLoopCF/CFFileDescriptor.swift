@@ -3,10 +3,12 @@
 // Lifecycle of a CFFileDescriptor: its source retains it, and it refers to its source weakly, so one whose source nobody uses is released.
 // `info` is released by `CFFileDescriptorInvalidate`, or with the object. The native descriptor is closed, if that was asked for, with the
 // last reference to its `NativeDescriptor`: the object has one while it is valid, and each of its sources until no loop watches it.
+// If other code has closed it, it is not closed again, and the object is invalid as soon as a loop finds out.
 
 internal import CPlatform
 public import EventLoop
 import EventLoopLibC
+internal import Synchronization
 
 /// A descriptor of the system. See `CFFileDescriptorNativeDescriptor`.
 public typealias CFFileDescriptorNativeDescriptor = Int32
@@ -54,11 +56,17 @@ extension CFFileDescriptorContext: InfoContext {
 /// Closes the descriptor, if that was asked for, when nobody uses it any more.
 private final class NativeDescriptor: Sendable {
     let number: CFFileDescriptorNativeDescriptor
-    private let closes: Bool
+    private let closes: Atomic<Bool>
 
-    init(_ number: CFFileDescriptorNativeDescriptor, closes: Bool) { (self.number, self.closes) = (number, closes) }
+    init(_ number: CFFileDescriptorNativeDescriptor, closes: Bool) {
+        self.number = number
+        self.closes = Atomic(closes)
+    }
 
-    deinit { if closes { cplatform_close(number) } }
+    deinit { if closes.load(ordering: .acquiring) { cplatform_close(number) } }
+
+    /// Other code has closed the descriptor, and the number may be another file's.
+    func leaveAlone() { closes.store(false, ordering: .releasing) }
 }
 
 /// Calls back when a descriptor is ready. Each callback disables itself, and is enabled again with `CFFileDescriptorEnableCallBacks`.
@@ -114,13 +122,14 @@ public final class CFFileDescriptor: Sendable {
 
     /// Disables the callbacks that `ready` is for, and calls back.
     fileprivate func serve(_ ready: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
-        let (context, fired) = state.withLock { state in
+        let fired = state.withLock { state in
             let fired = state.enabled.intersection(ready)
             state.enabled.subtract(fired)
-            return (state.context, fired)
+            return fired
         }
         watchEnabled()
-        guard let context, !fired.isEmpty else { return }
+        // The context is read now, because a closure of another source may have invalidated this object.
+        guard !fired.isEmpty, let context = state.withLock({ $0.context }) else { return }
         callout(self, CFOptionFlags(fired.rawValue), context.info)
     }
 
@@ -133,7 +142,13 @@ public final class CFFileDescriptor: Sendable {
                 self.serve(ready)
             }
             made?.attachment = OrderAttachment(order)
-            made?.onInvalidation { withExtendedLifetime(native) {} }
+            made?.onInvalidation { [weak self] source in
+                if source.failure == .badDescriptor(native.number) {
+                    native.leaveAlone()
+                    self?.invalidate()
+                }
+                withExtendedLifetime(native) {}
+            }
             state.source = made
             return made
         }

@@ -1,7 +1,8 @@
 // Rules proved here, about CFFileDescriptor:
 // - A callback is called once each time that it is enabled, with the types that are ready.
 // - The object has one source, which retains it. It is released with the last reference to both.
-// - Invalidating ends the source, releases `info`, and closes the descriptor if that was asked for.
+// - Invalidating ends the source, releases `info`, and closes the descriptor if that was asked for. No callback follows.
+// - A descriptor that other code has closed invalidates the object, and is not closed again.
 
 import EventLoop
 import EventLoopCF
@@ -190,6 +191,48 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
         goOn.open()
         #expect(pair.nativeIsClosed())
         try busy.end()
+    }
+
+    @Test func `an object that another source's end invalidates before its callback is not called back`() throws {
+        try onFreshThread { loop in
+            let (pipe, first, info) = (Pipe(), Pipe(), Info())
+            let descriptor = try #require(makeDescriptor(pipe.readEnd, info))
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            let ending = RunLoop.CustomSource {}
+            ending.onInvalidation { CFFileDescriptorInvalidate(descriptor) }
+            loop.add(ending)
+            // Served first. The loop learns of the other thread's call when the object disables its callback.
+            let early = try RunLoop.DescriptorSource(descriptor: first.readEnd, events: .read, priority: .high) { _, _ in
+                first.readAll()
+                _ = try? plainThread { ending.invalidate() }.join()
+            }
+            loop.add(early)
+            for pipe in [first, pipe] { pipe.write() }
+            _ = CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
+            #expect(!CFFileDescriptorIsValid(descriptor) && info.calls.list.isEmpty && info.releases.value == 1)
+            early.invalidate()
+        }
+    }
+
+    @Test func `a descriptor that was closed behind its object invalidates it, and is not closed again`() throws {
+        try onFreshThread { loop in
+            let (pair, info) = (SocketPair(), Info())
+            defer { close(pair.peer) }
+            let descriptor = try #require(makeDescriptor(pair.native, info, closes: true))
+            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, true) == .timedOut)
+            close(pair.native)
+            let next = Pipe()
+            // The loop finds out when it watches for something else.
+            CFFileDescriptorDisableCallBacks(descriptor, read)
+            CFFileDescriptorEnableCallBacks(descriptor, read)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false) == .finished)
+            #expect(!CFFileDescriptorIsValid(descriptor) && info.releases.value == 1)
+            next.write("still open")
+            #expect(next.readAll() == "still open")
+        }
     }
 
     @Test func `a descriptor that is not open, and a file that cannot be watched, are refused`() throws {
