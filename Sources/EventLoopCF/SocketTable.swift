@@ -34,12 +34,14 @@ enum SocketTable {
     /// Inserts `socket` unless the descriptor has a valid socket, which is returned then.
     static func insert(_ socket: CFSocket, _ descriptor: CFSocketNativeHandle) -> CFSocket? {
         prepare()
-        return sockets.withLock { sockets in
-            // One that is invalid may be released here: its deinit does not take the lock any more.
-            if let earlier = sockets[descriptor]?.socket, earlier.isValid { return earlier }
-            sockets[descriptor] = Entry(socket)
-            return nil
+        // An invalid one leaves the lock, too: this may be its last reference, and its callout may hold objects of the program.
+        let (earlier, isValid) = sockets.withLock { sockets in
+            let earlier = sockets[descriptor]?.socket
+            let isValid = earlier?.isValid == true
+            if !isValid { sockets[descriptor] = Entry(socket) }
+            return (earlier, isValid)
         }
+        return isValid ? earlier : nil
     }
 
     /// Inserts `socket`, and returns the earlier socket of the descriptor.

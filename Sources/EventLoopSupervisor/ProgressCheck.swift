@@ -49,7 +49,8 @@ struct ProgressCheck {
     /// Removes the loops that have ended, and returns them, because the last reference must not be released under a lock.
     mutating func removeEndedLoops() -> [RunLoop] {
         let ended = watched.map(\.loop).filter { !$0.isValid }
-        if !ended.isEmpty { watched.removeAll { !$0.loop.isValid } }
+        // Not those that end from now on: they would be removed, and not returned.
+        if !ended.isEmpty { watched.removeAll { one in ended.contains { $0 === one.loop } } }
         return ended
     }
 
