@@ -147,7 +147,7 @@ let package = Package(
         .target(
             name: "EventLoopServiceLifecycle",
             dependencies: [
-                "EventLoop", "EventLoopHTTP", "EventLoopLibC", "EventLoopStreams", "EventLoopSupervisor",
+                "EventLoop", "EventLoopHTTP", "EventLoopStreams", "EventLoopSupervisor",
                 .product(name: "ServiceLifecycle", package: "swift-service-lifecycle", condition: .when(traits: ["ServiceLifecycle"])),
             ], swiftSettings: strict),
         // When NIO sleeps, for those who observe a hosted loop.
