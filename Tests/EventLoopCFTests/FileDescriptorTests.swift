@@ -208,7 +208,7 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
                 _ = try? plainThread { ending.invalidate() }.join()
             }
             loop.add(early)
-            for pipe in [first, pipe] { pipe.write() }
+            for each in [first, pipe] { each.write() }
             _ = CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
             #expect(!CFFileDescriptorIsValid(descriptor) && info.calls.list.isEmpty && info.releases.value == 1)
             early.invalidate()
