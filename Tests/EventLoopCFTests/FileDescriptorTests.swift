@@ -195,23 +195,22 @@ private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWri
 
     @Test func `an object that another source's end invalidates before its callback is not called back`() throws {
         try onFreshThread { loop in
-            let (pipe, first, info) = (Pipe(), Pipe(), Info())
-            let descriptor = try #require(makeDescriptor(pipe.readEnd, info))
-            CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
-            CFFileDescriptorEnableCallBacks(descriptor, read)
-            let ending = RunLoop.CustomSource {}
-            ending.onInvalidation { CFFileDescriptorInvalidate(descriptor) }
-            loop.add(ending)
-            // Served first. The loop learns of the other thread's call when the object disables its callback.
-            let early = try RunLoop.DescriptorSource(descriptor: first.readEnd, events: .read, priority: .high) { _, _ in
-                first.readAll()
+            let (pipes, calls, ending) = ([Pipe(), Pipe()], Counter(), RunLoop.CustomSource {})
+            // One of both is called first. The loop learns of the other thread's call when the second one disables its callback.
+            let callout: CFFileDescriptorCallBack = { _, _, _ in
+                calls.increment()
                 _ = try? plainThread { ending.invalidate() }.join()
             }
-            loop.add(early)
-            for each in [first, pipe] { each.write() }
+            let descriptors = pipes.compactMap { CFFileDescriptorCreate(nil, $0.readEnd, false, callout, nil) }
+            ending.onInvalidation { for descriptor in descriptors { CFFileDescriptorInvalidate(descriptor) } }
+            loop.add(ending)
+            for (pipe, descriptor) in zip(pipes, descriptors) {
+                CFFileDescriptorEnableCallBacks(descriptor, read)
+                CFRunLoopAddSource(loop, CFFileDescriptorCreateRunLoopSource(nil, descriptor, 0), kCFRunLoopDefaultMode)
+                pipe.write()
+            }
             _ = CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
-            #expect(!CFFileDescriptorIsValid(descriptor) && info.calls.list.isEmpty && info.releases.value == 1)
-            early.invalidate()
+            #expect(calls.value == 1 && !descriptors.contains { CFFileDescriptorIsValid($0) })
         }
     }
 
