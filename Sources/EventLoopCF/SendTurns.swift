@@ -17,18 +17,16 @@ final class SendTurns: Sendable {
     /// Calls `body` when no other thread is in it; nil if that is not so before `deadline`, if a thread of the parent process has the turn,
     /// or if the thread that has it waits for room and the caller does not wait for that.
     func take<R>(until deadline: ContinuousClock.Instant?, waitsForRoom: Bool, _ body: () -> R) -> R? {
+        // A thread that ended in `body` would keep its turn for ever, and one that ended in the wait its reference to the descriptor.
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         var wait = Backoff(until: deadline)
         var other = begin()
         while other != .free {  // ends: with the turn, at the deadline, or when the other thread waits
             if (other == .waiting && !waitsForRoom) || !mark.isOurs || !wait.pause() { return nil }
             other = begin()
         }
-        // One that ended in `body` would keep its turn for ever.
-        let cancellation = cplatform_hold_cancellation()
-        defer {
-            set(.free)
-            cplatform_resume_cancellation(cancellation)
-        }
+        defer { set(.free) }
         return body()
     }
 

@@ -232,6 +232,28 @@ private final class FullReceiver: Sendable {
         }
     }
 
+    @Test func `a thread that is cancelled while it waits for its turn to send does not end there`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            let full = try FullReceiver()
+            let patient = plainThread { CFSocketSendData(full.sender, full.address, data("x"), 0) }
+            // In nearly every run it has its turn then. In the others the cancelled thread has it.
+            for _ in 0..<10_000 { sched_yield() }
+            let cancelled = plainThread { () -> CFSocketError in
+                pthread_cancel(pthread_self())
+                let result = CFSocketSendData(full.sender, full.address, data("x"), short)
+                // So that the thread ends in the usual way.
+                pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                return result
+            }
+            let result = try cancelled.join()
+            #expect(result == .timeout)
+            full.drain()
+            let patientResult = try patient.join()
+            #expect(patientResult == .success)
+        }
+    }
+
     @Test func `a thread that is cancelled while it enables callbacks after a refused connection leaves no lock held`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
