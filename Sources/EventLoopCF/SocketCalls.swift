@@ -85,7 +85,11 @@ enum SocketCalls {
     }
 
     /// The bytes of the next message; zero or less if there is none.
-    static func sizeOfMessage(_ descriptor: Int32) -> Int { nextSize(descriptor) }
+    static func sizeOfMessage(_ descriptor: Int32) -> Int {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
+        return nextSize(descriptor)
+    }
 
     /// The pending error, which the socket forgets.
     static func takeError(_ descriptor: Int32) -> Int32 {
@@ -126,8 +130,11 @@ enum SocketCalls {
 
     // MARK: Data
 
-    /// A count or a negative errno, and the sender's address if there is one.
+    /// A count or a negative errno, and the sender's address if there is one. No cancellation point: the caller has a reference to the descriptor,
+    /// which a thread that ended here would keep.
     static func receive(_ descriptor: Int32, _ buffer: UnsafeMutableRawBufferPointer) -> (count: Int, from: CFData?) {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         var count = 0
         let sender = addressFilled { address, size in
             repeat {  // ends: with an outcome
@@ -192,8 +199,10 @@ enum SocketCalls {
         return true
     }
 
-    /// Accepts a connection, close-on-exec.
+    /// Accepts a connection, close-on-exec. No cancellation point, as `receive`.
     static func accept(_ descriptor: Int32) -> NativeSocket.Accepted {
+        let cancellation = cplatform_hold_cancellation()
+        defer { cplatform_resume_cancellation(cancellation) }
         var (connection, error) = (Int32(-1), Int32(0))
         let peer = addressFilled { address, size in
             connection = cplatform_accept_native(descriptor, address, size)

@@ -254,6 +254,31 @@ private final class FullReceiver: Sendable {
         }
     }
 
+    @Test func `a thread that is cancelled between two callbacks does not end while it receives the data of the second`() async {
+        await #expect(processExitsWith: .success) {
+            killLater(seconds: 300)
+            try onFreshThread { loop in
+                let (pairs, info) = ([SocketPair(), SocketPair()], SocketInfo())
+                for pair in pairs {
+                    try attach(recordingSocket(pair.native, .dataCallBack, info), to: loop)
+                    pair.write()
+                }
+                info.onCall.value = { _, _ in
+                    guard info.calls.list.count == 1 else {
+                        // So that the thread ends in the usual way.
+                        pthread_setcancelstate(Int32(PTHREAD_CANCEL_DISABLE), nil)
+                        return
+                    }
+                    pthread_cancel(pthread_self())
+                }
+                _ = CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false)
+                #expect(info.calls.list == ["data:x", "data:x"])
+                info.onCall.value = nil
+                for pair in pairs { close(pair.peer) }
+            }
+        }
+    }
+
     @Test func `a thread that is cancelled while it enables callbacks after a refused connection leaves no lock held`() async {
         await #expect(processExitsWith: .success) {
             killLater(seconds: 300)
