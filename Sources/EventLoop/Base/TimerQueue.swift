@@ -65,6 +65,7 @@ struct TimerQueue: ~Copyable {
 
     /// Changes a timer's date. O(1) if the new date is later or the timer is new, else O(log n). Returns false if the slot has no timer.
     @discardableResult
+    @inline(__always)
     mutating func reschedule(_ slot: UInt32, date: Int64) -> Bool {
         let index = Int(slot)
         guard index < slots.count, slots[index].owner != nil else { return false }

@@ -52,8 +52,7 @@ extension RunLoop {
     /// Files a timer that was taken for firing and is not due any more, unless the call that set its date has filed it: then it keeps its
     /// position among equal dates.
     private func fileIfPopped(_ timer: Timer) {
-        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships : [] })
-        where membership.modeIndex < modeTable.count {
+        for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.memberships : [] }) {
             modeTable[membership.modeIndex].owned.timers.fileIfPopped(membership.slot, date: timer.date.load(ordering: .acquiring))
         }
     }
@@ -80,10 +79,7 @@ extension RunLoop {
         }
         return shared.withLock { _ in
             guard isTimer(timer, in: mode.index) else { return false }
-            for membership in timer.memberships {
-                // A mode that the owner has not seen yet has a queued change that files the timer.
-                if membership.modeIndex < modeTable.count { modeTable[membership.modeIndex].owned.timers.setAside(membership.slot) }
-            }
+            for membership in timer.memberships { modeTable[membership.modeIndex].owned.timers.setAside(membership.slot) }
             return true
         }
     }

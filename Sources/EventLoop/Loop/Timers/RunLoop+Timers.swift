@@ -114,8 +114,7 @@ extension RunLoop {
 
     @inline(__always)
     private func takeOutAtOnce(_ timer: Timer, _ location: TimerLocation, _ name: Mode) -> Bool {
-        guard location.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(location.modeIndex) { mode in
+        modeTable.reference(location.modeIndex).use { mode in
             if name == mode.name { return takeOut(timer, location, mode, ending: .membership, isCommon: false) }
             // Its only mode need not be one of those that `.common` stands for.
             guard name == .common, mode.isCommon.load(ordering: .acquiring) else { return false }
@@ -123,11 +122,10 @@ extension RunLoop {
         }
     }
 
-    /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if the
-    /// owner has not seen the mode yet, or another thread has moved the timer meanwhile.
+    /// Ends a timer that is in one mode of this loop, on the owning thread: nothing need be queued. False, with nothing done, if another
+    /// thread has moved the timer meanwhile.
     func expelAtOnce(_ timer: Timer, _ location: TimerLocation, ending end: TimerState.End) -> Bool { /* DOES CALLOUT */
-        guard location.modeIndex < modeTable.count else { return false }
-        return modeTable.withMode(location.modeIndex) { takeOut(timer, location, $0, ending: end, isCommon: nil) }
+        modeTable.reference(location.modeIndex).use { takeOut(timer, location, $0, ending: end, isCommon: nil) }
     }
 
     /// `isCommon`: what the timer has to be; nil if that does not matter.
@@ -255,12 +253,11 @@ extension RunLoop {
         reschedule(location, timer.date.load(ordering: .acquiring))
     }
 
+    /// False if the owner has not filed the timer yet: a queued change does.
     @inline(__always)
     @discardableResult
     func reschedule(_ location: TimerLocation, _ date: Int64) -> Bool {
-        // A mode that the owner has not seen yet has a queued change that files the timer.
-        guard location.modeIndex < modeTable.count else { return false }
-        let isFiled = modeTable.withMode(location.modeIndex) { $0.owned.timers.reschedule(location.slot, date: date) }
+        let isFiled = modeTable.reference(location.modeIndex).use { $0.owned.timers.reschedule(location.slot, date: date) }
         didChangeDeadline()
         return isFiled
     }
