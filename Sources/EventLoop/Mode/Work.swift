@@ -18,16 +18,27 @@ struct WorkItem: Sendable {
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 
-    @exclusivity(unchecked) final var kind = ClosureKind.perform
-    /// One position for each queue that has the closure.
-    @exclusivity(unchecked) final private(set) var first: WorkPosition?
-    @exclusivity(unchecked) final private(set) var others: [WorkPosition] = []
+    @exclusivity(unchecked) final private var positions = Positions()
     // SAFETY: the loop's thread, while it performs the closure. The frames around the call hold the ticket, and hold it for ever if the
     // thread ends inside.
     /// The ticket of the closure in which this one is performed.
     @exclusivity(unchecked) final var outer: Unmanaged<WorkTicket>?
 
+    private struct Positions {
+        var kind = ClosureKind.perform
+        /// One for each queue that has the closure.
+        var first: WorkPosition?
+        var others: [WorkPosition] = []
+    }
+
     @usableFromInline init() {}
+
+    final var kind: ClosureKind {
+        get { positions.kind }
+        set { positions.kind = newValue }
+    }
+    final var first: WorkPosition? { positions.first }
+    final var others: [WorkPosition] { positions.others }
 
     /// False once the closure was withdrawn: it is passed over.
     var isWaiting: Bool { true }
@@ -39,12 +50,12 @@ struct WorkItem: Sendable {
     func workWasAbandoned() {}
 
     final func add(_ position: WorkPosition) {
-        if first == nil { first = position } else { others.append(position) }
+        if first == nil { positions.first = position } else { positions.others.append(position) }
     }
 
     final func removePositions() {
-        first = nil
-        if !others.isEmpty { others = [] }
+        positions.first = nil
+        if !others.isEmpty { positions.others = [] }
     }
 
     final func isIn(_ modeIndex: Int) -> Bool {
@@ -71,6 +82,9 @@ struct ClosureQueue: ~Copyable, Sendable {
 
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
+
+    /// The sequence number of the first closure with a ticket; greater than any other if there is none.
+    var firstTicketed: UInt64 { ticketed.firstSequence }
 }
 
 /// Queued closures. One owner at a time: the loop's lock, or its thread.
