@@ -45,16 +45,6 @@ private func calls(
         }
     }
 
-    @Test func `the end is reported when the handler of the peer's end has returned on another thread`() throws {
-        let stream = try failedStream()
-        let list = try calls(of: stream) { stream, body in
-            stream.onPeerFinish { _ in body() }
-        } _: { trace in
-            stream.onEnd { _, _ in trace.add("end") }
-        }
-        #expect(list == ["begins", "ends", "end"])
-    }
-
     @Test func `the peer's end is reported when the handler of received bytes has returned on another thread`() throws {
         let stream = try failedStream()
         let list = try calls(of: stream) { stream, body in
@@ -69,14 +59,18 @@ private func calls(
         #expect(list == ["begins", "ends", "finished", "end"])
     }
 
-    @Test func `received bytes are delivered when the handler of the peer's end has returned on another thread`() throws {
+    enum Second: CaseIterable, Sendable { case receive, end, both }
+
+    @Test(arguments: Second.allCases)
+    func `bytes and the end are reported when the handler of the peer's end has returned on another thread`(second: Second) throws {
         let stream = try failedStream()
         let list = try calls(of: stream) { stream, body in
             stream.onPeerFinish { _ in body() }
         } _: { trace in
-            stream.onReceive { _, bytes in trace.add("\(bytes.take(bytes.count).count)") }
+            if second != .end { stream.onReceive { _, bytes in trace.add("\(bytes.take(bytes.count).count)") } }
+            if second != .receive { stream.onEnd { _, _ in trace.add("end") } }
         }
-        #expect(list == ["begins", "ends", "5"])
+        #expect(list == ["begins", "ends"] + (second == .end ? [] : ["5"]) + (second == .receive ? [] : ["end"]))
     }
 
     @Test func `nobody is called after the report of the end`() throws {

@@ -21,7 +21,7 @@ extension RunLoop {
     }
 
     /// As `notify`, for changes that the owner finds by itself before it sleeps when it made them in a callout.
-    @inline(never)  // few calls come so far; inlined, it would make a frame for those that need none
+    @inline(never)  // inlined, it would give a larger frame to callers that rarely need it
     func notifyIfElsewhere(_ bits: Attention) {
         if LoopID.current == id {
             if waker.isWorking { return }
