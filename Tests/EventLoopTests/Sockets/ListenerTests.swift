@@ -5,6 +5,7 @@
 // - It behaves like any other source: it is held while other modes run, accepts each connection once even if it is in several loops, and
 //   can be invalidated from its own handler.
 
+import CLibevent
 import EventLoop
 import EventLoopTestSupport
 import Testing

@@ -3,6 +3,7 @@
 
 #if os(Linux)
 
+import CLibevent
 import EventLoop
 import EventLoopCF
 import EventLoopObserving

@@ -8,6 +8,7 @@
 //  - A dropped RunLoopThread keeps running.
 
 import CLibevent
+import CPlatform
 import EventLoop
 import EventLoopTestSupport
 import Testing
