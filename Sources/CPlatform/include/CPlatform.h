@@ -371,6 +371,10 @@ struct event_base *cplatform_make_event_base(
 void cplatform_libevent_gave_up(int code);
 void cplatform_on_libevent_failure(void (*body)(int code));
 
+// Memory that begins a cache line; ends the process if there is none. What is freed with the same size is kept for the next, some of it.
+void *cplatform_allocate_lines(size_t size);
+void cplatform_free_lines(void *block, size_t size);
+
 // MARK: The dispatch main queue
 
 // Releases a Swift object until one reference is left; nothing for NULL. For a thread that has the only reference that will ever be released.

@@ -12,8 +12,11 @@ enum EventRecord<Header: ~Copyable> {
         return (MemoryLayout<Header>.size + alignment - 1) / alignment * alignment
     }
 
-    static func allocate(_ header: consuming Header, alignment: Int = 16) -> UnsafeMutablePointer<Header> {
-        let memory = UnsafeMutableRawPointer.allocate(byteCount: offset + event_get_struct_event_size(), alignment: alignment)
+    /// What the record and its event need, for memory that somebody else allocates.
+    static var byteCount: Int { offset + event_get_struct_event_size() }
+
+    static func allocate(_ header: consuming Header) -> UnsafeMutablePointer<Header> {
+        let memory = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: 16)
         return memory.initializeMemory(as: Header.self, to: header)
     }
 

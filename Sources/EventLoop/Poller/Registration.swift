@@ -3,6 +3,7 @@
 // Lifecycle: a watched source allocates one together with its core, for the first base (`takeRegistration`), and frees both. Each further base
 // allocates one (`Poller.register`) and frees it (`unregister`) after the batch in progress, which may be serving its source (`retired`).
 
+internal import CPlatform
 import EventLoopLibC
 
 /// Two cache lines, and libevent's own two behind them. The first is read when a source comes or goes. The second has what serving needs,
@@ -130,9 +131,10 @@ extension Registration {
     static let lineSize = 64
     static let coreOffset = lineSize
 
-    /// Allocates the core of a source in a registration that no base uses yet. The caller frees it with `EventRecord.free`.
+    /// Allocates the core of a source in a registration that no base uses yet. The caller frees it with `free`.
     static func allocate(object: UnsafeRawPointer, traits: SourceCore.Traits) -> RegistrationPointer {
-        EventRecord.allocate(Registration(object: object, traits: traits), alignment: lineSize)
+        cplatform_allocate_lines(EventRecord<Registration>.byteCount)
+            .initializeMemory(as: Registration.self, to: Registration(object: object, traits: traits))
     }
 
     /// A registration of a source in a base: the one around the source's core, or one of its own if that is in use.
@@ -183,6 +185,11 @@ extension RegistrationPointer {
 
     /// Frees a registration that has left its base, or leaves it to its source.
     func giveBack() {
-        if pointee.flags.contains(.isSeparate) { EventRecord.free(self) } else { core.giveRegistrationBack() }
+        if pointee.flags.contains(.isSeparate) { free() } else { core.giveRegistrationBack() }
+    }
+
+    func free() {
+        deinitialize(count: 1)
+        cplatform_free_lines(self, EventRecord<Registration>.byteCount)
     }
 }

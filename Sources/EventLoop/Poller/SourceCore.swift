@@ -80,7 +80,7 @@ extension SourceCorePointer {
         assert(!pointee.isRegistered.load(ordering: .relaxed), "a source ends after its registrations")
         assert(pointee.handler.0 == 0, "the class of a source releases its handler first")
         if pointee.traits.contains(.isWatched) {
-            EventRecord.free(registrationAround)
+            registrationAround.free()
         } else {
             deinitialize(count: 1)
             deallocate()

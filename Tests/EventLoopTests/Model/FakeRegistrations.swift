@@ -11,5 +11,5 @@ extension RegistrationPointer {
         return registration
     }
 
-    func freeFake() { EventRecord.free(self) }
+    func freeFake() { free() }
 }
