@@ -31,7 +31,7 @@ public final class RunLoop: Sendable {
     /// Made when somebody first wants to observe the loop's callouts.
     let observation = AtomicLazyReference<Observation>()
     /// The kernel's id of the owning thread. Zero before the thread has adopted the loop, and where threads have no such id.
-    private let adoptedBy = Atomic<Int32>(0)
+    let adoptedBy = Atomic<Int32>(0)
 
     // MARK: Guarded by the lock
 
@@ -70,9 +70,6 @@ public final class RunLoop: Sendable {
 
     /// The kernel's id of the owning thread; zero where threads have no such id. Any thread.
     package var threadID: Int32 { isMainLoop ? cplatform_main_thread_id() : adoptedBy.load(ordering: .relaxed) }
-
-    /// On the owning thread, once.
-    func noteThread() { adoptedBy.store(cplatform_thread_id(), ordering: .relaxed) }
 
     /// The name for people: of the `RunLoopThread` that the loop was made by, or `main`; nil for other threads. Thread-safe.
     package var givenName: String? { isMainLoop ? "main" : shared.withLockIfOwn { $0.threadName } ?? nil }

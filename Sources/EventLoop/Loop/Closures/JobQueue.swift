@@ -47,11 +47,6 @@ struct JobQueue: Sendable {
     /// Exchanges the queue for an empty array, which keeps its memory.
     mutating func swapJobs(with batch: inout ContiguousArray<QueuedJob>) { swap(&batch, &jobs) }
 
-    mutating func takeAll() -> ContiguousArray<QueuedJob> {
-        defer { jobs = [] }
-        return jobs
-    }
-
     /// Puts jobs that were taken and not run before all others. True if there were no others.
     mutating func putBack(_ rest: ArraySlice<QueuedJob>) -> Bool {
         defer { jobs = rest + jobs }
@@ -161,10 +156,5 @@ extension RunLoop {
         let bits = owned.pending.bits.subtracting(.observed)
         if bits.isEmpty || !bits.isSubset(of: [.jobs, .messages]) { return false }
         return owned.jobs.hasPolledLately()
-    }
-
-    /// The loop has ended, and its thread passes its isolation checks no more: what is queued, and what will come, is run elsewhere.
-    func handOverJobs() {
-        if shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(self) }
     }
 }

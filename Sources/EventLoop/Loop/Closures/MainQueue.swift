@@ -24,7 +24,8 @@ extension RunLoop {
     /// asked, and ends the process if it cannot. True on every other loop.
     func prepareMainQueue() -> Bool {
         if !servesMainQueue || owned.mainQueue.hasHandle { return true }
-        if cplatform_check_room(Self.roomForMainQueue) != 0 {
+        // The handle, and three descriptors to spare: other threads may take some before Dispatch does.
+        if cplatform_check_room(4) != 0 {
             // Closed, its number is free for the handle.
             _ = Reserve.takeChannel()
             if cplatform_check_room(1) != 0 { return false }
@@ -33,9 +34,6 @@ extension RunLoop {
         owned.mainQueue.hasHandle = true
         return true
     }
-
-    /// The handle, and three descriptors to spare: other threads may take some before Dispatch does.
-    private static var roomForMainQueue: Int32 { 4 }
 
     /// Has the mode's base watch the handle. False when the kernel lacks the memory for it.
     func watchMainQueue(_ poller: Poller) -> Bool {

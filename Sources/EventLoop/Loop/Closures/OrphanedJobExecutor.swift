@@ -72,7 +72,8 @@ enum OrphanedJobExecutor {
     private static func runJobs(of loop: RunLoop) { /* DOES CALLOUT */
         loop.shared.preconditionOurs()
         LoopID.adopted = loop.id
-        let jobs = loop.shared.withLock { $0.jobs.takeAll() }
+        var jobs: ContiguousArray<QueuedJob> = []
+        loop.shared.withLock { $0.jobs.swapJobs(with: &jobs) }
         state.withLock { $0.jobs = jobs[...] }
         while let job = state.withLock({ $0.jobs.popFirst() }) {  // ends: each iteration removes one
             loop.callOutToJob(job)

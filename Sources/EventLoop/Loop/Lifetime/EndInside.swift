@@ -8,15 +8,24 @@ extension RunLoop {
     ///
     /// A callout may end the thread again; then the rest is done by another call. Each thing is taken out before its callout.
     func endCallsInProgress() { /* DOES CALLOUT */
-        let isInside = runs.depth > 0
-        leaveWait()
-        // No run continues, and no base is waited on again.
-        if isInside { runs.terminate() }
+        // The thread may have been cancelled in its sleep.
+        let wasAsleep = waker.isSleeping
+        waker.stayAwake()
+        if runs.depth > 0 {
+            if wasAsleep { counters.endWaiting() }
+            counters.endWork()
+            // No run continues, and no base is waited on again.
+            runs.terminate()
+        }
         modeTable.forEach { $0.owned.poller?.abandon() }
         owned.changeBatch.abandon()
         (owned.hosting.isStepping, owned.hosting.isMakingCallouts) = (false, false)
         endFrames()
-        endObservation()
+        owned.observation?.use {
+            $0.closeRuns(deeperThan: 0)
+            $0.spans.removeAll()
+            $0.endWorking()
+        }
         let jobs = owned.jobs.abandon()
         if !jobs.isEmpty { _ = shared.withLock { $0.jobs.putBack(jobs) } }
         // Items that were removed in their own calls are held for the end of these.
@@ -29,15 +38,6 @@ extension RunLoop {
         }
     }
 
-    /// The thread may have been cancelled in its sleep.
-    private func leaveWait() {
-        let wasAsleep = waker.isSleeping
-        waker.stayAwake()
-        if runs.depth == 0 { return }
-        if wasAsleep { counters.endWaiting() }
-        counters.endWork()
-    }
-
     /// Ends the runs, and the firing that each is in.
     private func endFrames() { /* DOES CALLOUT */
         while let frame = runs.abandonInnermost() {  // ends: each iteration removes one
@@ -45,15 +45,6 @@ extension RunLoop {
             // One at a time: these may be the last references, and a deinit is a callout.
             while frame.owned.timers.popLast() != nil {}
             while frame.owned.signals.popLast() != nil {}
-        }
-    }
-
-    private func endObservation() {
-        guard let reference = owned.observation else { return }
-        reference.use {
-            $0.closeRuns(deeperThan: 0)
-            $0.spans.removeAll()
-            $0.endWorking()
         }
     }
 

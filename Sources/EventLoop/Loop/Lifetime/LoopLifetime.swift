@@ -53,7 +53,7 @@ enum LoopLifetime {
     private static func own(_ loop: RunLoop) {
         let pointer = Unmanaged.passRetained(loop).toOpaque()
         cplatform_set_current_loop(loop.id, pointer)
-        loop.noteThread()
+        loop.adoptedBy.store(cplatform_thread_id(), ordering: .relaxed)
         let code = pthread_setspecific(exitKey, pointer)
         precondition(code == 0, "pthread_setspecific: \(code)")
     }
@@ -98,7 +98,9 @@ enum LoopLifetime {
         let atEnd = loop.use { $0.owned.atEnd.take() }
         cplatform_set_current_loop(0, nil)
         // This thread no longer passes the loop's isolation checks, so the orphaned jobs' thread may.
-        loop.use { $0.handOverJobs() }
+        loop.use { loop in
+            if loop.shared.withLock({ $0.jobs.handOver() }) { OrphanedJobExecutor.adopt(loop) }
+        }
         owned.release()
         atEnd?()
     }
