@@ -110,7 +110,7 @@ struct PassBatch<Item> {
 
     /// Fills the batch, which is empty.
     @inline(__always)
-    mutating func fill<R>(_ body: (inout ContiguousArray<Item>) -> R) -> R { body(&items) }
+    mutating func fill(_ body: (inout ContiguousArray<Item>) -> Void) { body(&items) }
 
     /// The next item, borrowed: the batch keeps it until it is emptied. Call it while `hasRest`.
     @inline(__always)

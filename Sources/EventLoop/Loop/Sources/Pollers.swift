@@ -119,7 +119,7 @@ extension RunLoop {
 
     private func failStale(_ memberships: [SourceMembership]) {
         for membership in memberships {
-            fail(membership.source, membership.source.watch.map { .badDescriptor($0.descriptor) } ?? .badDescriptor(-1))
+            fail(membership.source, .badDescriptor(membership.source.watch?.descriptor ?? -1))
         }
     }
 

@@ -318,9 +318,7 @@ extension LoopShared {
         }
         return Departure(lost: lost, isDead: isDead, isQueued: isQueued, isUnseen: isUnseen)
     }
-}
 
-extension LoopShared {
     /// The sources that the kernel is to watch for a mode, whether or not the owner has carried out the changes with which they joined.
     mutating func sourcesToWatch(inMode index: Int) -> [SourceMembership] {
         let members = sources.filter { $0.source.kind.isWatched && $0.locked.modes.contains(index) }

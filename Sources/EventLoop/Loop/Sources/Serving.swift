@@ -118,31 +118,15 @@ extension RunLoop {
         }
         guard frame.owned.signals.hasRest else { return false }
         if hasPendingWork { carryOutPendingChanges(mode) }
-        let isHandled = performBatch(frame, mode, generation)
-        if frame.owned.signals.hasRest { requeue(frame.owned.signals.rest, in: mode) }
-        while frame.owned.signals.popLast() != nil {}  // ends: each iteration removes one
-        return isHandled
-    }
-
-    @inline(__always)
-    private func performBatch(_ frame: RunFrame, _ mode: ModeState, _ generation: UInt64) -> Bool { /* DOES CALLOUT */
         var isHandled = false
         while frame.owned.signals.hasRest {  // ends: the batch is fixed, and each iteration takes one
-            let isPerformed = frame.owned.signals.takeNext().use { membership in
-                perform(membership, mode, since: generation)
-            }
-            guard isPerformed else { continue }
+            guard frame.owned.signals.takeNext().use({ perform($0, mode, since: generation) }) else { continue }
             isHandled = true
             if frame.owned.returnsAfterSource { break }
         }
+        if frame.owned.signals.hasRest { requeue(frame.owned.signals.rest, in: mode) }
+        while frame.owned.signals.popLast() != nil {}  // ends: each iteration removes one
         return isHandled
-    }
-
-    @inline(__always)
-    private func perform(
-        _ membership: SourceMembership, _ mode: ModeState, since generation: UInt64
-    ) -> Bool { /* DOES CALLOUT */
-        Borrowed(membership.custom, keptBy: .membership).use { perform($0, membership, mode, since: generation) }
     }
 
     /// Whether a source that an earlier one of the walk has taken out of its last mode is in the mode again, by another membership.
@@ -152,21 +136,21 @@ extension RunLoop {
     }
 
     @inline(__always)
-    private func perform(
-        _ source: CustomSource, _ membership: SourceMembership, _ mode: ModeState, since generation: UInt64
-    ) -> Bool { /* DOES CALLOUT */
-        guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
-        // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
-        guard isStillMember(membership, of: mode, since: generation) || isBack(source, in: mode), source.signalWord.take() else {
-            Source.endServing(source.core)
-            return false
-        }
-        counters.sourcesHandled.increment()
-        return call(source.core) {
-            let span = openSpan(mode, source.callout(.customSource, flow: FlowKey.signal(source)))
-            callOutToCustomSource(source)
-            closeSpan(span)
-            return true
+    private func perform(_ membership: SourceMembership, _ mode: ModeState, since generation: UInt64) -> Bool { /* DOES CALLOUT */
+        Borrowed(membership.custom, keptBy: .membership).use { source -> Bool in
+            guard source.isSignaled, source.beginServing(on: membership, id) else { return false }
+            // Cleared before the call, so that a signal given during it is a new one; in several loops the first one gets it.
+            guard isStillMember(membership, of: mode, since: generation) || isBack(source, in: mode), source.signalWord.take() else {
+                Source.endServing(source.core)
+                return false
+            }
+            counters.sourcesHandled.increment()
+            return call(source.core) {
+                let span = openSpan(mode, source.callout(.customSource, flow: FlowKey.signal(source)))
+                callOutToCustomSource(source)
+                closeSpan(span)
+                return true
+            }
         }
     }
 
@@ -219,7 +203,10 @@ extension RunLoop {
             let last = source.lastMessage
             if hasPendingWork { carryOutPendingChanges(mode) }
             while source.isValid && isStillMember(membership, of: mode, since: generation) {  // ends: at `last`
-                guard deliver(source, last, frame, mode) else { break }
+                let span = openSpan(mode, source.callout(.port, flow: FlowKey.messages(source)))
+                let isCalled = callOutToPort(source, upTo: last, onlyOne: frame.owned.returnsAfterSource)
+                closeSpan(span, isCalled: isCalled)
+                guard isCalled else { break }
                 counters.sourcesHandled.increment()
                 isHandled = true
                 if frame.owned.returnsAfterSource || runs.isStopRequested(frame) { break }
@@ -227,14 +214,6 @@ extension RunLoop {
             if source.core.pointee.servingDepth == 1 { source.returnMessages() }
             return isHandled
         }
-    }
-
-    @inline(__always)
-    private func deliver(_ source: Source, _ last: UInt64, _ frame: RunFrame, _ mode: ModeState) -> Bool { /* DOES CALLOUT */
-        let span = openSpan(mode, source.callout(.port, flow: FlowKey.messages(source)))
-        let isCalled = callOutToPort(source, upTo: last, onlyOne: frame.owned.returnsAfterSource)
-        closeSpan(span, isCalled: isCalled)
-        return isCalled
     }
 
     /// Another thread is in the handler. The port leaves this loop's lists until that call has returned, and only then does the loop
