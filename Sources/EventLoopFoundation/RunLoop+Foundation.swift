@@ -19,10 +19,7 @@ extension RunLoop {
     /// `Instant`, ends with a stop. With a date that has passed, the loop makes one pass that does not sleep. The date is converted once,
     /// when the call begins. On the owning thread only (a precondition failure elsewhere). Calls out. Counterpart of Foundation's
     /// `run(until:)`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     @_disfavoredOverload
     public func run(until limitDate: Date) { /* DOES CALLOUT */
         let deadline = instant(of: limitDate)
@@ -37,29 +34,20 @@ extension RunLoop {
     /// With a date that has passed, the loop makes one pass that does not sleep. The date is converted once, when the call begins. On the
     /// owning thread only (a precondition failure elsewhere; Foundation returns false). Calls out. Counterpart of Foundation's
     /// `run(mode:before:)`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func run(mode: Mode, before limitDate: Date) -> Bool { /* DOES CALLOUT */
         runOnce(mode, until: instant(of: limitDate))
     }
 
     /// Runs once in `mode`, until a source was handled or `limitDate` has come. On the owning thread only. Calls out. Counterpart of
     /// Foundation's `acceptInput(forMode:before:)`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func acceptInput(forMode mode: Mode, before limitDate: Date) { /* DOES CALLOUT */
         _ = runOnce(mode, until: instant(of: limitDate))
     }
 
     /// The same with the name of a mode, as in Foundation on Linux. See `Mode` for Foundation's names of the default and the common modes.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func acceptInput(forMode mode: String, before limitDate: Date) { /* DOES CALLOUT */
         acceptInput(forMode: Mode(mode), before: limitDate)
     }
@@ -70,10 +58,7 @@ extension RunLoop {
     /// The pass serves what is ready, including timers, as Foundation's does; `nextTimerFire(forMode:)` returns the date without a pass. On
     /// the owning thread only (a precondition failure elsewhere; Foundation returns nil). Calls out. O(n) in the loop's timers. Counterpart
     /// of Foundation's `limitDate(forMode:)`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func limitDate(forMode mode: Mode) -> Date? { /* DOES CALLOUT */
         guard runOnce(mode, until: .distantPast), !isFinished(mode) else { return nil }
         return nextTimerFire(forMode: mode).map(ClockReading { clock.now }.date) ?? .distantFuture

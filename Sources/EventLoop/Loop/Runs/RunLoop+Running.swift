@@ -4,10 +4,7 @@ import Synchronization
 
 extension RunLoop {
     /// Runs in `.default` until stopped or finished. On the owning thread only; calls out. See `CFRunLoopRun`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     @discardableResult
     public func run() -> RunResult { /* DOES CALLOUT */
         run(.default, limit: .max, returnsAfterSource: false)
@@ -18,20 +15,14 @@ extension RunLoop {
     /// A deadline that has passed makes one pass that does not sleep. An empty mode, one that does not exist, and `.common` are
     /// `.finished` at once, without notifying observers. On the owning thread only (a precondition failure elsewhere); calls out; may be
     /// called from any handler, in any mode, up to 65,535 runs deep (beyond that, a precondition failure). See `CFRunLoopRunInMode`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func run(mode: Mode = .default, until deadline: Instant, returnAfterSourceHandled: Bool = false) -> RunResult
     { /* DOES CALLOUT */
         run(mode, limit: deadline.nanoseconds, returnsAfterSource: returnAfterSourceHandled)
     }
 
     /// Runs in `mode` for `timeout` from now; zero or less makes one pass that does not sleep. Otherwise as `run(mode:until:)`.
-    @available(
-        *, noasync,
-        message: "a run blocks its thread; let a RunLoopThread run the loop, or the main thread, and call performAsync from tasks"
-    )
+    @available(*, noasync, message: "a run blocks its thread; run the loop on a RunLoopThread or the main thread; tasks call performAsync")
     public func run(mode: Mode = .default, for timeout: Duration, returnAfterSourceHandled: Bool = false) -> RunResult { /* DOES CALLOUT */
         guard let begun = beginRun(mode, "run(mode:for:)") else { return .finished }
         let limit = limit(after: timeout)

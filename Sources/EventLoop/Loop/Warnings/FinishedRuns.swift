@@ -25,12 +25,8 @@ struct FinishedRuns {
 extension RunLoop {
     /// The result of a run that makes no pass because its mode is empty, or is none. Called on the loop's thread; reports likely mistakes.
     @inline(never)
+    @discardableResult
     func finishWithoutPass(_ name: Mode, _ mode: ModeState?) -> RunResult { /* DOES CALLOUT */
-        warnOfFinishedRun(name, mode)
-        return .finished
-    }
-
-    private func warnOfFinishedRun(_ name: Mode, _ mode: ModeState?) { /* DOES CALLOUT */
         if name == .common {
             Warnings.report(
                 .runOfCommonModes, loop: id, mode: name,
@@ -42,11 +38,12 @@ extension RunLoop {
                 "a run of the mode \(quoted(name.rawValue)) returned .finished at once, because nothing was ever in it; add a source or a "
                     + "timer first, or keep the mode alive with keepAlive(forMode:)")
         }
-        guard runs.depth <= 1, owned.finishedRuns.isTooMany(passes: counters.passes.current, now: { .now }) else { return }
+        guard runs.depth <= 1, owned.finishedRuns.isTooMany(passes: counters.passes.current, now: { .now }) else { return .finished }
         Warnings.report(
             .repeatedFinishedRuns, loop: id, mode: nil,
             "\(FinishedRuns.limit) runs in a row returned .finished at once, last of the mode \(quoted(name.rawValue)), which uses a whole "
                 + "processor; leave the loop when a run returns .finished, or keep the mode alive with keepAlive(forMode:)")
+        return .finished
     }
 
     /// Whether nothing was ever in the mode. Of the default mode, which always exists, it is known only until the loop has made a pass.
@@ -58,6 +55,6 @@ extension RunLoop {
 
     /// For a module whose runs do not begin if the mode is empty.
     package func noteFinishedRun(_ name: Mode) { /* DOES CALLOUT */
-        if !hasEnded.load(ordering: .relaxed) { warnOfFinishedRun(name, modeToRun(name)?.object) }
+        if !hasEnded.load(ordering: .relaxed) { finishWithoutPass(name, modeToRun(name)?.object) }
     }
 }

@@ -42,19 +42,17 @@ extension RunLoop {
     private func refuse(
         _ item: String, isValid: Bool, in holder: String = "another loop", _ label: String?, _ site: CreationSite
     ) -> Bool { /* DOES CALLOUT */
+        let reason: String
         if !isValid {
-            let advice = item == "a timer" ? "a timer that fires once is invalid after it has fired; make a new one" : "make a new one"
-            Warnings.report(
-                .refusedItem, label: label, site: site, "\(item) was not added to a run loop, because it is invalid; \(advice)")
+            reason = "it is invalid; \(item == "a timer" ? "a timer that fires once is invalid after it has fired; " : "")make a new one"
         } else if isValidLoop {
-            Warnings.report(
-                .refusedItem, label: label, site: site,
-                "\(item) was not added to a run loop, because it is in \(holder); remove it there first, or make one for each loop")
+            reason = "it is in \(holder); remove it there first, or make one for each loop"
         } else if isRefusalLikelyMistake {
-            Warnings.report(
-                .refusedItem, label: label, site: site,
-                "\(item) was not added to a run loop, because \(reasonForRefusal); check the result of add, or keep the thread alive")
+            reason = "\(reasonForRefusal); check the result of add, or keep the thread alive"
+        } else {
+            return false
         }
+        Warnings.report(.refusedItem, label: label, site: site, "\(item) was not added to a run loop, because \(reason)")
         return false
     }
 
