@@ -54,7 +54,7 @@ class ClosureQueues: @unchecked Sendable {
     /// The sequence number of the first closure with a ticket; greater than any other if there is none.
     @inline(__always)
     final func firstTicketedLocked(_ kind: ClosureKind) -> UInt64 {
-        kind == .block ? queued.blocks.firstTicketed : queued.performs.firstTicketed
+        kind == .block ? queued.blocks.ticketed.firstSequence : queued.performs.ticketed.firstSequence
     }
 
     /// Queues a closure that is in no other queue and that nobody withdraws.

@@ -49,7 +49,4 @@ extension ModeState {
         locked.observers = []
         observed.didChangeLocked(locked.observers)
     }
-
-    /// The list for the owner's snapshot. The caller releases the old one outside the lock.
-    func observersLocked() -> ObserverSnapshot { ObserverSnapshot(list: locked.observers, version: observed.version) }
 }

@@ -77,14 +77,10 @@ final class ModeTable: @unchecked Sendable {
     @inline(__always)
     subscript(index: Int) -> ModeState { reference(index).object }
 
-    /// Calls `body` with a mode, borrowed.
-    @inline(__always)
-    func withMode<R>(_ index: Int, _ body: (ModeState) -> R) -> R { reference(index).use(body) }
-
     /// Calls `body` with each mode, borrowed, by index.
     @inline(__always)
     func forEach(_ body: (ModeState) -> Void) {
-        for index in 0..<count { withMode(index, body) }
+        for index in 0..<count { reference(index).use(body) }
     }
 
     /// Holds on all modes, by index.
@@ -109,7 +105,7 @@ final class ModeTable: @unchecked Sendable {
 
     @inline(never)
     private func referenceByText(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
-        for index in 0..<min(count, Self.searchedWithoutLock) where withMode(index, { $0.name == name }) { return reference(index) }
+        for index in 0..<min(count, Self.searchedWithoutLock) where reference(index).use({ $0.name == name }) { return reference(index) }
         return nil
     }
 
@@ -155,8 +151,6 @@ final class ModeTable: @unchecked Sendable {
 }
 
 // MARK: - Closures, under the lock
-
-// Each call takes a fixed number of steps for each mode that a closure is queued for, however many closures are queued.
 
 extension ModeTable {
     /// The queues of a mode; the common ones for `common`.

@@ -82,9 +82,6 @@ struct ClosureQueue: ~Copyable, Sendable {
 
     var isEmpty: Bool { plain.isEmpty && ticketed.isEmpty }
     var count: Int { plain.count + ticketed.count }
-
-    /// The sequence number of the first closure with a ticket; greater than any other if there is none.
-    var firstTicketed: UInt64 { ticketed.firstSequence }
 }
 
 /// Queued closures. One owner at a time: the loop's lock, or its thread.

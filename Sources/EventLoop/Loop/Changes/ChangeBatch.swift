@@ -210,7 +210,7 @@ extension RunLoop {
         case .timerJoined(let timer, let membership):
             if taken.isMember { file(timer, membership) }
         case .timerLeft(_, let membership):
-            modeTable.withMode(membership.modeIndex) { mode in
+            modeTable.reference(membership.modeIndex).use { mode in
                 mode.owned.timers.remove(membership.slot)
                 shared.withLock { _ in mode.locked.timerSlots.giveBack(membership.slot) }
             }

@@ -136,7 +136,7 @@ extension RunLoop {
     private func observersNow(_ mode: ModeState) -> ContiguousArray<Observer> {
         if mode.observed.version != mode.owned.observerSnapshot.version {
             // The old list is released outside the lock.
-            let now = shared.withLock { _ in mode.observersLocked() }
+            let now = shared.withLock { _ in ObserverSnapshot(list: mode.locked.observers, version: mode.observed.version) }
             mode.owned.observerSnapshot = now
         }
         return mode.owned.observerSnapshot.list

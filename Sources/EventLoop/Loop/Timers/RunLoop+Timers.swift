@@ -163,7 +163,7 @@ extension RunLoop {
                 guard isHereLocked(timer) else { return (false, false) }
                 let isRedated = shared.changes.cancelRedate(of: timer)
                 for membership in taking(&shared) {
-                    shared.modes.withMode(membership.modeIndex) {
+                    shared.modes.reference(membership.modeIndex).use {
                         $0.changePopulationLocked(by: -1)
                         if shared.changes.enqueueLeave(timer, membership) { $0.locked.timerSlots.giveBack(membership.slot) }
                     }
@@ -218,7 +218,7 @@ extension RunLoop {
     // MARK: The owner's queues
 
     func file(_ timer: Timer, _ membership: TimerMembership) {
-        modeTable.withMode(membership.modeIndex) { file(timer, membership.slot, $0) }
+        modeTable.reference(membership.modeIndex).use { file(timer, membership.slot, $0) }
     }
 
     @inline(__always)
@@ -241,7 +241,7 @@ extension RunLoop {
     /// Files a timer that was taken to be fired, and was not reached, at the position that it had. Owning thread only.
     func putBack(_ timer: Timer) {
         for membership in shared.withLock({ _ in isHereLocked(timer) ? timer.filedMemberships : [] }) {
-            modeTable.withMode(membership.modeIndex) { $0.owned.timers.putBack(membership.slot) }
+            modeTable.reference(membership.modeIndex).use { $0.owned.timers.putBack(membership.slot) }
         }
     }
 

@@ -54,12 +54,6 @@ struct PendingWork {
 
     @inline(__always)
     mutating func remove(_ bit: Attention) { bits.subtract(bit) }
-
-    /// Keeps of the queues' bits only those for which the queues were found to have something.
-    mutating func replaceQueues(with found: Attention) {
-        bits.subtract(.queues)
-        insert(found)
-    }
 }
 
 // MARK: - The owner's pending work
@@ -179,7 +173,8 @@ extension RunLoop {
         if owned.pending.contains(.wake) || owned.pending.contains(.changes) { return true }
         if owned.pending.bits.isDisjoint(with: .queues) { return false }
         // These bits may concern other modes. Producers set them again, and a run of another mode rechecks the queues.
-        owned.pending.replaceQueues(with: queuedWork(mode))
+        owned.pending.remove(.queues)
+        owned.pending.insert(queuedWork(mode))
         return !owned.pending.bits.isDisjoint(with: .queues)
     }
 }
