@@ -335,7 +335,8 @@ extension RunLoop {
         return reference.use { mode in
             var earliest = Int64.max
             if let first = mode.owned.timers.earliest() {
-                guard isValidAndHere(first.owner) else { return nil }
+                let state = Borrowed<Timer>(at: first.owner, keptBy: .list).use { $0.state.value }
+                guard state.isValid && state.loopID == id else { return nil }
                 earliest = first.date
             }
             // Passes in progress have taken some from the queue: the timer that is being called, and the rest of the batch, which is in order.
@@ -354,30 +355,18 @@ extension RunLoop {
         return true
     }
 
-    private func isValidAndHere(_ owner: UnsafeRawPointer) -> Bool {
-        Borrowed<Timer>(at: owner, keptBy: .list).use {
-            let state = $0.state.value
-            return state.isValid && state.loopID == id
-        }
-    }
-
     /// The earliest date, from the list of all timers.
     @inline(never)
     private func earliestInList(_ mode: Mode) -> Int64 {
-        shared.withLockIfOwn { shared -> Int64 in
-            if mode == .common {
-                return shared.timers.earliestDate { $0.listing.isCommon }
-            }
-            guard let state = shared.modes.findLocked(mode) else { return .max }
-            return shared.timers.earliestDate { $0.isInMode(state.index) }
-        } ?? .max
-    }
-}
-
-extension UnorderedBag<RunLoop.Timer> {
-    fileprivate func earliestDate(of isMeant: (RunLoop.Timer) -> Bool) -> Int64 {
+        let isCommon = mode == .common
         var earliest = Int64.max
-        forEach { if isMeant($0) && $0.isValid { earliest = min(earliest, $0.date.load(ordering: .acquiring)) } }
+        shared.withLockIfOwn { shared in
+            guard let index = isCommon ? ModeTable.common : shared.modes.findLocked(mode)?.index else { return }
+            shared.timers.forEach { timer in
+                let isMeant = isCommon ? timer.listing.isCommon : timer.isInMode(index)
+                if isMeant && timer.isValid { earliest = min(earliest, timer.date.load(ordering: .acquiring)) }
+            }
+        }
         return earliest
     }
 }
