@@ -148,11 +148,9 @@ final class ModeTable: @unchecked Sendable {
         findLocked(name)?.isCommon.store(true, ordering: .releasing)
         return true
     }
-}
 
-// MARK: - Closures, under the lock
+    // MARK: Closures, under the lock
 
-extension ModeTable {
     /// The queues of a mode; the common ones for `common`.
     private func queues(_ index: Int) -> ClosureQueues { index == Self.common ? common : self[index] }
 

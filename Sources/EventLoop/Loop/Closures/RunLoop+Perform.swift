@@ -161,29 +161,12 @@ extension RunLoop {
         if isCommon { common.takePlainPerformsLocked() }
         return (shared.lastWork, modeTable.firstTicketedLocked(mode, isCommon: isCommon, .perform))
     }
-}
 
-extension RunLoop {
     /// The ticket of a closure that nobody waits for; nil if it is queued for one mode.
     static func ticket(for modes: [Mode]) -> WorkTicket? { modes.count > 1 ? WorkTicket() : nil }
-}
 
-/// Carries a value that is not Sendable to one place, once.
-final class Parcel<Value>: @unchecked Sendable {
-    // SAFETY: written before the parcel is queued and taken once, by the owning thread; the queue's lock orders the two.
-    private var value: Value?
+    // MARK: Blocks: closures that are queued without waking anybody (CFRunLoopPerformBlock)
 
-    init(_ value: sending Value) { self.value = consume value }
-
-    func take() -> sending Value {
-        nonisolated(unsafe) let taken = value.take()!  // SAFETY: taken once, so nobody else can reach it
-        return taken
-    }
-}
-
-// MARK: - Blocks: closures that are queued without waking anybody (CFRunLoopPerformBlock)
-
-extension RunLoop {
     /// Queues a block as CFRunLoopPerformBlock does: it wakes nobody and is not a handled source, but a loop does not sleep over it.
     ///
     /// It is performed once, in the first run of any of `modes`, first in first out. False when the loop has ended: the block will not
@@ -260,5 +243,18 @@ extension RunLoop {
             for item in taken { batch.append(item) }
         } while !taken.isEmpty
         batch.sort()
+    }
+}
+
+/// Carries a value that is not Sendable to one place, once.
+final class Parcel<Value>: @unchecked Sendable {
+    // SAFETY: written before the parcel is queued and taken once, by the owning thread; the queue's lock orders the two.
+    private var value: Value?
+
+    init(_ value: sending Value) { self.value = consume value }
+
+    func take() -> sending Value {
+        nonisolated(unsafe) let taken = value.take()!  // SAFETY: taken once, so nobody else can reach it
+        return taken
     }
 }

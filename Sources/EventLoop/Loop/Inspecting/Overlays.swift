@@ -24,6 +24,20 @@ extension RunLoop {
         guard let mode = modeToRun(name)?.object else { return true }
         return isEmpty(mode)
     }
+
+    /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
+    package var itemsLeft: [String] {
+        shared.withLockIfOwn { shared in
+            var items: [String] = []
+            shared.sources.forEach { items.append(item($0.source.typeDescription, $0.source.label, $0.source.site)) }
+            shared.timers.forEach { items.append(item("timer", $0.label, $0.site)) }
+            var seen: Set<ObjectIdentifier> = []
+            for observer in shared.modes.all.flatMap({ $0.locked.observers }) where seen.insert(ObjectIdentifier(observer)).inserted {
+                items.append(item("observer", observer.label, observer.site))
+            }
+            return items
+        } ?? []
+    }
 }
 
 extension RunLoop.Source {
@@ -53,22 +67,6 @@ extension RunLoop.Timer {
     package var toleranceAsDuration: Duration {
         get { tolerance }
         set { tolerance = newValue }
-    }
-}
-
-extension RunLoop {
-    /// The sources, timers and observers that are on the loop, each with the place where it was made. Thread-safe. O(items).
-    package var itemsLeft: [String] {
-        shared.withLockIfOwn { shared in
-            var items: [String] = []
-            shared.sources.forEach { items.append(item($0.source.typeDescription, $0.source.label, $0.source.site)) }
-            shared.timers.forEach { items.append(item("timer", $0.label, $0.site)) }
-            var seen: Set<ObjectIdentifier> = []
-            for observer in shared.modes.all.flatMap({ $0.locked.observers }) where seen.insert(ObjectIdentifier(observer)).inserted {
-                items.append(item("observer", observer.label, observer.site))
-            }
-            return items
-        } ?? []
     }
 }
 

@@ -28,8 +28,30 @@ extension RunLoop {
         public var responseDelays = Histogram()
         /// How much later than its date each timer was called, in the loop's time. Always on.
         public var timerLateness = Histogram()
+        /// Only the first reader of the list has the loop find it: timing each callout is a few per cent of the work of a busy loop.
         var slowest = SlowestAtReading(list: [], loopID: 0)
+
+        /// The longest callouts since the loop was first asked for them or `resetSlowestCallouts()`, slowest first, at most eight, one for each
+        /// place of creation.
+        ///
+        /// The first read of this property has the loop time its callouts from then on, until it ends; before that the list is empty. Real time;
+        /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
+        public var slowestCallouts: [SlowCallout] {
+            if let loop = LoopRegistry.loop(slowest.loopID), loop.observation.load()?.wantsSlowest != true {
+                loop.observationForWishes().findSlowest()
+                loop.notifyOfObservers()
+            }
+            return slowest.list
+        }
     }
+
+    struct SlowestAtReading: Sendable, Hashable {
+        let list: [SlowCallout]
+        let loopID: UInt64
+    }
+
+    /// Empties the list of the slowest callouts. Later callouts enter it again. Thread-safe.
+    public func resetSlowestCallouts() { observation.load()?.slowest.reset() }
 }
 
 /// Raised by the owning thread, read by any.
@@ -47,8 +69,6 @@ struct Counters: ~Copyable, Sendable {
     let changedAt = Counter()
     /// When the kernel was last polled.
     private let polledAt = Counter()
-
-    init() { _ = TickClock.start }
 
     @inline(__always)
     borrowing func beginRunning() {
@@ -112,34 +132,5 @@ struct Counters: ~Copyable, Sendable {
             longestPass: time(max(longestWork.current, present)),
             responseDelays: responseDelays.histogram(nanosecondsPerUnit: unit, sum: ticksWorking.current),
             timerLateness: timerLateness.histogram(nanosecondsPerUnit: 1, sum: latenessSum.current))
-    }
-}
-
-// MARK: - The slowest callouts of a loop, for its readers
-
-extension RunLoop {
-    /// Empties the list of the slowest callouts. Later callouts enter it again. Thread-safe.
-    public func resetSlowestCallouts() { observation.load()?.slowest.reset() }
-
-    /// The list as it was when the statistics were read. Only the first reader of the list has the loop find it: timing each callout is a few per
-    /// cent of the work of a busy loop.
-    struct SlowestAtReading: Sendable, Hashable {
-        let list: [SlowCallout]
-        let loopID: UInt64
-    }
-}
-
-extension RunLoop.Statistics {
-    /// The longest callouts since the loop was first asked for them or `resetSlowestCallouts()`, slowest first, at most eight, one for each place of
-    /// creation.
-    ///
-    /// The first read of this property has the loop time its callouts from then on, until it ends; before that the list is empty. Real time;
-    /// nested runs are included. Callouts without a place of creation (jobs, the main queue) are one place for each kind.
-    public var slowestCallouts: [RunLoop.SlowCallout] {
-        if let loop = LoopRegistry.loop(slowest.loopID), loop.observation.load()?.wantsSlowest != true {
-            loop.observationForWishes().findSlowest()
-            loop.notifyOfObservers()
-        }
-        return slowest.list
     }
 }

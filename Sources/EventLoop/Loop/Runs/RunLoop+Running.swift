@@ -233,11 +233,9 @@ extension RunLoop {
 
     /// The present in the loop's own time: manual when it uses a `ManualClock`. Thread-safe.
     package func now() -> Instant { time.now }
-}
 
-// MARK: - Stopping a run, from anywhere. `RunStack` decides which run a stop ends
+    // MARK: Stopping a run, from anywhere. `RunStack` decides which run a stop ends
 
-extension RunLoop {
     /// Ends the innermost run in progress. When none is in progress nothing happens, unless `sticky`: then the next run ends at once
     /// with `.stopped`, without notifying observers.
     ///

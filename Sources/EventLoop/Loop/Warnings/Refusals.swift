@@ -71,11 +71,9 @@ extension RunLoop {
     private var reasonForRefusal: String {
         wasToldToEnd ? "the loop's RunLoopThread was stopped" : "the loop has ended with its thread"
     }
-}
 
-// MARK: - A warning that EventLoopStreams gives
+    // MARK: Warnings that EventLoopStreams and EventLoopHTTP give
 
-extension RunLoop {
     /// Reports that the loop has ended under a server that was made at `file:line`.
     package func warnOfServer(label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
         let rest = "shut the server down before its loops end"
@@ -86,11 +84,7 @@ extension RunLoop {
                 + "so that the main thread runs the loop; otherwise \(rest)"
         Warnings.report(.endedUnderServer, label: label, site: CreationSite(file, line), cure)
     }
-}
 
-// MARK: - A warning that EventLoopHTTP gives
-
-extension RunLoop {
     /// Reports that a handler of the server that was made at `file:line` has failed.
     package func warnOfRequest(_ message: String, label: String?, file: StaticString, line: UInt) { /* DOES CALLOUT */
         Warnings.reportEach(.failedRequest, label: label, site: CreationSite(file, line), message)

@@ -15,11 +15,9 @@ extension RunLoop {
         LoopGlobals.prepare()
         Warnings.setHandler(handler)
     }
-}
 
-// MARK: - Where libevent's own messages go
+    // MARK: Where libevent's own messages go
 
-extension RunLoop {
     /// How serious a message of libevent's is.
     public enum LibeventSeverity: Int32, Sendable {
         /// `EVENT_LOG_DEBUG`: only from a libevent that was built with debug messages.
