@@ -70,9 +70,8 @@ extension RunLoop {
         // The end of a pass is that of its last callout, which may be before the recording began.
         let isInside = { (entry: EventRing.Entry) in entry.start <= taken && entry.start &+ entry.duration > ring.start.ticks }
         var events = entries.filter(isInside).map { event($0.mark, $0.start, $0.duration, $0.label) }
-        var ended = Set<[UInt64]>()
         let starts = Set(open.map(\.startTicks))
-        for entry in entries where starts.contains(entry.start) { ended.insert([entry.start, entry.mark.word]) }
+        let ended = Set(entries.filter { starts.contains($0.start) }.map { [$0.start, $0.mark.word] })
         for span in open where !ended.contains([span.startTicks, span.mark.word]) {
             events.append(event(span.mark, span.startTicks, TickClock.passed(span.startTicks, end.ticks), span.label))
         }

@@ -173,8 +173,7 @@ extension RunLoop {
     /// Whether a wait brought something. The poll may have taken the edge of a wake-up that came since the loop said that it sleeps; the word
     /// still says so.
     private func isWaitOver(_ outcome: Poller.WaitResult, _ poller: Poller) -> Bool {
-        !poller.ready.isEmpty || !outcome.isEmpty
-            || waker.isWoken
+        !poller.ready.isEmpty || !outcome.isEmpty || waker.isWoken
     }
 }
 
@@ -203,9 +202,7 @@ extension RunLoop.ManualClock.State {
     fileprivate var commonDeadline: Int64? {
         var earliest = Int64.max
         for user in users {
-            guard let limit = user.limit, user.loop.waker.isUndisturbed else {
-                return nil
-            }
+            guard let limit = user.limit, user.loop.waker.isUndisturbed else { return nil }
             earliest = min(earliest, limit)
         }
         return earliest == .max ? nil : earliest
