@@ -6,20 +6,17 @@ import Synchronization
 struct ChangeBatch: ~Copyable {
     private(set) var isApplying = false
     /// How many changes the batch has left; nil before the first.
-    private var left: Int?
+    fileprivate var left: Int?
     /// Sources that turned out not to be watchable.
     private var failures = Deque<(source: RunLoop.Source, error: RunLoop.SourceError)>()
     /// How deep the innermost run is in which sources are being failed; nil if none are.
-    private var failingDepth: Int?
+    fileprivate var failingDepth: Int?
 
     /// The thread ends inside a batch.
     mutating func abandon() { (isApplying, failingDepth) = (false, nil) }
 
     mutating func begin() { (isApplying, left) = (true, nil) }
     mutating func end() { isApplying = false }
-
-    /// A nested call: the batch goes on until it has carried out what is queued now.
-    mutating func extend(to count: Int) { left = count }
 
     /// Whether the batch has another change; counts it. `queued`: how many the queue has.
     mutating func takeOne(of queued: Int) -> Bool {
@@ -45,15 +42,13 @@ struct ChangeBatch: ~Copyable {
 
     mutating func takeFailure() -> (source: RunLoop.Source, error: RunLoop.SourceError)? { failures.isEmpty ? nil : failures.popFirst() }
 
-    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and what
-    /// `endFailing` needs.
+    /// Begins to fail the sources that have been found. Nil if the run of that depth does so already; otherwise how many there are, and the depth
+    /// for afterwards.
     mutating func beginFailing(inRun depth: Int) -> (count: Int, outerDepth: Int?)? {
         if failingDepth == depth { return nil }
         defer { failingDepth = depth }
         return (failures.count, failingDepth)
     }
-
-    mutating func endFailing(_ outerDepth: Int?) { failingDepth = outerDepth }
 }
 
 extension RunLoop {
@@ -79,7 +74,8 @@ extension RunLoop {
 
     private func applyBatch() {
         if owned.changeBatch.isApplying {
-            owned.changeBatch.extend(to: shared.withLock { $0.changes.count })
+            // A nested call: the batch goes on until it has carried out what is queued now.
+            owned.changeBatch.left = shared.withLock { $0.changes.count }
             return
         }
         owned.pending.remove(.changes)
@@ -134,7 +130,7 @@ extension RunLoop {
             guard let (source, error) = owned.changeBatch.takeFailure() else { break }
             fail(source, error)
         }
-        owned.changeBatch.endFailing(outerDepth)
+        owned.changeBatch.failingDepth = outerDepth
         if owned.changeBatch.hasFailures { owned.pending.insert(.changes) }
     }
 
