@@ -8,7 +8,6 @@ struct LoopShared: ~Copyable, Sendable {
     }
 
     var phase = Phase.open
-    /// The name that the loop's thread was given.
     var threadName: String?
     var drain = Drain()
     let modes: ModeTable
@@ -28,7 +27,6 @@ struct LoopShared: ~Copyable, Sendable {
 
     init(_ modes: ModeTable) { self.modes = modes }
 
-    /// A sequence number for a closure.
     @inline(__always)
     mutating func nextWork() -> UInt64 {
         lastWork += 1

@@ -8,7 +8,6 @@ struct SignaledSources: ~Copyable {
 
     deinit { single?.release() }
 
-    /// Adds a source that has a signal.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
         guard membership.locked.queuedModes.insert(index) else { return }
@@ -69,7 +68,6 @@ struct MessagedPorts: Sendable {
     /// The index of the port whose turn is next.
     private var next = 0
 
-    /// Adds a port that may have messages.
     @inline(__always)
     mutating func add(_ membership: SourceMembership, inMode index: Int) {
         if membership.locked.queuedModes.insert(index) { list.append(membership) }
@@ -118,7 +116,6 @@ struct MessagedPorts: Sendable {
         next -= passed
     }
 
-    /// Whether a port has messages.
     @inline(__always)
     var hasMessage: Bool { !list.isEmpty && findMessage() }
 

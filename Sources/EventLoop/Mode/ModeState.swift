@@ -43,7 +43,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         var parked: [ObjectIdentifier: Borrowed<SourceMembership>] = [:]
         /// The counts of queueings, the mode's own and the common modes', at which nothing waited for the mode.
         var emptyAt: (own: UInt64, common: UInt64) = (.max, .max)
-        /// Which kind of event step 9 served last.
         var lastServed = EventKind.mainQueue
         /// When the first guest loop wants to be called, as far as it said when it was asked last; `Int64.max` for never.
         var nextGuestCall = Int64.max
@@ -66,7 +65,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
 
     // MARK: Guest loops
 
-    /// Whether a guest loop is in the mode. Any thread.
     @inline(__always)
     var hasGuestLoops: Bool { hasGuests.load(ordering: .acquiring) }
 

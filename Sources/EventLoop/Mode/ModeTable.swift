@@ -89,7 +89,6 @@ final class ModeTable: @unchecked Sendable {
     /// So many modes are found by their names without the lock. Few programs have more.
     private static let searchedWithoutLock = 8
 
-    /// One of the first modes; nil if none of them has the name.
     @inline(__always)
     func referenceAmongFirst(_ name: RunLoop.Mode) -> Borrowed<ModeState>? {
         let bits = NameBits(name)
@@ -114,7 +113,6 @@ final class ModeTable: @unchecked Sendable {
     /// In the order in which they became common, which is the order of callouts for each of them.
     var commonNames: [RunLoop.Mode] { locked.commonNames }
 
-    /// Nil if there is no such mode.
     func referenceLocked(_ name: RunLoop.Mode) -> Borrowed<ModeState>? { referenceAmongFirst(name) ?? locked.others[name].map(reference) }
 
     func findLocked(_ name: RunLoop.Mode) -> ModeState? { referenceLocked(name)?.object }
@@ -151,10 +149,8 @@ final class ModeTable: @unchecked Sendable {
 
     // MARK: Closures, under the lock
 
-    /// The queues of a mode; the common ones for `common`.
     private func queues(_ index: Int) -> ClosureQueues { index == Self.common ? common : self[index] }
 
-    /// Puts a closure where its modes find it.
     func enqueueLocked(_ item: __owned WorkItem, _ names: [RunLoop.Mode], _ kind: ClosureKind) {
         if let ticket = item.ticket {
             ticket.kind = kind

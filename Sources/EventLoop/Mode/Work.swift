@@ -10,11 +10,8 @@ struct WorkItem: Sendable {
     let ticket: WorkTicket?
 }
 
-/// The positions of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one, or a
-/// waiter may withdraw it.
-///
-/// Such a closure is in the queue of each of its modes. Taking it out of one takes it out of all, each in O(1). Made with the
-/// closure, held by its queues.
+/// The positions of a queued closure in the queues of its modes, if it may leave them early: it is queued for several modes and performed in one,
+/// or a waiter may withdraw it. Made with the closure, held by its queues.
 @usableFromInline class WorkTicket: @unchecked Sendable {
     // SAFETY: guarded by the loop's lock; a subclass says so for what it has.
 

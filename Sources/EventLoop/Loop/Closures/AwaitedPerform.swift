@@ -9,7 +9,6 @@ private enum AwaitedPerformState: UInt8, AtomicRepresentable {
     case starting
     /// The task waits, and the closure has not begun.
     case waiting
-    /// The loop's thread has begun the closure.
     case begun
     /// The task was cancelled before the closure began.
     case cancelled

@@ -1,7 +1,4 @@
-// The jobs of actors and tasks that wait for the loop.
-//
-// Senders append to one array under the lock, and the owner runs another; they swap. Both keep their memory, so posting a job to a working loop
-// neither allocates nor enters the kernel.
+// The jobs of actors and tasks that wait for the loop. Senders append to one array under the lock, and the owner runs another; they swap.
 
 import Synchronization
 
@@ -20,7 +17,6 @@ struct PendingJobs: ~Copyable, Sendable {
 
     var isEmpty: Bool { batches.load(ordering: .acquiring) <= 0 }
 
-    /// The first job of a batch is queued.
     fileprivate func beginBatch() { batches.add(1, ordering: .acquiringAndReleasing) }
 
     /// The last job of a batch begins. A job on the stack keeps no mode from being empty.

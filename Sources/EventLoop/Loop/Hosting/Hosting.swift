@@ -52,9 +52,8 @@ struct Hosting {
 
 // MARK: - The sleep of a loop that another loop drives
 
-// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base: what ends a sleep of this loop makes the host's
-// descriptor readable. After each step, and after each change between two steps, the owner prepares to sleep in the usual order (`sleepInHost`).
-// If it must not sleep, it writes to its own channel. Tests/Models/hosted.pml checks every interleaving.
+// The host sleeps in place of this loop, on an epoll set that contains the set of the mode's base (decision 29). Tests/Models/hosted.pml checks every
+// interleaving.
 
 extension RunLoop {
     // MARK: Beginning and end

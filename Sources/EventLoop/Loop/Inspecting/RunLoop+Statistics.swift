@@ -67,7 +67,6 @@ struct Counters: ~Copyable, Sendable {
     private let timerLateness = LiveHistogram(), latenessSum = Counter()
     /// When the owner last went to sleep, or came back, in ticks.
     let changedAt = Counter()
-    /// When the kernel was last polled.
     private let polledAt = Counter()
 
     @inline(__always)

@@ -47,7 +47,6 @@ extension RunLoop {
         } ?? false
     }
 
-    /// Takes an invalid observer out of every mode.
     fileprivate func expel(_ observer: Observer) {
         leave(observer) { shared in
             shared.forgetCommon(observer)

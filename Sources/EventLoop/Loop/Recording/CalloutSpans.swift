@@ -76,7 +76,6 @@ extension RunLoop {
         reference.use { $0.beginPass(mark) }
     }
 
-    /// A run has ended.
     func endObservedRun() {
         guard let reference = owned.observation else { return }
         reference.use { $0.closeRuns(deeperThan: runs.depth) }

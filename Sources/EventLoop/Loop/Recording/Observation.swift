@@ -69,7 +69,6 @@ final class Observation: @unchecked Sendable {
 
     // MARK: The owner
 
-    /// The ring of the recording in progress.
     var ringReference: Borrowed<EventRing>? { owned.ringReference }
 
     /// Takes what others wish. False if nobody observes the loop any more.
@@ -131,7 +130,6 @@ final class Observation: @unchecked Sendable {
         if SpanMark.isPass(mark) && SpanMark.depth(of: mark) == depth { close(at: TickClock.ticks) }
     }
 
-    /// The owner slept.
     @inline(__always)
     func recordSleep(_ mark: SpanMark, from start: UInt64, until end: UInt64) {
         owned.lastEnd = end

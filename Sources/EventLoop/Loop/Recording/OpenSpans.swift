@@ -130,7 +130,6 @@ struct OpenSpans: ~Copyable, @unchecked Sendable {
         return lastSerial.current
     }
 
-    /// The words of the innermost span.
     @inline(__always)
     var top: Entry { Entry(words: words + (depth &- 1) &* Field.count) }
 

@@ -4,7 +4,6 @@ import Synchronization
 final class RunFrame: Sendable {
     /// Whether the run is in progress, and the stops that it has got. The only part that other threads touch.
     private let stopWord = Atomic<UInt8>(StopWord.idle)
-    /// The run that this one is nested in.
     let outer: Borrowed<RunFrame>?
 
     private enum StopWord {

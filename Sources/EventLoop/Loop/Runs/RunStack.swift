@@ -26,11 +26,9 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: Any thread
 
-    /// How many runs are in progress.
     @inline(__always)
     var depth: Int { depthWord.load(ordering: .acquiring) }
 
-    /// The index of the innermost run's mode, or -1.
     @inline(__always)
     var modeIndex: Int { modeIndexWord.load(ordering: .acquiring) }
 
@@ -58,11 +56,9 @@ struct RunStack: ~Copyable, Sendable {
         }
     }
 
-    /// Whether a stop waits for the next run.
     @inline(__always)
     var hasPendingStop: Bool { pendingStop.load(ordering: .sequentiallyConsistent) }
 
-    /// Takes the stop that waits for the next run.
     @inline(__always)
     borrowing func takePendingStop() -> Bool {
         hasPendingStop && pendingStop.exchange(false, ordering: .sequentiallyConsistent)
@@ -70,7 +66,6 @@ struct RunStack: ~Copyable, Sendable {
 
     // MARK: The owner
 
-    /// Begins an outermost run.
     @inline(__always)
     borrowing func pushOutermost() -> Borrowed<RunFrame> {
         // First, so that a thread that finds the frame innermost finds it running.
@@ -120,7 +115,6 @@ struct RunStack: ~Copyable, Sendable {
         return outer
     }
 
-    /// Back in the outer run's mode.
     @inline(__always)
     borrowing func leaveMode(to outer: Int) { modeIndexWord.store(outer, ordering: .releasing) }
 

@@ -50,7 +50,6 @@ extension RunLoop {
 
     private func findDueGuestLoops(_ mode: ModeState) -> Ready { makeReady(dueGuestLoops(mode), mode) }
 
-    /// The guest loops whose instants have come.
     private func dueGuestLoops(_ mode: ModeState) -> [SourceMembership] {
         if mode.owned.nextGuestCall == .max { return [] }
         let present = now().nanoseconds

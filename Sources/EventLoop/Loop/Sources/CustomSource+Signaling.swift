@@ -54,7 +54,6 @@ extension RunLoop {
 }
 
 extension ModeState {
-    /// Notes a pending signal under the loop's lock.
     @inline(__always)
     func enqueueSignalLocked(of membership: SourceMembership) {
         locked.signaled.add(membership, inMode: index)

@@ -11,7 +11,6 @@ extension RunLoop.Source {
         // Most ports are in one loop: it is held by itself, and no list is made.
         let (loop, others) =
             state.withLockIfOwn { state -> (RunLoop?, [SourceMembership]?) in
-                // A loop's lock inside the source's: never the other way round.
                 state.forEachMembership { $0.loop.enqueueMessages(of: $0) }
                 return (state.first?.loop, state.others)
             } ?? (nil, nil)
@@ -28,7 +27,6 @@ extension RunLoop {
         }
     }
 
-    /// Puts a source into the lists of its modes of this loop, and wakes the loop.
     func enqueueMessagesAndWake(_ membership: SourceMembership) {
         enqueueMessages(of: membership)
         notify(.messages)
@@ -44,7 +42,6 @@ extension RunLoop {
 }
 
 extension ModeState {
-    /// Notes under the loop's lock that a port may have messages.
     @inline(__always)
     func enqueueMessagesLocked(of membership: SourceMembership) {
         locked.messaged.add(membership, inMode: index)

@@ -1,7 +1,7 @@
 // Rule 4.11: a descriptor source that one mode serves often leaves the bases of other modes, until they run.
 //
-// The kernel reports each event to every base that has the descriptor, at 45 ns a base (decision 2). After as many servings as leaving and
-// returning cost, the source leaves the bases of modes that do not run. So no program pays more than twice the better of the two ways.
+// The kernel reports each event to every base that has the descriptor (decision 2). After as many servings as leaving and returning cost, the source
+// leaves the bases of modes that do not run.
 
 extension RunLoop {
     /// How many servings cost as much as leaving a base and coming back.
@@ -35,7 +35,6 @@ extension RunLoop {
         return isRunning
     }
 
-    /// Puts the sources that have left the mode's base back.
     @inline(never)
     func unpark(_ mode: ModeState) { /* DOES CALLOUT */
         let parked = mode.owned.parked

@@ -1,7 +1,6 @@
-// Serving ready sources of every kind. The owner takes a batch. It claims each source, because its handler never runs on two threads; then checks
-// that it is still in the mode, so that a removal that returned before the claim is seen (Tests/Models/removal.pml); calls it; and releases the
-// claim. A descriptor is served from its registration: the membership and the source object are touched only if something was removed, or the source
-// is in several bases or loops (decision 43).
+// Serving ready sources of every kind. The owner takes a batch. It claims each source, checks that it is still in the mode, so that a removal that
+// returned before the claim is seen (Tests/Models/removal.pml), calls it, and releases the claim. A descriptor is served from its registration
+// (decision 43).
 
 internal import CPlatform
 import Synchronization

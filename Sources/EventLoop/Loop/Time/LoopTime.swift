@@ -25,7 +25,6 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
         while let earlier = clock { clock = earlier.earlier }  // ends: the chain has an end
     }
 
-    /// Nil if the loop goes by the monotonic clock.
     @inline(__always)
     var manualClock: RunLoop.ManualClock? { newest.load(ordering: .acquiring).map(Self.clock) }
 
@@ -34,7 +33,6 @@ struct LoopTime: ~Copyable, @unchecked Sendable {
         Borrowed<ClockInUse>(at: pointer, keptBy: .loop).use { $0.clock }
     }
 
-    /// The present. Any thread.
     @inline(__always)
     var now: RunLoop.Instant { manualClock?.now ?? .now }
 

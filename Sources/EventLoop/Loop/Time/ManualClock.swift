@@ -195,7 +195,6 @@ extension RunLoop.ManualClock.State {
         return loops
     }
 
-    /// The loops whose deadlines have come.
     fileprivate var dueLoops: [RunLoop] { users.filter { $0.limit.map { $0 <= now } ?? false }.map(\.loop) }
 
     /// The earliest deadline, when every loop waits and none has been woken; nil otherwise, and when none has a deadline.

@@ -111,7 +111,6 @@ extension RunLoop {
         if isLast { timer.finish() }
     }
 
-    /// Ends a timer that fires once.
     private func endFired(_ timer: Timer) { /* DOES CALLOUT */
         let location = TimerLocation(word: timer.location.load(ordering: .acquiring))
         if location.loopID == id && location.isDirect && expelAtOnce(timer, location, ending: .firingAndValidity) { return }

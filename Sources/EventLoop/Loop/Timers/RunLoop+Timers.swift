@@ -102,7 +102,6 @@ extension RunLoop {
         } ?? false
     }
 
-    /// Takes an invalid timer out of every mode.
     func expel(_ timer: Timer) {
         leave(timer) { _ in
             let lost = timer.memberships
@@ -355,7 +354,6 @@ extension RunLoop {
         return true
     }
 
-    /// The earliest date, from the list of all timers.
     @inline(never)
     private func earliestInList(_ mode: Mode) -> Int64 {
         let isCommon = mode == .common

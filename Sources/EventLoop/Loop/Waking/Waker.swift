@@ -2,19 +2,10 @@
 
 import Synchronization
 
-/// Lets the owner sleep, and lets other threads and signal handlers wake it.
-///
-/// Two words carry the protocol, and nobody takes a lock for either:
-/// - `attention` says what the owner has to check. Others set bits after the fact that the bits stand for; the owner takes all bits before
-///   it looks.
-/// - `sleepState` is *working*, *asleep* or *woken*. Only the owner writes *working* and *asleep*. The thread that turns *asleep* into *woken*
-///   writes to the channel, so a sleep costs at most one write, and a working loop is never written to.
+/// Lets the owner sleep, and lets other threads and signal handlers wake it. Nobody takes a lock for either.
 ///
 /// A hosted loop is *asleep* between two steps. If the host's loop runs in a handler of this one, this one is *alert*: it works, but the
 /// next producer changes *alert* into *working* and writes.
-///
-/// The owner stores *asleep* before it takes the bits; others set their bits before they read the state. Both are sequentially consistent,
-/// so either the owner finds the bits and does not sleep, or the other thread finds it asleep and writes.
 struct Waker: ~Copyable, Sendable {
     private let attention = Atomic<UInt32>(0)
     private let sleepState = Atomic<UInt8>(SleepState.working)
@@ -70,7 +61,6 @@ struct Waker: ~Copyable, Sendable {
         if isFirst { channel.wake() }
     }
 
-    /// Whether another loop drives this one.
     @inline(__always)
     var isHosted: Bool { hosted.load(ordering: .sequentiallyConsistent) }
 
@@ -85,11 +75,9 @@ struct Waker: ~Copyable, Sendable {
 
     // MARK: The owner
 
-    /// The bits that the owner has not taken yet.
     @inline(__always)
     var untaken: Attention { Attention(rawValue: attention.load(ordering: .sequentiallyConsistent)) }
 
-    /// Takes all bits. The owner then looks after each.
     @inline(__always)
     borrowing func takeAll() -> Attention { Attention(rawValue: attention.exchange(0, ordering: .sequentiallyConsistent)) }
 
