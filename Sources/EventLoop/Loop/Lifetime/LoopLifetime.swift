@@ -10,19 +10,8 @@ import Synchronization
 enum LoopLifetime {
     /// The main thread's loop, made by the first caller.
     static var main: RunLoop {
-        guard let loop = cplatform_main_loop() else { return makeMain() }
+        guard let loop = cplatform_main_loop() else { return LoopRegistry.makeMain() }
         return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue()
-    }
-
-    private static func makeMain() -> RunLoop {
-        // Before the lock, which `prepare` takes too.
-        LoopGlobals.prepare()
-        return LoopRegistry.main {
-            guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
-                preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
-            }
-            return loop
-        }
     }
 
     /// The calling thread's loop, which the caller knows to have one.
@@ -112,12 +101,15 @@ package enum LoopRegistry {
 
     static func add(_ loop: RunLoop) { loops.withLock { $0[loop.id] = Borrowed(loop, keptBy: .list) } }
 
-    /// The main loop, made with `make` if there is none yet: by one thread while the others wait, because at the last descriptor the others
-    /// could make none.
-    static func main(_ make: () -> RunLoop) -> RunLoop {
-        loops.withLock { loops in
+    /// The main loop, made if there is none yet: by one thread while the others wait, because at the last descriptor the others could make none.
+    static func makeMain() -> RunLoop {
+        // Before the lock, which `prepare` takes too.
+        LoopGlobals.prepare()
+        return loops.withLock { loops in
             if let loop = cplatform_main_loop() { return Unmanaged<RunLoop>.fromOpaque(loop).takeUnretainedValue() }
-            let loop = make()
+            guard let loop = RunLoop(isMainLoop: true, mayUseReserve: true) else {
+                preconditionFailure("no descriptor could be made for the main run loop: errno \(errno)")
+            }
             loops[loop.id] = Borrowed(loop, keptBy: .list)
             cplatform_set_main_loop(Unmanaged.passRetained(loop).toOpaque())
             return loop

@@ -10,14 +10,8 @@ final class SlowestCallouts: @unchecked Sendable {
 
     private static let capacity = 8
 
-    private struct Text: Sendable {
-        let kind: RunLoop.Recording.Kind
-        let site: UInt64
-        let label: String?
-    }
-
     /// Parallel to the words.
-    private let texts = LoopLock<[Text]>([])
+    private let texts = LoopLock<[CalloutItem]>([])
     private let words: UnsafeMutablePointer<Entry>
     private let count = Counter()
     private let shortest = Counter()
@@ -71,7 +65,7 @@ final class SlowestCallouts: @unchecked Sendable {
     @inline(never)
     private func replace(_ index: Int, _ key: UInt64, _ span: OpenSpans.Entry, _ duration: UInt64, keepsCount: Bool) {
         let kind = RunLoop.Recording.Kind(code: UInt8(truncatingIfNeeded: span.mark))
-        let text = Text(kind: kind, site: span.site, label: LabelWords.read(span.label))
+        let text = CalloutItem(kind: kind, site: CreationSite(word: span.site), label: LabelWords.read(span.label))
         texts.withLock { texts in
             if index == texts.count { texts.append(text) } else { texts[index] = text }
             words[index].key.set(key)
@@ -103,7 +97,7 @@ final class SlowestCallouts: @unchecked Sendable {
             if wasReset.load(ordering: .relaxed) { return [] }
             return texts.enumerated().map { index, text in
                 RunLoop.SlowCallout(
-                    kind: text.kind, label: text.label, createdAt: CreationSite(word: text.site)?.description,
+                    kind: text.kind, label: text.label, createdAt: text.site?.description,
                     duration: .nanoseconds(Int64(clamping: Double(words[index].duration.current) * unit)),
                     count: words[index].count.current)
             }

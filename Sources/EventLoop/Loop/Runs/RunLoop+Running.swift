@@ -85,7 +85,8 @@ extension RunLoop {
     @inline(__always)
     private func runIfNotEmpty(_ frame: RunFrame, _ name: Mode, _ limit: Int64, _ returnsAfterSource: Bool) -> RunResult
     { /* DOES CALLOUT */
-        if runs.depth == 1 && takePendingStop(for: name) || runs.isTerminating { return .stopped }
+        // The stop that was kept for the next run is not for a run that is refused: no loop runs in `.common`.
+        if runs.depth == 1 && runs.hasPendingStop && name != .common && runs.takePendingStop() || runs.isTerminating { return .stopped }
         guard let mode = modeToRun(name) else {
             finishEndsWithoutPass()
             return finishWithoutPass(name, nil)
@@ -249,10 +250,6 @@ extension RunLoop {
         // A stop that waits for the next run is a reason for a host to make it.
         if runs.requestStop(sticky: sticky) || (sticky && waker.isHosted) { waker.wakeUp() }
     }
-
-    /// Takes the stop that was kept for the next run, unless that run is refused: no loop runs in `.common`.
-    @inline(__always)
-    func takePendingStop(for name: Mode) -> Bool { runs.hasPendingStop && name != .common && runs.takePendingStop() }
 
     /// A run has ended with a sticky stop that came too late for it: the stop applies to the outer run; if there is none, it is kept for the
     /// next run.

@@ -25,28 +25,21 @@ extension RunLoop {
                 date: deadline.nanoseconds, interval: 0, tolerance: (tolerance ?? .zero).saturatedNanoseconds, order: 0,
                 endsWithLoop: true, label: "sleep of a task", site: CreationSite(#fileID, #line)
             ) { _ in end.deliver(.success(())) }
-            if !loop.addSleep(timer, end) { end.deliver(.failure(RunLoopEnded())) }
+            let isOpen = loop.shared.withLock { shared in
+                if shared.phase == .ended { return false }
+                shared.sleeps[ObjectIdentifier(end)] = end
+                return true
+            }
+            if !isOpen || !loop.add(timer, forMode: .common) { end.deliver(.failure(RunLoopEnded())) }
             let outcome = await end.outcome(until: nil) {
                 end.deliver(.failure(CancellationError()))
                 timer.invalidate()
             }
-            loop.forgetSleep(end)
+            loop.shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(end)] = nil }
             timer.invalidate()
             try outcome.get()
         }
     }
-
-    /// False when the loop has ended.
-    fileprivate func addSleep(_ timer: Timer, _ end: SleepEnd) -> Bool {
-        let isOpen = shared.withLock { shared in
-            if shared.phase == .ended { return false }
-            shared.sleeps[ObjectIdentifier(end)] = end
-            return true
-        }
-        return isOpen && add(timer, forMode: .common)
-    }
-
-    fileprivate func forgetSleep(_ end: SleepEnd) { shared.withLockIfOwn { $0.sleeps[ObjectIdentifier(end)] = nil } }
 }
 
 /// Where a task that sleeps waits for its timer, its cancellation, or the end of the loop.
