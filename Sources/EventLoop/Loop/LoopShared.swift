@@ -34,9 +34,7 @@ struct LoopShared: ~Copyable, Sendable {
     }
 }
 
-/// The shared state of a loop, its lock, and the process that both belong to. In a child of fork, it leaves its parent's loops alone, whether or not
-/// a thread of the parent held the lock: calls that end the use of something, ask, or may come from anywhere do nothing, and others trap
-/// (decision 24).
+/// The shared state of a loop, its lock, and the process that both belong to: a child of fork leaves its parent's loops alone (decision 24).
 struct LockedLoop: ~Copyable, Sendable {
     private let lock: LoopLock<LoopShared>
     private let mark = ProcessMark()

@@ -78,11 +78,6 @@ final class ModeState: ClosureQueues, @unchecked Sendable {
         locked.guestLoops.removeAll { $0 === membership }
         hasGuests.store(!locked.guestLoops.isEmpty, ordering: .releasing)
     }
-
-    func removeAllGuestLoopsLocked() {
-        locked.guestLoops = []
-        hasGuests.store(false, ordering: .releasing)
-    }
 }
 
 /// The numbers under which the timer queue of a mode files its timers. Under the loop's lock.

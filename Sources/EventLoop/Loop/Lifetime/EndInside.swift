@@ -1,7 +1,5 @@
 // The end of a thread inside a handler (`pthread_exit`, `pthread_cancel`, or the end of a C library's thread). The thread's frames are gone, so
 // this does what they would have done after the call, as far as others can see it.
-//
-// References that those frames held leak: the closures and items that were being called, and this loop object.
 
 extension RunLoop {
     /// Ends every call that the thread is in as if it had returned, and every run. Does nothing if there is none.

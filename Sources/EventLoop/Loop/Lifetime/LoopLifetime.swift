@@ -265,7 +265,7 @@ extension LoopShared {
         modes.forEach { mode in
             mode.locked.signaled.removeAll()
             mode.locked.messaged.removeAll()
-            mode.removeAllGuestLoopsLocked()
+            for membership in mode.locked.guestLoops { mode.removeGuestLoopLocked(membership) }
             mode.removeAllObserversLocked()
         }
         commonObservers = []

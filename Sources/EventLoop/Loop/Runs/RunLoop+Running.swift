@@ -56,8 +56,6 @@ extension RunLoop {
 
     /// Pushes the frame of a run; nil if the loop has ended. From here on the run takes stops, so this comes before all that the run prepares: a
     /// stop that comes earlier finds no run, and is forgotten.
-    ///
-    /// The frame is borrowed, like everything that a run needs and the loop holds: each count of a reference is a locked instruction.
     @inline(__always)
     private func beginRun(_ name: Mode, _ call: StaticString) -> (pushed: Borrowed<RunFrame>, outer: SuspendedRun)? {
         preconditionOnLoop(call)

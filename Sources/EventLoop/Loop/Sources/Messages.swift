@@ -1,7 +1,5 @@
-// Messages between threads: how a loop learns of them. Ports/Port+Sending.swift sends them, Serving.swift delivers them.
-//
-// The sender that finds a port's queue empty puts the port into the lists of all its modes, and wakes their loops; later senders notify nobody. If
-// another loop's thread is in the handler, that thread notifies (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
+// How a loop learns of messages between threads. Ports/Port+Sending.swift sends them, Serving.swift delivers them. If another loop's thread is in the
+// handler, that thread notifies (`waitToServe`). A port leaves a list when its turn comes and it has no messages.
 
 extension RunLoop.Source {
     /// Puts the source into the lists of all its modes, and wakes their loops.

@@ -39,14 +39,11 @@ extension RunLoop {
         guard let handler else { return LibeventRuntime.setLogHandler(nil) }
         LibeventRuntime.setLogHandler { severity, message in
             let severity = LibeventSeverity(rawValue: severity) ?? .message
-            if !RunLoop.isCarryingOutChanges { return handler(severity, message) }
+            // A stream changes its events under its lock. A thread that carries out changes of its loop makes no callout until they are done.
+            guard cplatform_current_loop() != nil, LoopLifetime.withCurrent({ $0.isCurrent && $0.owned.changeBatch.isApplying }) else {
+                return handler(severity, message)
+            }
             LoopLifetime.unsafeCurrent.finishLater(.message(LibeventMessage { handler(severity, message) }))
         }
-    }
-
-    /// Whether the calling thread carries out changes of its loop, and makes no callout until they are done: a stream changes its events under its
-    /// lock.
-    private static var isCarryingOutChanges: Bool {
-        cplatform_current_loop() != nil && LoopLifetime.withCurrent { $0.isCurrent && $0.owned.changeBatch.isApplying }
     }
 }
