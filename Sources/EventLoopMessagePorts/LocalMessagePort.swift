@@ -68,7 +68,7 @@ extension RunLoop {
             self.behavior = behavior
             self.name = name
             self.maximumMessageSize = maximumMessageSize
-            super.init(behavior, label: label, site: CreationSite(file, line))
+            super.init(behavior, recordedKind: .messagePort, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -133,8 +133,6 @@ private final class LocalPortBehavior: SourceBehavior {
         withExtendedLifetime(handler) {}
         server.end()
     }
-
-    var recordedKind: RunLoop.Recording.Kind { .messagePort }
 
     var typeDescription: String { "message port \"\(name.text)\"" }
 }

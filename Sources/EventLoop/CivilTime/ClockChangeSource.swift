@@ -49,7 +49,7 @@ extension RunLoop {
             alarm = try WallAlarm(reportsSettings: true)
             settings = LoopLock(State(offset: cplatform_wall_clock_offset()))
             self.handler = HandlerSlot(handler)
-            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
+            super.init(kind: .watched, recordedKind: .clockChange, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit { endByLastRelease() }
@@ -92,8 +92,6 @@ extension RunLoop {
         override func releaseHandlers() { handler.clear() }
 
         override var goesByWallTime: Bool { true }
-
-        override var recordedKind: RunLoop.Recording.Kind { .clockChange }
 
         override var typeDescription: String { "clock change" }
     }

@@ -45,7 +45,7 @@ extension RunLoop {
             alarm = try WallAlarm(reportsSettings: false)
             dates = LoopLock(State(date: date))
             self.handler = HandlerSlot(handler)
-            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
+            super.init(kind: .watched, recordedKind: .wallTimer, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit { endByLastRelease() }
@@ -132,8 +132,6 @@ extension RunLoop {
         override func releaseHandlers() { handler.clear() }
 
         override var goesByWallTime: Bool { true }
-
-        override var recordedKind: RunLoop.Recording.Kind { .wallTimer }
 
         override var typeDescription: String { nextFire == .distantFuture ? "wall timer without a date" : "wall timer for \(nextFire)" }
     }

@@ -69,7 +69,7 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
 
     init(_ port: RunLoop.Port, _ channel: SingleElementChannel<RunLoop.PortMessage>, _ site: CreationSite) {
         (self.port, self.channel) = (port, channel)
-        super.init(kind: .messages, label: "messages for a task", site: site)
+        super.init(kind: .messages, recordedKind: .port, label: "messages for a task", site: site)
     }
 
     /// The task has started to wait.

@@ -45,7 +45,7 @@ extension RunLoop {
         ) {
             self.order = order
             handlers = HandlerSlot(Handlers(schedule: schedule, cancel: cancel, perform: perform))
-            super.init(kind: .custom, label: label, site: CreationSite(file, line))
+            super.init(kind: .custom, recordedKind: .customSource, label: label, site: CreationSite(file, line))
         }
 
         deinit { endByLastRelease() }

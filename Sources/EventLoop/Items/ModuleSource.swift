@@ -8,9 +8,9 @@ extension RunLoop {
         // SAFETY: a constant.
         private let behavior: any SourceBehavior
 
-        package init(_ behavior: any SourceBehavior, label: String?, site: CreationSite) {
+        package init(_ behavior: any SourceBehavior, recordedKind: Recording.Kind, label: String?, site: CreationSite) {
             self.behavior = behavior
-            super.init(kind: .watched, label: label, site: site)
+            super.init(kind: .watched, recordedKind: recordedKind, label: label, site: site)
         }
 
         // The subclass calls it first, while its stored properties exist. This one is for a subclass that does not.
@@ -32,8 +32,6 @@ extension RunLoop {
 
         override final func releaseHandlers() { behavior.releaseHandlers() }
 
-        override final var recordedKind: RunLoop.Recording.Kind { behavior.recordedKind }
-
         override final var typeDescription: String { behavior.typeDescription }
     }
 }
@@ -47,6 +45,5 @@ package protocol SourceBehavior: AnyObject, Sendable {
     func endAbandonedCalls()
     func didInvalidate()
     func releaseHandlers()
-    var recordedKind: RunLoop.Recording.Kind { get }
     var typeDescription: String { get }
 }

@@ -11,14 +11,20 @@ extension RunLoop {
         public let label: String?
         let site: CreationSite
         let kind: SourceKind
+        /// What a recording calls a call of the handler.
+        let recordedKind: Recording.Kind
         private let mark = ProcessMark()
         package let state = LoopLock(SourceState())
         /// What serving needs. It lives as long as the source.
         let core: SourceCorePointer
 
         /// `traits` are those that the class adds.
-        init(kind: SourceKind, label: String?, site: CreationSite, traits: SourceCore.Traits = []) {
+        init(
+            kind: SourceKind, recordedKind: Recording.Kind = .descriptorSource, label: String?, site: CreationSite,
+            traits: SourceCore.Traits = []
+        ) {
             self.kind = kind
+            self.recordedKind = recordedKind
             self.label = label
             self.site = site
             core = .make(traits: kind.isWatched ? traits.union(.isWatched) : traits)
@@ -124,15 +130,6 @@ extension RunLoop {
 
         /// Releases the handlers.
         func releaseHandlers() {}
-
-        /// What a recording calls a call of the handler.
-        var recordedKind: Recording.Kind {
-            switch kind {
-            case .custom: .customSource
-            case .messages: .port
-            case .watched, .descriptor, .guest: .descriptorSource
-            }
-        }
 
         /// Whether somebody waits for the end of the source.
         final var hasInvalidationBodies: Bool { state.withLock { $0.hasInvalidationBodies } }

@@ -54,7 +54,7 @@ extension RunLoop {
             queue = PortQueue(capacity: capacity)
             hasHandler = handler != nil
             self.handler = HandlerSlot(Handler(call: handler))
-            super.init(kind: .messages, label: label, site: CreationSite(file, line))
+            super.init(kind: .messages, recordedKind: .port, label: label, site: CreationSite(file, line))
         }
 
         deinit {

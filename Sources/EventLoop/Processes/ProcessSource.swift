@@ -40,7 +40,7 @@ extension RunLoop {
             child = try ChildWatch(child: pid)
             self.pid = pid
             self.handler = HandlerSlot(handler)
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .processSource, label: label, site: CreationSite(file, line))
         }
 
         deinit {
@@ -73,8 +73,6 @@ extension RunLoop {
         override func didInvalidate() { child.end() }
 
         override func releaseHandlers() { handler.clear() }
-
-        override var recordedKind: RunLoop.Recording.Kind { .processSource }
 
         override var typeDescription: String { "process \(pid)" }
     }

@@ -47,7 +47,7 @@ extension RunLoop {
             signals = try SignalWatch(signal: signal)
             self.signal = signal
             self.handler = HandlerSlot(handler)
-            super.init(kind: .watched, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
+            super.init(kind: .watched, recordedKind: .signalSource, label: label, site: CreationSite(file, line), traits: .isOfOneProcess)
         }
 
         deinit {
@@ -77,8 +77,6 @@ extension RunLoop {
         override func didInvalidate() { signals.end() }
 
         override func releaseHandlers() { handler.clear() }
-
-        override var recordedKind: RunLoop.Recording.Kind { .signalSource }
 
         override var typeDescription: String { "signal \(signal)" }
     }

@@ -73,7 +73,7 @@ extension RunLoop {
             retry = CompanionTimer("pause of a listener")
             deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
         /// Makes a source of a socket that listens already: one that a service manager passed to this process (`Supervisor.sockets`), for
@@ -94,7 +94,7 @@ extension RunLoop {
             retry = CompanionTimer("pause of a listener")
             deadline = nil
             handlers = HandlerSlot(Handlers(accept: accept))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
         /// Makes a source that connects. The attempt starts at once. The outcome is reported once, when one of the source's modes runs, and
@@ -141,7 +141,7 @@ extension RunLoop {
             deadline = CompanionTimer("limit of a connection", startingWhenAdded: timeout)
             pause.store(Self.shortestRetry, ordering: .relaxed)
             handlers = HandlerSlot(Handlers(completion: completion))
-            super.init(kind: .watched, label: label, site: CreationSite(file, line))
+            super.init(kind: .watched, recordedKind: .socketSource, label: label, site: CreationSite(file, line))
         }
 
         deinit { endByLastRelease() }
@@ -256,8 +256,6 @@ extension RunLoop {
             }
             handlers.clear()
         }
-
-        override var recordedKind: RunLoop.Recording.Kind { .socketSource }
 
         override var typeDescription: String {
             switch role {
