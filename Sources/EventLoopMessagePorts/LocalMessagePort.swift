@@ -91,7 +91,7 @@ private final class LocalPortBehavior: SourceBehavior {
 
     init(_ name: PortName, maximumMessageSize: Int, _ handler: @escaping Handler) throws(RunLoop.PortError) {
         server = try PortServer(name, maximumLength: maximumMessageSize)
-        do { identity = try FileIdentity.ofPollable(server.set.set) } catch {
+        do { identity = try FileIdentity.pollable(server.set.set).identity } catch {
             server.withdraw()
             server.end()
             throw .system(operation: "watching the sockets of the message port \(quoted(name.text))", errno: error.errno)
@@ -100,7 +100,7 @@ private final class LocalPortBehavior: SourceBehavior {
         self.handler = LoopLock(handler)
     }
 
-    var watch: Watch { Watch(descriptor: server.set.set, wanted: .read, trigger: .level, priority: .default, identity: identity) }
+    var watch: Watch { Watch(descriptor: server.set.set, identity: identity) }
 
     func serve(_ source: RunLoop.Source, _ ready: Readiness) -> Bool { /* DOES CALLOUT */
         // The initializer of no other class makes this behavior.

@@ -54,9 +54,7 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        override var watch: Watch? {
-            Watch(descriptor: alarm.descriptor, wanted: .read, trigger: .level, priority: .default, identity: alarm.identity)
-        }
+        override var watch: Watch? { Watch(descriptor: alarm.descriptor, identity: alarm.identity) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let jump = alarm.withLockIfOwn(settings) { state -> Int64 in

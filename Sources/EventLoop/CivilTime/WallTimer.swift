@@ -91,9 +91,7 @@ extension RunLoop {
 
         // MARK: Being served
 
-        override var watch: Watch? {
-            Watch(descriptor: alarm.descriptor, wanted: .read, trigger: .level, priority: .default, identity: alarm.identity)
-        }
+        override var watch: Watch? { Watch(descriptor: alarm.descriptor, identity: alarm.identity) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let (isDue, isManual) =

@@ -48,7 +48,7 @@ extension RunLoop {
             descriptor: Int32, priority: Priority = .default, label: String? = nil, file: StaticString = #fileID, line: UInt = #line,
             prepare: @escaping @Sendable () -> Instant? = { nil }, dispatch: @escaping @Sendable () -> Void
         ) throws(SourceError) {
-            identity = try FileIdentity.ofPollable(descriptor)
+            identity = try FileIdentity.pollable(descriptor).identity
             self.descriptor = descriptor
             self.priority = priority
             handler = HandlerSlot(Handler(prepare: prepare, dispatch: dispatch))
@@ -57,9 +57,7 @@ extension RunLoop {
 
         deinit { endByLastRelease() }
 
-        override var watch: Watch? {
-            Watch(descriptor: descriptor, wanted: .read, trigger: .level, priority: priority, identity: identity)
-        }
+        override var watch: Watch? { Watch(descriptor: descriptor, priority: priority, identity: identity) }
 
         /// When the guest wants to be called, in nanoseconds; `Int64.max` for never. The caller has claimed the source.
         func callPrepare() -> Int64 { /* DOES CALLOUT */

@@ -21,24 +21,29 @@ package struct FileIdentity: Sendable, Equatable {
         inode = UInt64(truncatingIfNeeded: status.st_ino)
     }
 
-    /// The identity of a descriptor that the kernel can watch. Sockets and pipes can be; what else can is found out by asking the kernel,
-    /// which costs three system calls more.
-    package static func ofPollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> FileIdentity { try pollable(descriptor).identity }
-
-    /// `ofPollable`, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks like a regular one, which cannot be watched.
-    static func pollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> (identity: FileIdentity, isKernelFile: Bool) {
+    /// The identity of a descriptor that the kernel can watch, and whether it is a file of the kernel's own, in /proc or /sys: such a file looks
+    /// like a regular one, which cannot be watched. Sockets and pipes can be; what else can is found out by asking the kernel, which costs
+    /// three system calls more.
+    package static func pollable(_ descriptor: Int32) throws(RunLoop.SourceError) -> (identity: FileIdentity, isKernelFile: Bool) {
         var status = stat()
         if fstat(descriptor, &status) != 0 { throw .badDescriptor(descriptor) }
         let kind = status.st_mode & mode_t(S_IFMT)
         if kind != mode_t(S_IFSOCK) && kind != mode_t(S_IFIFO) {
-            switch cplatform_probe_descriptor(descriptor) {
-            case 0: break
-            case EBADF: throw .badDescriptor(descriptor)
-            case EPERM: throw .notPollable(descriptor)
-            case let code: throw .system(operation: "watching descriptor \(descriptor)", errno: code)
-            }
+            let code = cplatform_probe_descriptor(descriptor)
+            if code != 0 { throw .refusal(toWatch: descriptor, code) }
         }
         return (FileIdentity(status), kind == mode_t(S_IFREG))
+    }
+}
+
+extension RunLoop.SourceError {
+    /// The kernel refuses to watch a descriptor, with this errno.
+    static func refusal(toWatch descriptor: Int32, _ code: Int32) -> Self {
+        switch code {
+        case EBADF: .badDescriptor(descriptor)
+        case EPERM: .notPollable(descriptor)
+        default: .system(operation: "watching descriptor \(descriptor)", errno: code)
+        }
     }
 }
 

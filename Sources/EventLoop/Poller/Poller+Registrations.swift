@@ -109,7 +109,7 @@ extension Poller {
         if needsNestedPoller(watch) {
             let nestedPoller = cplatform_make_nested_poller(
                 watch.descriptor, watch.wanted.rawValue, watch.trigger == .edge, watch.trigger == .oneShot)
-            if nestedPoller < 0 { return refusal(watch, errno) }
+            if nestedPoller < 0 { return .refusal(toWatch: watch.descriptor, errno) }
             registration.pointee.nestedPoller = nestedPoller
             flags = [.read, .persist]
             watched = nestedPoller
@@ -119,7 +119,7 @@ extension Poller {
         let code = event.add()
         if code != 0 {
             closeNestedPoller(registration)
-            return refusal(watch, code)
+            return .refusal(toWatch: watch.descriptor, code)
         }
         registration.pointee.isAdded = true
         let isDirect = registration.pointee.nestedPoller < 0
@@ -174,14 +174,6 @@ extension Poller {
     private func needsNestedPoller(_ watch: Watch) -> Bool {
         watch.wanted == .closed || !watch.wanted.isDisjoint(with: [.priority, .error])
             || (watch.trigger == .edge && !state.base.reportsEdges) || !state.registrations.hasRoom(forEventOf: watch)
-    }
-
-    private func refusal(_ watch: Watch, _ code: Int32) -> RunLoop.SourceError {
-        switch code {
-        case EBADF: .badDescriptor(watch.descriptor)
-        case EPERM: .notPollable(watch.descriptor)
-        default: .system(operation: "watching descriptor \(watch.descriptor)", errno: code)
-        }
     }
 }
 

@@ -29,7 +29,10 @@ package struct Watch: Sendable {
     var trigger: WatchTrigger
     var priority: RunLoop.Priority
 
-    package init(descriptor: Int32, wanted: Readiness, trigger: WatchTrigger, priority: RunLoop.Priority, identity: FileIdentity) {
+    package init(
+        descriptor: Int32, wanted: Readiness = .read, trigger: WatchTrigger = .level, priority: RunLoop.Priority = .default,
+        identity: FileIdentity
+    ) {
         self.identity = identity
         self.descriptor = descriptor
         self.wanted = wanted

@@ -51,7 +51,7 @@ extension RunLoop {
         override var watch: Watch? {
             // An edge: while another process traces the child, its end makes the descriptor readable but cannot be waited for. When the tracer
             // releases the child, the kernel reports it again.
-            Watch(descriptor: child.descriptor, wanted: .read, trigger: .edge, priority: .default, identity: child.identity)
+            Watch(descriptor: child.descriptor, trigger: .edge, identity: child.identity)
         }
 
         override func willBeWatched() { child.letThrough() }

@@ -56,9 +56,7 @@ extension RunLoop {
             endByLastRelease()
         }
 
-        override var watch: Watch? {
-            Watch(descriptor: signals.descriptor, wanted: .read, trigger: .level, priority: .default, identity: signals.identity)
-        }
+        override var watch: Watch? { Watch(descriptor: signals.descriptor, identity: signals.identity) }
 
         override func serve(_ ready: Readiness) -> Bool { /* DOES CALLOUT */
             let count = signals.take()

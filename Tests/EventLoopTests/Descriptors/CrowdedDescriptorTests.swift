@@ -136,7 +136,7 @@ private final class Chain: Sendable {
 
     init(_ loop: RunLoop, count: Int, mode: RunLoop.Mode = .default, _ body: @escaping @Sendable (_ index: Int) -> Void = { _ in }) throws {
         let (old, new) = (Pipe(), Pipe())
-        let identity = try FileIdentity.ofPollable(old.readEnd)
+        let identity = try FileIdentity.pollable(old.readEnd).identity
         for index in 0..<count {
             let source = FailingSource(new, identity) { [links, depth] in
                 var addresses = [UnsafeMutableRawPointer?](repeating: nil, count: 8_192)

@@ -21,7 +21,7 @@ private final class RestlessSource: RunLoop.Source, @unchecked Sendable {
     let looks = Box(0)
 
     init(_ descriptor: Int32) throws {
-        (self.descriptor, identity) = (descriptor, try FileIdentity.ofPollable(descriptor))
+        (self.descriptor, identity) = (descriptor, try FileIdentity.pollable(descriptor).identity)
         super.init(kind: .watched, label: nil, site: CreationSite(#fileID, #line))
     }
 
