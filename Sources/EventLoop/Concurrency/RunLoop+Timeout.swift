@@ -27,14 +27,15 @@ extension RunLoop {
             _ = isolation  // used here, so that this closure has the caller's isolation, too
             nonisolated(unsafe) let borrowed = body  // SAFETY: this function waits until the child task that runs it has ended
             let work = BorrowedOperation(borrowed)
-            let isOver = await withTaskGroup(of: LimitedTask.self) { group in
+            // Of the task that ends first: the error to throw instead of the body's error.
+            let other = await withTaskGroup(of: (any Error)?.self) { group in
                 group.addTask {
                     await work.run()
-                    return .body
+                    return nil
                 }
                 group.addTask {
-                    do { try await clock.sleep(until: deadline) } catch is RunLoopEnded { return .loopEnded } catch { return .body }
-                    return .time
+                    do { try await clock.sleep(until: deadline) } catch { return error as? RunLoopEnded }
+                    return TaskTimedOut()
                 }
                 let first = await group.next()!  // there are two
                 // Cancels the timer or the body, whichever has not ended.
@@ -42,21 +43,7 @@ extension RunLoop {
                 await group.waitForAll()
                 return first
             }
-            return try work.take(orThrow: isOver.error)
-        }
-    }
-}
-
-/// Which of the two tasks ended first, and why.
-private enum LimitedTask: Sendable {
-    case body, time, loopEnded
-
-    /// The error to throw instead of the body's error.
-    var error: (any Error)? {
-        switch self {
-        case .body: nil
-        case .time: TaskTimedOut()
-        case .loopEnded: RunLoopEnded()
+            return try work.take(orThrow: other)
         }
     }
 }

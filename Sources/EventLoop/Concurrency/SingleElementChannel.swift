@@ -111,26 +111,18 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         return element
     }
 
-    private enum Answer: Sendable {
-        case now(Element?)
-        case failed(any Error)
-        case later(demand: (@Sendable () -> Void)?)
-    }
-
     private func wait(_ waiter: Waiter) { /* DOES CALLOUT */
-        let answer = state.withLock { state -> Answer in
+        var demand: (@Sendable () -> Void)?
+        let answer = state.withLock { state -> Result<Element?, any Error>? in
             precondition(state.waiter == nil, "two tasks use one iterator at the same time; make an iterator for each task")
-            if let element = state.element.take() { return .now(element) }
-            if let failure = state.failure.take() { return .failed(failure) }
-            if state.isEnded { return .now(nil) }
+            if let element = state.element.take() { return .success(element) }
+            if let failure = state.failure.take() { return .failure(failure) }
+            if state.isEnded { return .success(nil) }
             state.waiter = waiter
-            return .later(demand: state.demand)
+            demand = state.demand
+            return nil
         }
-        switch answer {
-        case .now(let element): waiter.resume(returning: element)
-        case .failed(let failure): waiter.resume(throwing: failure)
-        case .later(let demand): demand?()
-        }
+        if let answer { waiter.resume(with: answer) } else { demand?() }
     }
 }
 
