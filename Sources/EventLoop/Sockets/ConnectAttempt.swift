@@ -33,12 +33,7 @@ final class ConnectAttempt: Sendable {
     ) throws(RunLoop.SourceError) {
         self.address = address
         native = try address.native()
-        var native = native
-        let descriptor = cplatform_make_socket(&native)
-        if descriptor < 0 {
-            let code = errno
-            throw .system(operation: "socket for \(address)", errno: code)
-        }
+        let descriptor = try address.makeSocket(native)
         do throws(RunLoop.SourceError) {
             try prepare(descriptor)
             if let local { try Self.bind(descriptor, local) }
@@ -48,8 +43,8 @@ final class ConnectAttempt: Sendable {
         }
         // The descriptor is open.
         identity = FileIdentity(of: descriptor)!
-        let code = cplatform_connect(descriptor, &native)
-        state = LoopLock(State(descriptor: descriptor, phase: Self.phase(after: code, to: address)))
+        state = LoopLock(State(descriptor: descriptor, phase: .queueIsFull))
+        _ = tryAgain()
     }
 
     deinit { end() }
@@ -61,18 +56,7 @@ final class ConnectAttempt: Sendable {
         throw .system(operation: "\(String(cString: operation)) \(local)", errno: code)
     }
 
-    private static func phase(after code: Int32, to address: RunLoop.SocketAddress) -> Phase {
-        switch code {
-        case 0, EINPROGRESS: .inProgress  // a connected socket is writable, too
-        case EAGAIN: .queueIsFull
-        default: .failed(failure(code, address))
-        }
-    }
-
-    private static func failure(_ code: Int32, _ address: RunLoop.SocketAddress) -> RunLoop.SourceError {
-        .system(operation: "connect \(address)", errno: code)
-    }
-    private func failure(_ code: Int32) -> RunLoop.SourceError { Self.failure(code, address) }
+    private func failure(_ code: Int32) -> RunLoop.SourceError { .system(operation: "connect \(address)", errno: code) }
 
     var phase: Phase { state.withLock { $0.phase } }
 
@@ -85,9 +69,12 @@ final class ConnectAttempt: Sendable {
     /// Retries if the queue was full.
     func tryAgain() -> Phase {
         state.withLock { state in
-            if case .queueIsFull = state.phase {
-                var native = native
-                state.phase = Self.phase(after: cplatform_connect(state.descriptor, &native), to: address)
+            guard case .queueIsFull = state.phase else { return state.phase }
+            var native = native
+            switch cplatform_connect(state.descriptor, &native) {
+            case 0, EINPROGRESS: state.phase = .inProgress  // a connected socket is writable, too
+            case EAGAIN: break
+            case let code: state.phase = .failed(failure(code))
             }
             return state.phase
         }

@@ -32,11 +32,7 @@ final class ListeningSocket: Sendable {
         let path = BoundFile.absolutePath(of: address)
         var native = try address.nativeFromRoot()
         (isAdopted, isBlocking) = (false, false)
-        let descriptor = cplatform_make_socket(&native)
-        if descriptor < 0 {
-            let code = errno
-            throw .system(operation: "socket for \(address)", errno: code)
-        }
+        let descriptor = try address.makeSocket(native)
         if let operation = cplatform_listen(descriptor, &native, backlog, reusePort, ipv6Only) {
             let code = errno
             let isBound = String(cString: operation) == "listen"

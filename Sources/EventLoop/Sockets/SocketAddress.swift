@@ -1,6 +1,7 @@
 // The address of a socket. The modules of streams and datagrams use its form for the kernel, too.
 
 package import CPlatform
+internal import EventLoopLibC
 
 extension RunLoop {
     /// The address of a stream socket.
@@ -69,6 +70,15 @@ extension RunLoop.SocketAddress {
             }
         if !isGood { throw .badAddress(description) }
         return native
+    }
+
+    /// Makes a stream socket for this address, whose form for the kernel is `native`.
+    func makeSocket(_ native: cplatform_address) throws(RunLoop.SourceError) -> Int32 {
+        var native = native
+        let descriptor = cplatform_make_socket(&native)
+        let code = errno
+        if descriptor < 0 { throw .system(operation: "socket for \(self)", errno: code) }
+        return descriptor
     }
 
     /// Nil if the library does not know this kind of address.
