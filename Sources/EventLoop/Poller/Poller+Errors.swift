@@ -86,10 +86,6 @@ extension Poller {
 
     /// Has the base watch the nested poller of a muted registration.
     private func addMuted(_ registration: RegistrationPointer) -> Bool {
-        let event = EventRecord.event(registration)
-        event.assign(
-            state.base, registration.pointee.nestedPoller, [.read, .persist], isInternal: state.guests != nil, Poller.collect, registration)
-        registration.pointee.isAdded = event.add() == 0
-        return registration.pointee.isAdded
+        add(registration, registration.pointee.nestedPoller, [.read, .persist]) == 0
     }
 }

@@ -85,14 +85,22 @@ extension Poller {
     func reconnect(_ registration: RegistrationPointer) {
         let watch = registration.pointee.watch
         let nestedPoller = registration.pointee.nestedPoller
-        let event = EventRecord.event(registration)
-        let flags: EventFlags = nestedPoller >= 0 ? [.read, .persist] : watch.eventFlags
-        event.assign(state.base, nestedPoller >= 0 ? nestedPoller : watch.descriptor, flags, Poller.collect, registration)
-        if event.add() != 0 {
+        if nestedPoller >= 0 {
+            _ = add(registration, nestedPoller, [.read, .persist])
+        } else if add(registration, watch.descriptor, watch.eventFlags) != 0 {
             // Its number was reused too. The next registration of the number finds that.
-            registration.pointee.isAdded = false
-            if nestedPoller < 0 { state.registrations.discountEvent(of: watch) }
+            state.registrations.discountEvent(of: watch)
         }
+    }
+
+    /// Has the base watch a registration's number, or its nested poller. 0, or the errno of the kernel's refusal.
+    @inline(__always)
+    func add(_ registration: RegistrationPointer, _ descriptor: Int32, _ flags: EventFlags) -> Int32 {
+        let event = EventRecord.event(registration)
+        event.assign(state.base, descriptor, flags, isInternal: state.guests != nil, Poller.collect, registration)
+        let code = event.add()
+        registration.pointee.isAdded = code == 0
+        return code
     }
 
     /// Adds the event, unless nothing is asked for.
@@ -114,14 +122,11 @@ extension Poller {
             flags = [.read, .persist]
             watched = nestedPoller
         }
-        let event = EventRecord.event(registration)
-        event.assign(state.base, watched, flags, isInternal: state.guests != nil, Poller.collect, registration)
-        let code = event.add()
+        let code = add(registration, watched, flags)
         if code != 0 {
             closeNestedPoller(registration)
             return .refusal(toWatch: watch.descriptor, code)
         }
-        registration.pointee.isAdded = true
         let isDirect = registration.pointee.nestedPoller < 0
         if isDirect { state.registrations.countEvent(of: watch) }
         registration.pointee.isPlain = isDirect && watch.trigger != .oneShot
