@@ -15,10 +15,8 @@ package final class Latch: @unchecked Sendable {
 
     package init() {
         mutex = .allocate(capacity: 1)
-        mutex.initialize(to: pthread_mutex_t())
         pthread_mutex_init(mutex, nil)
         condition = .allocate(capacity: 1)
-        condition.initialize(to: pthread_cond_t())
         initializeMonotonic(condition)
     }
 

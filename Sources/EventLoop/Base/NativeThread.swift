@@ -22,7 +22,7 @@ package enum NativeThread {
             if code != 0 { return code }
         }
         let context = Unmanaged.passRetained(Start(body)).toOpaque()
-        var handle = noHandle
+        var handle = pthread_self()  // pthread_create(3) replaces it; its type differs between systems
         let code = pthread_create(
             &handle, &attributes,
             { argument in
@@ -40,16 +40,6 @@ package enum NativeThread {
         guard size > 0, size <= Int.max - page else { return EINVAL }
         return pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page)
     }
-
-    #if canImport(Darwin)
-
-    private static var noHandle: pthread_t? { nil }
-
-    #else
-
-    private static var noHandle: pthread_t { pthread_t() }
-
-    #endif
 }
 
 /// Signals are for the threads of the program; the library's must not be where its handlers run.

@@ -60,18 +60,15 @@ struct DescriptorTable: ~Copyable {
     /// An event was added for the number itself.
     mutating func countEvent(of watch: Watch) {
         reserve(watch.descriptor)
-        if watch.trigger == .edge {
-            chains[Int(watch.descriptor)].events = Chain.soleEdge
-        } else {
-            chains[Int(watch.descriptor)].events += 1
-        }
+        assert(hasRoom(forEventOf: watch), "an edge-triggered event is alone")
+        chains[Int(watch.descriptor)].events += watch.trigger == .edge ? Chain.soleEdge : 1
     }
 
     /// The event was deleted. It may be called during `forEach`.
     func discountEvent(of watch: Watch) {
         let events = chains[Int(watch.descriptor)].events
         assert(events != 0 && (watch.trigger == .edge) == (events == Chain.soleEdge), "an event is counted while it is added")
-        chains[Int(watch.descriptor)].events = watch.trigger == .edge ? 0 : events - 1
+        chains[Int(watch.descriptor)].events -= watch.trigger == .edge ? Chain.soleEdge : 1
     }
 
     private func contains(_ descriptor: Int32) -> Bool { descriptor >= 0 && descriptor < chains.count }

@@ -11,13 +11,6 @@ struct ReadyBatch {
     fileprivate let isWhole: Bool
     /// The count of servings before the first of the batch.
     fileprivate let start: UInt32
-
-    fileprivate init(level: Int32?, isSingle: Bool, start: UInt32) {
-        self.level = level
-        self.isSingle = isSingle
-        self.start = start
-        isWhole = level == nil && !isSingle
-    }
 }
 
 /// A collected source that is to be served now.
@@ -33,14 +26,14 @@ extension Poller {
     func beginBatch(onlyOne: Bool) -> ReadyBatch {
         state.batchesInProgress += 1
         if state.unusualPriorities != 0 { return beginBatchOfLevel(onlyOne: onlyOne) }
-        return ReadyBatch(level: nil, isSingle: onlyOne, start: state.lastServing)
+        return ReadyBatch(level: nil, isSingle: onlyOne, isWhole: !onlyOne, start: state.lastServing)
     }
 
     @inline(never)
     private func beginBatchOfLevel(onlyOne: Bool) -> ReadyBatch {
         let level = mostUrgentLevel
         bringForward(level)
-        return ReadyBatch(level: level, isSingle: onlyOne, start: state.lastServing)
+        return ReadyBatch(level: level, isSingle: onlyOne, isWhole: false, start: state.lastServing)
     }
 
     /// The next source of the batch; it is not ready any more when this returns. Nil at the end of the batch: what a handler of the batch

@@ -28,17 +28,17 @@ extension RunLoop.Port {
 extension RunLoop {
     /// The token of a request for room in a port (`Port.whenRoom`). Releasing it does not cancel the request.
     public final class RoomRequest: @unchecked Sendable {
-        // SAFETY: constants, and a value with a lock; the lock of the port's queue guards `ticket`.
+        // SAFETY: constants, a weak reference that is set once, and a value with a lock; the lock of the port's queue guards `ticket`.
         private let loop: RunLoop
         private let modes: [Mode]
         /// Weak, because the port retains the request.
-        private let port: WeakSource
+        private weak var port: Port?
         private let body: LoopLock<(@Sendable () -> Void)?>
         var ticket: LinkedQueue<RoomRequest>.Ticket?
 
         init(_ port: Port, _ loop: RunLoop, _ modes: [Mode], _ body: @escaping @Sendable () -> Void) {
             (self.loop, self.modes) = (loop, modes)
-            self.port = WeakSource(source: port)
+            self.port = port
             self.body = LoopLock(body)
         }
 
@@ -47,7 +47,7 @@ extension RunLoop {
 
         /// Withdraws the request. The closure is not called, unless a call has begun. Thread-safe.
         public func cancel() {
-            (port.source as? Port)?.queue.withdraw(self)
+            port?.queue.withdraw(self)
             _ = takeBody()
         }
 

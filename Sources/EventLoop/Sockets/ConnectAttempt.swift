@@ -36,7 +36,13 @@ final class ConnectAttempt: Sendable {
         let descriptor = try address.makeSocket(native)
         do throws(RunLoop.SourceError) {
             try prepare(descriptor)
-            if let local { try Self.bind(descriptor, local) }
+            if let local {
+                var native = try local.native()
+                if let operation = cplatform_bind_local(descriptor, &native) {
+                    let code = errno
+                    throw RunLoop.SourceError.system(operation: "\(String(cString: operation)) \(local)", errno: code)
+                }
+            }
         } catch {
             cplatform_close(descriptor)
             throw error
@@ -48,13 +54,6 @@ final class ConnectAttempt: Sendable {
     }
 
     deinit { end() }
-
-    private static func bind(_ descriptor: Int32, _ local: RunLoop.SocketAddress) throws(RunLoop.SourceError) {
-        var native = try local.native()
-        guard let operation = cplatform_bind_local(descriptor, &native) else { return }
-        let code = errno
-        throw .system(operation: "\(String(cString: operation)) \(local)", errno: code)
-    }
 
     private func failure(_ code: Int32) -> RunLoop.SourceError { .system(operation: "connect \(address)", errno: code) }
 
