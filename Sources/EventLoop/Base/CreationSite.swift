@@ -1,6 +1,4 @@
-// Where an item was created. A loop's description says it, to answer what keeps the loop alive.
-
-/// A source location in one word, because every item stores one.
+/// Where an item was created, in one word, because every item stores one.
 package struct CreationSite: Sendable, Hashable, CustomStringConvertible {
     /// The upper 48 bits are the address of the file name, the lower 16 bits are the line. `#fileID` is a literal: its bytes live as long
     /// as the program, never change, and end with a zero (StaticString: "guaranteed to be null-terminated"). User addresses have 48 bits.

@@ -1,5 +1,3 @@
-// A 4-ary heap of deadlines in contiguous memory. One owner, one thread.
-
 /// Where a heap's slots are in it: a number for each slot, in a table of the caller's, which may keep other things beside each number.
 struct HeapPositions {
     static let absent = UInt32.max

@@ -1,5 +1,3 @@
-// The closures of an item, which the loop calls.
-//
 // Lifecycle of the box: created with the item; released by `clear` when the item is finished, or else with the item.
 
 import Synchronization

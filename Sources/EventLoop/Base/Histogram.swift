@@ -1,5 +1,3 @@
-// Durations in logarithmic classes: a value that programs read, and the counts behind it, which a loop's thread raises.
-//
 // Lifecycle of the counts of `LiveHistogram`: allocated with the first duration, freed with the histogram.
 
 import EventLoopLibC

@@ -1,9 +1,8 @@
-// A latch, on which threads wait until another thread opens it.
-
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Opens once, and stays open. A child of fork has none of the threads that would open its parent's latches, so these are open there.
+/// Threads wait until another thread opens it. It stays open. A child of fork has none of the threads that would open its parent's latches, so
+/// these are open there.
 ///
 /// Lifecycle: the mutex and the condition are created and freed with the latch. A waiting thread retains the latch.
 package final class Latch: @unchecked Sendable {

@@ -1,5 +1,3 @@
-// A value and the lock that guards it.
-//
 // Lifecycle of the storage: allocated by init, freed by deinit.
 
 internal import CPlatform

@@ -1,5 +1,3 @@
-// Starts system threads.
-//
 // Lifecycle of the closure: retained by the thread from `pthread_create` until the closure returns.
 
 import EventLoopLibC

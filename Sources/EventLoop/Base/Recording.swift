@@ -1,6 +1,3 @@
-// A recording of what happened on a loop, and its slowest callouts, as their readers see them. EventRing.swift and SlowestCallouts.swift
-// collect them.
-
 extension RunLoop {
     /// What happened on one loop, ordered by start. Spans that are unfinished when the recording is taken are in it, with their duration so
     /// far.

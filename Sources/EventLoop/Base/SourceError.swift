@@ -1,5 +1,3 @@
-// The errors of sources, and parts of the messages of errors.
-
 internal import CPlatform
 import EventLoopLibC
 

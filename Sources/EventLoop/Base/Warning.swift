@@ -1,5 +1,3 @@
-// Warnings for likely mistakes of the program. Warnings.swift decides which are reported.
-
 extension RunLoop {
     /// A likely mistake of the program, which the library has noticed and which would otherwise stay silent.
     ///

@@ -1,5 +1,3 @@
-// Which warnings are reported, and to whom.
-
 internal import CPlatform
 internal import EventLoopLibC
 

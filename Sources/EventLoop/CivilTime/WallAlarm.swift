@@ -1,5 +1,3 @@
-// A descriptor that the wall clock makes readable.
-//
 // Lifecycle: created with the source. deinit closes the descriptor, after the kernel has stopped watching it.
 
 internal import CPlatform

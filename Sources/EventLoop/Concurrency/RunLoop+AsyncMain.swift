@@ -1,5 +1,3 @@
-// An async `main` on the main thread's run loop.
-//
 // At the first suspension of an async `main` the runtime calls `swift_task_asyncMainDrainQueue`. On Linux that passes the main queue to Dispatch's
 // threads and ends the main thread, so the main actor changes threads. The runtime has a hook there, which must be set before.
 

@@ -1,10 +1,9 @@
-// Passes what a source reports to a task. Every sequence that a loop offers uses it.
-//
 // Lifecycle: the source's handler retains the channel, and the iterator retains its reader. When the last copy of the iterator is released,
 // or its task is cancelled, the channel removes the source. If the source becomes invalid first, it ends the channel.
 
-/// Holds an element, or a task that waits for one, or the end. So memory is limited: new elements are merged into the one that waits (`post`), or the
-/// source is armed only when the task starts to wait (`demand`), or elements that must not be lost go only to a task that waits (`deliver`).
+/// Passes what a source reports to a task: holds an element, or a task that waits for one, or the end. So memory is limited: new elements are
+/// merged into the one that waits (`post`), or the source is armed only when the task starts to wait (`demand`), or elements that must not be
+/// lost go only to a task that waits (`deliver`).
 final class SingleElementChannel<Element: Sendable>: Sendable {
     // Checked continuations, although each is resumed once by construction. The code of unsafe ones is compiled into this module, where
     // ThreadSanitizer sees its reads but not the runtime's synchronization (Swift 6.3).

@@ -1,5 +1,3 @@
-// A loop of somebody else's, which this loop drives. Loop/Sources/AskingGuestLoops.swift asks it before each poll of the kernel.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Sources of the package's other modules, which cannot override the methods of `Source`.
-
 extension RunLoop {
     /// The base class of sources in other modules of this package. A program cannot subclass it: the initializer is the package's own.
     ///

@@ -1,5 +1,3 @@
-// An observer, independent of any loop. RunLoop+Observers.swift notifies it.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// The base class of all input sources. RunLoop+Sources.swift adds them to modes.
-
 extension RunLoop {
     /// The base class of all input sources: validity, label, invalidation. It has no initializer that a program could call: subclasses are the library's.
     ///

@@ -1,7 +1,5 @@
-// A source in one loop (docs/decisions/0013-memberships.md).
-
-/// A source in one loop. The first `add` creates it, and it is dead when the source has left the loop's last mode. A later `add` creates a
-/// new one.
+/// A source in one loop (docs/decisions/0013-memberships.md). The first `add` creates it, and it is dead when the source has left the loop's
+/// last mode. A later `add` creates a new one.
 ///
 /// Lifecycle: the source and the loop retain it. Each membership is one use of the source's rundown. The use ends on the loop's thread,
 /// after the poller has stopped watching the descriptor.

@@ -1,5 +1,3 @@
-// A timer, independent of any loop. RunLoop+Timers.swift adds it to modes, Firing.swift fires it.
-
 import Synchronization
 
 extension RunLoop {

@@ -1,5 +1,3 @@
-// Where a timer is filed: its modes, and its slot in the queue of each.
-
 import Synchronization
 
 /// One word that says where the loop that a timer is in has filed it. The owner reads it without a lock.

@@ -1,5 +1,3 @@
-// One word of a timer: which loop it is in, who uses it, and whether it is valid.
-
 import Synchronization
 
 /// The word that every change of a timer's state goes through: the loop that it is in, its uses, and flags. Thread-safe and lock-free.

@@ -1,9 +1,8 @@
-// What libevent keeps for the whole process: its log and its fatal callback.
-
 internal import CLibevent
 internal import CPlatform
 internal import EventLoopLibC
 
+/// What libevent keeps for the whole process: its log and its fatal callback.
 package enum LibeventRuntime {
     private static let logHandler = LoopLock<(@Sendable (_ severity: Int32, _ message: String) -> Void)?>(nil)
 

@@ -1,5 +1,3 @@
-// The one deadline that a base is armed for.
-//
 // Lifecycle: the timer descriptor and its event are made with the poller. `disconnect` takes the event off and frees it while the base
 // still lives; the descriptor is closed by deinit. All on the loop's thread.
 

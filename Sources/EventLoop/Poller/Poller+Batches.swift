@@ -1,5 +1,3 @@
-// Serving what was collected, after the wait.
-
 /// What one pass serves of the ready list. `endBatch` must follow `beginBatch`.
 struct ReadyBatch {
     /// The level to serve; nil when all stand at one.

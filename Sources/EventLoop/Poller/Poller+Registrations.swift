@@ -1,5 +1,3 @@
-// Adding descriptors to a base, and removing them.
-
 internal import CPlatform
 internal import EventLoopLibC
 

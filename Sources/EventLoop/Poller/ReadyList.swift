@@ -1,8 +1,6 @@
-// The registrations that a wait has found ready, until they are served.
-//
 // Lifecycle of the storage: allocated here, grown by doubling, freed in deinit.
 
-/// Registrations in the order the kernel reported them. Each knows its index, so that any of them can leave in O(1): its index stays
+/// Ready registrations in the order the kernel reported them. Each knows its index, so that any of them can leave in O(1): its index stays
 /// empty until those before it have left. An array touches fewer lines than a list that is linked through the registrations. Owning thread
 /// only.
 struct ReadyList: ~Copyable {

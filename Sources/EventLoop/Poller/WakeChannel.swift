@@ -1,12 +1,10 @@
-// What wakes a sleeping loop.
-//
 // Lifecycle: made with the loop, and closed with the `RunLoop` object, not with its thread: a late `stop` or `wakeUp` must not write into another
 // file that has got the number.
 
 internal import CPlatform
 internal import EventLoopLibC
 
-/// An eventfd (a pipe where there is none) that stands in every base of a loop. Thread-safe; `wake` also in signal handlers.
+/// Wakes a sleeping loop: an eventfd (a pipe where there is none) that stands in every base of the loop. Thread-safe; `wake` also in signal handlers.
 ///
 /// A child of fork shares it with its parent: there it is neither written to nor read (decision 24).
 struct WakeChannel: ~Copyable, Sendable {

@@ -1,5 +1,3 @@
-// What the kernel is asked to watch for a source.
-
 /// What a source may be ready for. `broken` is an error or a hang-up: the source is then ready for all that it asked for. `error` is set beside
 /// it for an error without a hang-up.
 package struct Readiness: OptionSet, Sendable {
@@ -21,6 +19,7 @@ package struct Readiness: OptionSet, Sendable {
 
 package enum WatchTrigger: Sendable { case level, edge, oneShot }
 
+/// What the kernel is asked to watch for a source.
 package struct Watch: Sendable {
     // In this order, without padding: every registration has one.
     var identity: FileIdentity

@@ -1,5 +1,3 @@
-// Sending messages to a port. Serving.swift delivers them.
-
 extension RunLoop.Port {
     /// Sends a message: appends it to the port's queue, and wakes the loops that the port is in.
     ///

@@ -1,5 +1,3 @@
-// A bounded message queue between threads of one process. Port+Sending.swift sends; the loop delivers.
-
 extension RunLoop {
     /// A bounded message queue between threads of one process (NSMachPort, CFMachPort). One thread adds it to its loop, and other threads
     /// send to it.

@@ -1,5 +1,3 @@
-// Those that wait for room in a port: senders with their messages, and requests to be notified.
-//
 // A delivery increments `taken` and then reads `waiting`. A thread that begins to wait writes `waiting` and then reads `taken`. So one of
 // the two finds the other, and nobody waits while there is room.
 

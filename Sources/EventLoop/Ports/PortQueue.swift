@@ -1,5 +1,3 @@
-// The message queue of a port. PortQueue+Waiting.swift has those that wait for room in it.
-//
 // The receiver, the thread that serves the port, swaps the whole inbox into a batch of its own, and counts a message in `taken` when it delivers it:
 // a message in the batch still occupies room.
 

@@ -1,11 +1,9 @@
-// A descriptor that becomes readable when a child process has exited or may have exited.
-//
 // Lifecycle: created with the source. deinit closes the descriptor, after the kernel has stopped watching it.
 
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Watches one child. Thread-safe.
+/// A descriptor that becomes readable when a child process has exited or may have exited. Thread-safe.
 ///
 /// Watches the process's own descriptor where the kernel has one (pidfd, kqueue). Elsewhere watches SIGCHLD, which says that some child has
 /// changed state; then this class asks about its own child, and no other.

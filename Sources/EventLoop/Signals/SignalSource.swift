@@ -1,5 +1,3 @@
-// A source for a process signal. The handler that runs in signal context is in CPlatform (signals.c).
-
 extension RunLoop {
     /// A process signal, delivered on the loop and never in signal context.
     ///

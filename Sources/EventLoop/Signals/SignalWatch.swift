@@ -1,5 +1,3 @@
-// A descriptor that becomes readable when a process signal arrives.
-//
 // Lifecycle: init makes the watch of signals.c and the channel that it writes to. `end` frees the watch, so that the signal handler does
 // not write to the channel any more. deinit closes the channel, after the kernel has stopped watching it.
 

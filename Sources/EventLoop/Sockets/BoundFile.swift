@@ -1,9 +1,7 @@
-// The file of a Unix socket, which `bind` has created and the end of the socket removes.
-
 package import CPlatform
 internal import EventLoopLibC
 
-/// By its absolute path: the program may change its directory.
+/// The file of a Unix socket, which `bind` has created and the end of the socket removes. By its absolute path: the program may change its directory.
 package struct BoundFile: Sendable {
     private let path: String
     private let device: UInt64

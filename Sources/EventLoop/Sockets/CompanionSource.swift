@@ -1,5 +1,3 @@
-// A custom source that is in the same modes as another source. It delivers outcomes that the kernel does not report.
-
 /// Performs a closure as a handled source, in the modes in which its source is at that time.
 ///
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. Thread-safe. It calls `perform` on a loop's

@@ -1,5 +1,3 @@
-// A timer that is in the same modes as a source. It keeps deadlines, and pauses between retries.
-
 /// Fires at a date or after a delay, in each loop that the source is in, by that loop's time.
 ///
 /// It is only in modes in which the source is, so it does not keep a mode from being empty. It needs no notification when a loop ends,

@@ -1,11 +1,9 @@
-// A socket that is connecting.
-//
 // Lifecycle: init opens the descriptor. `transferDescriptor` passes it to the user; otherwise `end` or deinit closes it.
 
 internal import CPlatform
 internal import EventLoopLibC
 
-/// Thread-safe.
+/// A socket that is connecting. Thread-safe.
 final class ConnectAttempt: Sendable {
     enum Phase: Sendable {
         /// The kernel is connecting. The socket becomes writable when there is an outcome.

@@ -1,5 +1,3 @@
-// A listening socket.
-//
 // Lifecycle: init opens the descriptor and creates the file of a Unix path, or adopts a descriptor; `end` or deinit closes the descriptor
 // and removes the file that was created.
 

@@ -1,5 +1,3 @@
-// The address of a socket. The modules of streams and datagrams use its form for the kernel, too.
-
 package import CPlatform
 internal import EventLoopLibC
 
