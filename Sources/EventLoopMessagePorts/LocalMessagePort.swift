@@ -117,9 +117,7 @@ private final class LocalPortBehavior: SourceBehavior {
 
     /// Invalidates a port that cannot be found any more, because another port has its name.
     private func end(_ port: RunLoop.LocalMessagePort) { /* DOES CALLOUT */
-        port.state.withLock { state in
-            if state.failure == nil { state.failure = .system(operation: "keeping the name \(quoted(name.text))", errno: EADDRINUSE) }
-        }
+        port.noteFailure(.system(operation: "keeping the name \(quoted(name.text))", errno: EADDRINUSE))
         port.invalidate()
     }
 

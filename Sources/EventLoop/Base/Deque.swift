@@ -27,7 +27,6 @@ struct Deque<Element: Sendable>: ~Copyable, @unchecked Sendable {
     var isEmpty: Bool { head == tail }
     var count: Int { tail - head }
 
-    /// Calls `body` with the first element; nil if the queue is empty.
     @inline(__always)
     func withFirst<R>(_ body: (borrowing Element) -> R) -> R? { isEmpty ? nil : body(storage[head]) }
 

@@ -6,7 +6,6 @@
 /// An element has an index, which is valid until the element leaves the queue, and a ticket, which is valid for good: after the element has
 /// left, the ticket removes nothing.
 package struct LinkedQueue<Element: Sendable>: Sendable {
-    /// The index of an element. Valid until the element leaves the queue.
     package typealias Index = Int32
     static var noIndex: Index { -1 }
 
@@ -46,7 +45,6 @@ package struct LinkedQueue<Element: Sendable>: Sendable {
     /// The sequence number of the first element; greater than any other if the queue is empty. Copies no element.
     var firstSequence: UInt64 { head == Self.noIndex ? .max : nodes[Int(head)].sequence }
 
-    /// The elements in order, each with its ticket.
     package var entries: [(ticket: Ticket, element: Element)] {
         var entries: [(ticket: Ticket, element: Element)] = []
         var index = head

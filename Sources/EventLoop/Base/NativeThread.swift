@@ -16,7 +16,10 @@ package enum NativeThread {
         defer { pthread_attr_destroy(&attributes) }
         pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
         if let stackSize {
-            let code = setStackSize(stackSize, &attributes)
+            let page = sysconf(Int32(_SC_PAGESIZE))
+            // pthread_attr_setstacksize(3): "On some systems" EINVAL, "if stacksize is not a multiple of the system page size".
+            guard stackSize > 0, stackSize <= Int.max - page else { return EINVAL }
+            let code = pthread_attr_setstacksize(&attributes, (stackSize + page - 1) / page * page)
             if code != 0 { return code }
         }
         let context = Unmanaged.passRetained(Start(body)).toOpaque()
@@ -30,13 +33,6 @@ package enum NativeThread {
             }, context)
         if code != 0 { Unmanaged<Start>.fromOpaque(context).release() }
         return code
-    }
-
-    private static func setStackSize(_ size: Int, _ attributes: inout pthread_attr_t) -> Int32 {
-        let page = sysconf(Int32(_SC_PAGESIZE))
-        // pthread_attr_setstacksize(3): "On some systems" EINVAL, "if stacksize is not a multiple of the system page size".
-        guard size > 0, size <= Int.max - page else { return EINVAL }
-        return pthread_attr_setstacksize(&attributes, (size + page - 1) / page * page)
     }
 }
 

@@ -146,7 +146,6 @@ struct TimerQueue: ~Copyable {
     /// Never later than the earliest date.
     private var earliestEntry: Int64 { min(strict.top?.deadline ?? .max, soft.top?.deadline ?? .max) }
 
-    /// Puts the new ones into the heaps.
     @inline(never)
     private mutating func sortNew() {
         let count = new.count

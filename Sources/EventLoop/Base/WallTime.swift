@@ -45,7 +45,6 @@ extension RunLoop {
             return text + "Z"
         }
 
-        /// Saturating arithmetic is that of `Instant`.
         private var instant: Instant { Instant(nanoseconds: nanosecondsSince1970) }
         private init(_ instant: Instant) { nanosecondsSince1970 = instant.nanoseconds }
 

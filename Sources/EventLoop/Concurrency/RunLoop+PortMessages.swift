@@ -42,7 +42,6 @@ extension RunLoop {
             let reader = PortReader(port, channel, site)
             channel.connect(to: reader) { [weak reader] in reader?.ask() }
             port.add(reader)
-            // An ended loop refuses the source.
             if !loop.addIfPossible(reader, forMode: mode) { reader.invalidate() }
             return AsyncIterator(reader: ChannelReader(channel))
         }
@@ -72,7 +71,6 @@ private final class PortReader: RunLoop.Source, @unchecked Sendable {
         super.init(kind: .messages, recordedKind: .port, label: "messages for a task", site: site)
     }
 
-    /// The task has started to wait.
     func ask() {
         isAsked.store(true, ordering: .sequentiallyConsistent)
         // A sender that came earlier may have found no waiting reader. One that comes now notifies the loop.

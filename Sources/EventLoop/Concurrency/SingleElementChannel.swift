@@ -15,9 +15,7 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
         var isEnded = false
         /// Thrown once, after the last element.
         var failure: (any Error)?
-        /// Removes the source.
         var removal: (@Sendable () -> Void)?
-        /// Asks the source to report again.
         var demand: (@Sendable () -> Void)?
     }
     private let state = LoopLock(State())

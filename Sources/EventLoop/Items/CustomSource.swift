@@ -53,7 +53,6 @@ extension RunLoop {
         /// Whether a signal is pending. Thread-safe.
         public var isSignaled: Bool { signalWord.isPending }
 
-        /// Whether this source is performed before `other`: by order, then by the time of the first pending signal.
         func goesBefore(_ other: CustomSource) -> Bool {
             order != other.order ? order < other.order : signaledAt.load(ordering: .relaxed) < other.signaledAt.load(ordering: .relaxed)
         }

@@ -53,7 +53,6 @@ extension RunLoop {
         public let priority: Priority
         let trigger: Trigger
         let identity: FileIdentity
-        /// A file of the kernel's own, in /proc or /sys.
         private let isKernelFile: Bool
 
         /// In the core. A closure in a value that cannot be copied is called without being retained.

@@ -22,7 +22,6 @@ struct SignalWord: ~Copyable, Sendable {
     /// A signal that its claimant must enqueue.
     struct Claim { fileprivate let word: UInt64 }
 
-    /// Whether a signal is pending.
     var isPending: Bool { word.load(ordering: .acquiring) & Self.stateMask != Self.clear }
 
     /// Makes a signal pending. Nil if one is pending and enqueued; otherwise the caller enqueues it and then calls `markEnqueued`.

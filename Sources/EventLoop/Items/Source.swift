@@ -12,7 +12,7 @@ extension RunLoop {
         /// What a recording calls a call of the handler.
         let recordedKind: Recording.Kind
         private let mark = ProcessMark()
-        package let state = LoopLock(SourceState())
+        let state = LoopLock(SourceState())
         /// What serving needs. It lives as long as the source.
         let core: SourceCorePointer
 
@@ -75,7 +75,7 @@ extension RunLoop {
         package final func endWithLoop() { core.pointee.traits.insert(.endsWithLoop) }
 
         /// Says why the source ends, unless an earlier reason is known.
-        final func noteFailure(_ error: SourceError) {
+        package final func noteFailure(_ error: SourceError) {
             state.withLock { if $0.failure == nil { $0.failure = error } }
         }
 
@@ -119,14 +119,12 @@ extension RunLoop {
         /// Called after the source was removed from a mode of a loop.
         func didLeave(_ loop: RunLoop, _ mode: Mode) { /* DOES CALLOUT */  }
 
-        /// Whether `didLeave` calls out.
         var callsOutWhenLeaving: Bool { false }
 
         /// Called once, on the thread that invalidates the source, before the loops remove it. Not called if the last release invalidates
         /// the source.
         func didInvalidate() { /* DOES CALLOUT */  }
 
-        /// Releases the handlers.
         func releaseHandlers() {}
 
         /// Whether somebody waits for the end of the source.
@@ -230,7 +228,7 @@ extension _SourceOfAKind {
 }
 
 /// The state that the lock of a source guards.
-package struct SourceState: Sendable {
+struct SourceState: Sendable {
     /// One membership for each loop that the source is in, or is being added to. Most sources have one.
     private(set) var first: SourceMembership?
     private(set) var others: [SourceMembership]?
@@ -259,7 +257,7 @@ package struct SourceState: Sendable {
         return made
     }
 
-    package var failure: RunLoop.SourceError? {
+    var failure: RunLoop.SourceError? {
         get { rare?.failure }
         set { makeRare().failure = newValue }
     }
@@ -334,7 +332,6 @@ package struct SourceState: Sendable {
 }
 
 extension RunLoop.Source {
-    /// The last release ends the source, which is valid and was never in a mode.
     @inline(never)
     final func warnOfRelease() { /* DOES CALLOUT */
         Warnings.report(
@@ -343,7 +340,6 @@ extension RunLoop.Source {
                 + "add it to the loop")
     }
 
-    /// The kernel found the descriptor closed.
     @inline(never)
     final func warnOfClosing(_ descriptor: Int32) { /* DOES CALLOUT */
         Warnings.report(

@@ -125,7 +125,6 @@ extension RunLoop {
         var isOnDemand: Bool { state.isOnDemand }
         /// A delayed perform or a task's sleep. It becomes invalid when its loop ends.
         var endsWithLoop: Bool { state.endsWithLoop }
-        /// What a recording calls a call of the handler.
         var recordedKind: Recording.Kind { state.isPerform ? .perform : .timer }
         /// The loop's thread is about to call the handler, or is in it.
         var isFiring: Bool { state.value.isFiring }
@@ -260,7 +259,6 @@ extension RunLoop {
 }
 
 extension RunLoop.Timer {
-    /// The interval for one that is too short.
     @inline(never)
     static func replacedInterval(
         _ asked: Int64, _ ifNegative: Int64, _ label: String?, _ site: CreationSite
@@ -274,7 +272,6 @@ extension RunLoop.Timer {
         return replacement
     }
 
-    /// The timer is released valid, and was never in a mode.
     @inline(never)
     func warnOfRelease() { /* DOES CALLOUT */
         Warnings.report(

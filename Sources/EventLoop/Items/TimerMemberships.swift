@@ -102,7 +102,6 @@ extension RunLoop.Timer {
         return membership
     }
 
-    /// The memberships whose modes have the timer filed.
     var filedMemberships: [TimerMembership] { memberships.filter(\.isFiled) }
 
     @inline(__always)

@@ -60,7 +60,6 @@ struct EventBase: ~Copyable {
 
     deinit { if !isBorrowed { event_base_free(raw) } }
 
-    /// The least urgent level of the base.
     var leastUrgentLevel: Int32 { event_base_get_npriorities(raw) - 1 }
 
     /// Asks the kernel without waiting. `EVLOOP_ONCE` beside `EVLOOP_NONBLOCK`: without it libevent asks a second time after it has

@@ -71,7 +71,6 @@ struct DeadlineTimer: ~Copyable {
         EventRecord.free(record)
     }
 
-    /// Whether the deadline came in the last wait.
     var hasFired: Bool { record.pointee.hasFired }
 
     @inline(never)

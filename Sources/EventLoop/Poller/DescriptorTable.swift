@@ -13,7 +13,6 @@ struct DescriptorTable: ~Copyable {
     }
 
     private var chains = PlainList<Chain>()
-    /// How many registrations there are.
     private(set) var count = 0
 
     init() {}
@@ -57,7 +56,6 @@ struct DescriptorTable: ~Copyable {
         return watch.trigger == .edge ? events == 0 : events != Chain.soleEdge
     }
 
-    /// An event was added for the number itself.
     mutating func countEvent(of watch: Watch) {
         reserve(watch.descriptor)
         assert(hasRoom(forEventOf: watch), "an edge-triggered event is alone")

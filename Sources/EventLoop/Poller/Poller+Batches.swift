@@ -2,7 +2,6 @@
 struct ReadyBatch {
     /// The level to serve; nil when all stand at one.
     fileprivate let level: Int32?
-    /// Only one source is to be served.
     fileprivate let isSingle: Bool
     fileprivate var isOver = false
     /// All ready sources are served, in the order of the list.

@@ -8,7 +8,6 @@
 
 internal import CPlatform
 
-/// What a poller knows of its guests.
 struct Guests {
     /// Runs behind everything else of a round in which only internal callbacks have run until then.
     fileprivate let roundEnd: UnsafeMutablePointer<Poller.InternalRecord>

@@ -86,7 +86,6 @@ extension Poller {
         var isInOrder = true
         var last = UInt32.max
         ready.forEach { registration in
-            // By difference, so that the count may wrap around.
             let age = state.lastServing &- registration.pointee.servedAt
             if age > last { isInOrder = false }
             last = age

@@ -24,7 +24,6 @@ final class Poller {
         var registrations = DescriptorTable()
         /// How many registrations were compared with the file of their number because the number was watched again.
         var testsOnlyComparisons = TestsOnlyCount()
-        /// See Poller+Leftovers.swift.
         var leftovers = Leftovers()
         /// How many registrations have another priority than the default one.
         var unusualPriorities = 0

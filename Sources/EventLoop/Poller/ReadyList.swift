@@ -48,7 +48,6 @@ struct ReadyList: ~Copyable {
         vacateFirstSlot()
     }
 
-    /// Takes out the first registration; nil if there is none.
     @inline(__always)
     mutating func takeFirst() -> RegistrationPointer? {
         if front == end { return nil }

@@ -18,7 +18,6 @@ extension RunLoop.Port {
         var outcome = queue.put(message)
         // Reads the clock only if the port is full and the caller would wait.
         if outcome == .full && deadline != .distantPast && deadline > .now {
-            // The only loops that could make room are in another process.
             if isServedByParentProcessOnly { throw .invalidPort }
             outcome = queue.put(message, before: deadline)
         }
@@ -38,7 +37,6 @@ extension RunLoop.Port {
         if Task.isCancelled { throw .sendTimedOut }
         var outcome = queue.put(message)
         if outcome == .full && deadline > .now {
-            // The only loops that could make room are in another process.
             if isServedByParentProcessOnly { throw .invalidPort }
             outcome = await putWhenRoom(message, before: deadline)
         }
@@ -63,6 +61,7 @@ extension RunLoop.Port {
         }
     }
 
+    /// The only loops that could make room are in another process.
     private var isServedByParentProcessOnly: Bool {
         if ProcessMark.isFirst { return false }
         let memberships = state.withLockIfOwn { $0.memberships }

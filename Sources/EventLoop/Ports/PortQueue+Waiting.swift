@@ -125,7 +125,6 @@ final class WaitingSender: @unchecked Sendable {
     private var message: RunLoop.PortMessage?
     /// Nil while the sender waits.
     var outcome: PortQueue.EnqueueResult?
-    /// Its position among the waiting senders.
     var ticket: LinkedQueue<WaitingSender>.Ticket?
 
     init(_ message: RunLoop.PortMessage, wake: @escaping @Sendable () -> Void) { (self.message, self.wake) = (message, wake) }

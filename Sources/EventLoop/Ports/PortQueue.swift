@@ -24,7 +24,6 @@ struct PortQueue: ~Copyable, Sendable {
         var takenSeen: UInt64 = 0
         var isClosed = false
         var senders = LinkedQueue<WaitingSender>()
-        /// Requests to be notified of room.
         var requests = LinkedQueue<RunLoop.RoomRequest>()
     }
 

@@ -155,7 +155,6 @@ private final class ThreadLife: Sendable {
         throw RunLoop.SourceError.system(operation: "starting a thread" + stack, errno: code)
     }
 
-    /// The body of the thread.
     fileprivate func live() { /* DOES CALLOUT */
         cplatform_name_this_thread(name)
         run()

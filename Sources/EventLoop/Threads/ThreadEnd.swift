@@ -8,7 +8,6 @@ final class ThreadEnd: Sendable {
     private let latch = Latch()
     private let tasks = LoopLock(Tasks())
 
-    /// The last visible action of the thread.
     func come() {
         let waiting = tasks.withLock { tasks in
             tasks.hasCome = true
