@@ -71,15 +71,14 @@ final class SingleElementChannel<Element: Sendable>: Sendable {
 
     /// Ends the channel. The task gets the stored element, then `failure` if there is one, then the end. Thread-safe.
     func end(throwing failure: (any Error)? = nil) {
-        let (waiter, released) = state.withLock { state -> (Waiter?, State?) in
-            if state.isEnded { return (nil, nil) }
-            let (waiter, released) = (state.waiter, state)
-            state = State(element: state.element, isEnded: true, failure: waiter == nil ? failure : nil)
-            return (waiter, released)
-        }
         // The closures are released outside the lock, because they refer to the source.
-        withExtendedLifetime(released) {}
-        if let failure { waiter?.resume(throwing: failure) } else { waiter?.resume(returning: nil) }
+        let released = state.withLock { state -> State? in
+            if state.isEnded { return nil }
+            let released = state
+            state = State(element: state.element, isEnded: true, failure: state.waiter == nil ? failure : nil)
+            return released
+        }
+        if let failure { released?.waiter?.resume(throwing: failure) } else { released?.waiter?.resume(returning: nil) }
     }
 
     // MARK: The task's side

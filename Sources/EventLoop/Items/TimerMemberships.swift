@@ -90,16 +90,11 @@ struct TimerListing: Sendable {
 /// A timer in one mode, which most are, has the membership in `location` and `listing`. The others have a list among their `details`.
 extension RunLoop.Timer {
     var memberships: [TimerMembership] {
-        if let direct = directMembership { return [direct] }
-        return listedMemberships
-    }
-
-    private var directMembership: TimerMembership? {
         let location = TimerLocation(word: location.load(ordering: .acquiring))
-        guard location.loopID != 0, location.isDirect else { return nil }
-        var membership = TimerMembership(modeIndex: location.modeIndex, slot: location.slot)
-        if !state.value.isRedateQueued { membership.changeIndex = listing.changeIndex }
-        return membership
+        guard location.loopID != 0, location.isDirect else { return listedMemberships }
+        var direct = TimerMembership(modeIndex: location.modeIndex, slot: location.slot)
+        if !state.value.isRedateQueued { direct.changeIndex = listing.changeIndex }
+        return [direct]
     }
 
     var filedMemberships: [TimerMembership] { memberships.filter(\.isFiled) }

@@ -97,19 +97,15 @@ extension Poller {
             if registration.pointee.comparison.isPastFirstServings { muteErrorAlone(registration) }
             return true
         }
-        dropReusedDescriptor(registration)
+        state.stale.append(registration.pointee.owner)
+        disconnect(registration)
+        state.isWaitSpecial = true
+        rebuildAfterReuse(of: registration.pointee.watch.descriptor)
         return false
     }
 
     func isStillItself(_ registration: RegistrationPointer) -> Bool {
         FileIdentity(of: registration.pointee.watch.descriptor) == registration.pointee.watch.identity
-    }
-
-    private func dropReusedDescriptor(_ registration: RegistrationPointer) {
-        state.stale.append(registration.pointee.owner)
-        disconnect(registration)
-        state.isWaitSpecial = true
-        rebuildAfterReuse(of: registration.pointee.watch.descriptor)
     }
 
     private var mostUrgentLevel: Int32 {

@@ -115,23 +115,19 @@ extension Poller {
         }
         let suspects = isSpinning ? state.closedEarly.owners : [:]
         if rebuild() {
-            report(left ?? suspects)
+            for (descriptor, owner) in left ?? suspects {
+                LibeventRuntime.warn(
+                    """
+                    descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
+                    duplicate of it is open, so the kernel went on reporting it; the event base was replaced. Invalidate the source \
+                    first, and close the descriptor in onInvalidation.
+                    """)
+            }
             return true
         }
         state.closedEarly.isStuck = true
         state.closedEarly.putOffSweep(among: state.registrations.count)
         return false
-    }
-
-    private func report(_ left: [Int32: String]) {
-        for (descriptor, owner) in left {
-            LibeventRuntime.warn(
-                """
-                descriptor \(descriptor)\(owner.isEmpty ? "" : ", of \(owner),") was closed before its source was invalidated, and a \
-                duplicate of it is open, so the kernel went on reporting it; the event base was replaced. Invalidate the source \
-                first, and close the descriptor in onInvalidation.
-                """)
-        }
     }
 
     /// The descriptors under which the kernel's set holds a file that no event watches. Nil if the kernel's list cannot be read, which takes

@@ -179,7 +179,8 @@ private final class ThreadLife: Sendable {
         var stages: ThreadStages
         do {
             try loop.prepareDefaultMode()
-            stages = try takeSetup()(loop)
+            let setup = setup.withLock { $0.take()! }  // taken once, and released when it has returned
+            stages = try setup(loop)
         } catch {
             return begin(.failure(error))
         }
@@ -241,7 +242,4 @@ private final class ThreadLife: Sendable {
         outcome.withLock { $0 = result }
         started.open()
     }
-
-    /// The closure is released when it has returned.
-    private func takeSetup() -> @Sendable (RunLoop) throws -> ThreadStages { setup.withLock { $0.take()! } }  // taken once
 }
