@@ -256,14 +256,14 @@ static void describe(csim_run *run, struct csim_task *record, csim_task_state *s
 }
 
 size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity) {
-    struct csim_task **all = malloc((run->task_count + 1) * sizeof *all);
-    if (!all) abort();
-    size_t count = 0;
-    for (size_t i = 0; i < run->task_capacity; i++)
-        if (run->tasks[i] && !csim_has_ended(run->tasks[i])) all[count++] = run->tasks[i];
-    qsort(all, count, sizeof *all, csim_by_number);
-    for (size_t i = 0; i < count && i < capacity; i++) describe(run, all[i], states + i);
-    free(all);
+    size_t all, count = 0;
+    struct csim_task **tasks = csim_tasks_by_number(run, &all);
+    for (size_t i = 0; i < all; i++) {
+        if (csim_has_ended(tasks[i])) continue;
+        if (count < capacity) describe(run, tasks[i], states + count);
+        count++;
+    }
+    free(tasks);
     return count;
 }
 

@@ -98,32 +98,6 @@ void csim_follow(csim_run *run, const csim_choice *choices, size_t count, bool s
     run->strict = strict;
 }
 
-void csim_run_finish(csim_run *run) { /* DOES CALLOUT */
-    run->is_over = true;
-    pthread_mutex_lock(&runs_lock);
-    for (csim_run **at = &runs; *at; at = &(*at)->next_run) {
-        if (*at == run) {
-            *at = run->next_run;
-            break;
-        }
-    }
-    atomic_fetch_sub(&run_count, 1);
-    pthread_mutex_unlock(&runs_lock);
-    // What other threads still resume runs into the poison.
-    for (size_t i = 0; i < run->task_capacity; i++) {
-        if (run->tasks[i] && !csim_has_ended(run->tasks[i])) csim_poison(run->tasks[i]->task);
-    }
-    for (size_t i = 0; i < run->task_capacity; i++) {
-        struct csim_task *record = run->tasks[i];
-        if (!record) continue;
-        run->tasks[i] = NULL;
-        if (!record->is_borrowed) csim_release(record->task);
-        free(record->name);
-        free(record);
-    }
-    run->task_count = 0;
-}
-
 void csim_run_free(csim_run *run) {
     free(run->ready.entries);
     free(run->main_queue.entries);
@@ -236,9 +210,19 @@ static void resize(csim_run *run, size_t capacity) {
     free(old);
 }
 
-int csim_by_number(const void *one, const void *other) {
+static int by_number(const void *one, const void *other) {
     uint32_t a = (*(struct csim_task *const *)one)->number, b = (*(struct csim_task *const *)other)->number;
     return a < b ? -1 : a > b;
+}
+
+struct csim_task **csim_tasks_by_number(csim_run *run, size_t *count) {
+    struct csim_task **tasks = malloc((run->task_count + 1) * sizeof *tasks);
+    if (!tasks) abort();
+    *count = 0;
+    for (size_t i = 0; i < run->task_capacity; i++)
+        if (run->tasks[i]) tasks[(*count)++] = run->tasks[i];
+    qsort(tasks, *count, sizeof *tasks, by_number);
+    return tasks;
 }
 
 void csim_hand_over(csim_run *run, struct csim_task *record) {
@@ -279,6 +263,28 @@ static void forget(csim_run *run, struct csim_task *record) { /* DOES CALLOUT */
     discard(record);
 }
 
+void csim_run_finish(csim_run *run) { /* DOES CALLOUT */
+    run->is_over = true;
+    pthread_mutex_lock(&runs_lock);
+    for (csim_run **at = &runs; *at; at = &(*at)->next_run) {
+        if (*at == run) {
+            *at = run->next_run;
+            break;
+        }
+    }
+    atomic_fetch_sub(&run_count, 1);
+    pthread_mutex_unlock(&runs_lock);
+    size_t count;
+    struct csim_task **tasks = csim_tasks_by_number(run, &count);
+    if (run->tasks) memset(run->tasks, 0, run->task_capacity * sizeof *run->tasks);
+    run->task_count = 0;
+    // What other threads still resume runs into the poison.
+    for (size_t i = 0; i < count; i++)
+        if (!csim_has_ended(tasks[i])) csim_poison(tasks[i]->task);
+    for (size_t i = 0; i < count; i++) discard(tasks[i]);
+    free(tasks);
+}
+
 /// Forgets the tasks that have ended, in the order of their numbers: that of the table depends on addresses.
 static void sweep(csim_run *run, bool only_elsewhere) { /* DOES CALLOUT */
     size_t count = 0, capacity = 0;
@@ -289,7 +295,7 @@ static void sweep(csim_run *run, bool only_elsewhere) { /* DOES CALLOUT */
         ended = grown(ended, count, &capacity, sizeof *ended);
         ended[count++] = record;
     }
-    if (count) qsort(ended, count, sizeof *ended, csim_by_number);
+    if (count) qsort(ended, count, sizeof *ended, by_number);
     // All are taken out before the first is discarded: its `deinit` may make tasks, which are inserted.
     for (size_t i = 0; i < count; i++) take_out(run, ended[i]);
     if (!only_elsewhere) run->sweep_at = run->task_count * 2 < 256 ? 256 : run->task_count * 2;

@@ -93,8 +93,8 @@ void csim_ready(csim_run *run, void *job, int kind, void *function, csim_executo
 struct csim_task *csim_note_task(csim_run *run, void *task);
 struct csim_task *csim_find_task(csim_run *run, void *task);
 void csim_hand_over(csim_run *run, struct csim_task *record);
-/// Compares two pointers to records, for `qsort`.
-int csim_by_number(const void *one, const void *other);
+/// All records, in the order of their numbers: that of the table depends on addresses. The caller frees the list.
+struct csim_task **csim_tasks_by_number(csim_run *run, size_t *count);
 void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
 bool csim_is_crashed(csim_run *run, uint32_t process);
 /// A job of one of the runs that another thread has made ready: true if it was taken.

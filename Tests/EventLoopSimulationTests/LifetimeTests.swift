@@ -121,6 +121,25 @@ struct LifetimeTests {
         }
     }
 
+    // Their step never ends, so the end of the run releases it: in the order of their addresses, before.
+    @Test func `what tasks leave at the end of a run is released in the order of the tasks`() async throws {
+        let released = Mutex<[Int]>([])
+        await #expect(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1) { _ in
+                await Maker().makeTasks(20) { index in
+                    released.withLock { $0.append(index) }
+                } last: {
+                    while true { usleep(1) }  // load: an escape
+                }
+                try await Task.sleep(for: .seconds(1))
+            }
+        }
+        // The run is repeated before it is reported.
+        let order = released.withLock { $0 }
+        #expect(order.count >= 20)
+        #expect(order == order.indices.map { $0 % 20 })
+    }
+
     @Test func `what an immediate task has returned is released with its handle`() async throws {
         try await simulate(seeds: 1...20) { _ in
             let result = WeakReference(await Task.immediate { Probe() }.value)
