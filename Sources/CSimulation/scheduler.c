@@ -124,7 +124,6 @@ void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main) {
 }
 void csim_enter(csim_run *run) { csim_of_thread = run; }
 csim_run *csim_current(void) { return csim_of_thread; }
-void *csim_current_context(void) { return csim_of_thread ? csim_of_thread->callbacks.context : NULL; }
 void csim_stop(csim_run *run) { atomic_store(&run->stop, true); }
 uint64_t csim_now(csim_run *run) { return run->now; }
 uint64_t csim_steps(csim_run *run) { return run->steps; }

@@ -8,7 +8,6 @@
 bool csim_is_supported(void) { return false; }
 bool csim_knows_layout(void) { return false; }
 csim_run *csim_current(void) { return NULL; }
-void *csim_current_context(void) { return NULL; }
 csim_run *csim_run_create(const csim_callbacks *callbacks, uint64_t seed, int strategy, int changes, uint64_t step_limit, bool allows_escapes) { abort(); }
 void csim_set_context(csim_run *run, void *context) { abort(); }
 void csim_run_free(csim_run *run) { abort(); }

@@ -59,7 +59,7 @@ final class SimulatedRun: @unchecked Sendable {
     private var bodyResult: Result<Void, any Error>?
     private var mainErrors: [MainError] = []
     private(set) var escapes: [String: Int] = [:]
-    private(set) var escapeCount = 0
+    private var escapeCount = 0
     private(set) var wasCancelled = false
     /// The program does nothing any more. Its thread releases what is left.
     private var isFinished = false
@@ -102,18 +102,8 @@ final class SimulatedRun: @unchecked Sendable {
 
     deinit { csim_run_free(raw) }
 
-    /// The run of the calling thread.
-    static var current: SimulatedRun? {
-        csim_current_context().map { Unmanaged<SimulatedRun>.fromOpaque($0).takeUnretainedValue() }
-    }
-
+    /// Whether the calling thread is the run's, and the run goes on.
     var isCurrent: Bool { csim_current() == raw && !isFinished }
-
-    func preconditionCurrent(_ call: StaticString) {
-        precondition(
-            isCurrent, "\(call) was called outside the simulation that it belongs to; a SimulatedWorld lives as long as its run of the body"
-        )
-    }
 
     // MARK: Running
 
@@ -161,13 +151,7 @@ final class SimulatedRun: @unchecked Sendable {
     private func live() -> CheckedContinuation<Void, Never>? {
         csim_enter(raw)
         drive()
-        steps = Int(csim_steps(raw))
-        digest = csim_digest(raw)
-        var recorded: UnsafePointer<csim_choice>?
-        let count = csim_choices(raw, &recorded)
-        if let recorded { choices = Array(UnsafeBufferPointer(start: recorded, count: count)) }
-        csim_run_finish(raw)
-        isFinished = true
+        finishTasks()
         // Nothing of the program hears of the end of its loop: its tasks are gone, and so are its servers.
         for process in processes { process.abandonServers() }
         loopsLife = nil
@@ -176,6 +160,17 @@ final class SimulatedRun: @unchecked Sendable {
         // Only now: what is released until here is the program's. Outside the run, the tasks that a `deinit` makes would run for real.
         csim_enter(nil)
         return continuation
+    }
+
+    /// No task runs any more. Before that, what is kept of the run: a `deinit` may draw numbers.
+    private func finishTasks() { /* DOES CALLOUT */
+        steps = Int(csim_steps(raw))
+        digest = csim_digest(raw)
+        var recorded: UnsafePointer<csim_choice>?
+        let count = csim_choices(raw, &recorded)
+        if let recorded { choices = Array(UnsafeBufferPointer(start: recorded, count: count)) }
+        csim_run_finish(raw)
+        isFinished = true
     }
 
     /// The program is over. Returns the caller's continuation, the first time.
@@ -203,8 +198,7 @@ final class SimulatedRun: @unchecked Sendable {
     /// Ends the run without the end of its thread, and resumes the caller. Inside the run, as `live` does: a `deinit` may make tasks.
     private func endEarly() {
         csim_enter(raw)
-        csim_run_finish(raw)
-        isFinished = true
+        finishTasks()
         let continuation = end()
         csim_enter(nil)
         continuation?.resume()
@@ -351,12 +345,14 @@ final class SimulatedRun: @unchecked Sendable {
             fail(.escape, "\(call) \(caller) leaves the simulation\(explanation(of: call))", identity: call)
         }
         // Code that waits in a loop for another thread would spin for ever.
-        if blocks && escapeCount > 1_000 {
-            steps = Int(csim_steps(raw))
+        if blocks && leavesThread {
             endEarly()
             csim_park()
         }
     }
+
+    /// Its thread stays behind, with its loop, if the call is one that blocks.
+    var leavesThread: Bool { escapeCount > 1_000 && !settings.allowsEscapes }
 
     private func explanation(of call: String) -> String {
         switch call {

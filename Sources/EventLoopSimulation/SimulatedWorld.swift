@@ -6,7 +6,7 @@ public import EventLoop
 /// Where the program under test lives. It is `Sendable`, and used inside the simulation only: in the tasks of the run that it was made for. Any
 /// other use is a precondition failure.
 public final class SimulatedWorld: Sendable {
-    // SAFETY: the run ends after the last use of its world, and drops it; `preconditionCurrent` refuses later uses.
+    // SAFETY: the run ends after the last use of its world, and drops it; `run(_:)` refuses later uses.
     nonisolated(unsafe) private weak var ownRun: SimulatedRun?
     /// The seed of this run.
     public let seed: UInt64

@@ -166,8 +166,8 @@ struct Simulation: Sendable {
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,
                 schedule: strategyText, trace: trace)
         }
-        // A run of a million steps is not shortened: each try would take as long.
-        if problem.kind == .tooManySteps || again.steps > 100_000 {
+        // A run of a million steps is not shortened: each try would take as long. Nor is one whose thread stays behind, as each try's would.
+        if problem.kind == .tooManySteps || again.steps > 100_000 || again.leavesThread {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
         let shortest = await Shortening(problem: problem, perform: { await perform($0, silences: true) }).shorten(again)

@@ -126,6 +126,30 @@ struct EdgeTests {
         #expect(failure.message.contains("pthread_cond_wait") || failure.message.contains("usleep"))
     }
 
+    // Its digest and its choices were lost, so two runs that differed passed for one.
+    @Test func `a run that waits for another thread in a loop is compared with its repetition, which is the only one`() async throws {
+        let runs = Tally()
+        let failure = try await #require(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1, strategy: .random) { _ in
+                runs.add()
+                for _ in 0..<20 { Task { await Task.yield() } }
+                for _ in 0..<10 { await Task.yield() }
+                spin()
+            }
+        }
+        #expect(failure.kind == .escape)
+        #expect(failure.schedule.hasSuffix(":1:random"))
+        #expect(runs.count == 2)
+        let different = try await #require(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1) { _ in
+                runs.add()
+                for _ in 0..<runs.count { await Task.yield() }
+                spin()
+            }
+        }
+        #expect(different.kind == .notDeterministic)
+    }
+
     @Test func `a deinit at the end of a run that waits for another thread has the run's time, and its task never runs`() async throws {
         let late = Tally()
         let ages = Mutex<[Duration]>([])

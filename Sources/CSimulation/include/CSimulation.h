@@ -91,8 +91,6 @@ void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main);
 void csim_enter(csim_run *run);
 /// The run of the calling thread, or null.
 csim_run *csim_current(void);
-/// The context of its callbacks, or null.
-void *csim_current_context(void);
 int csim_advance(csim_run *run);
 /// Has `csim_advance` return after the present step. Any thread.
 void csim_stop(csim_run *run);
