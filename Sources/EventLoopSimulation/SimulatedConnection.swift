@@ -91,15 +91,6 @@ final class SimulatedConnection: @unchecked Sendable {
         notify()
     }
 
-    /// Both ends fail, at once.
-    func reset() {
-        for end in 0..<2 {
-            ends[end].isReset = true
-            ends[end].packets = []
-        }
-        notify()
-    }
-
     /// The ends of this process do nothing any more; the other end hears of it.
     func processCrashed(_ process: SimulatedProcess, _ incarnation: UInt32) {
         for end in 0..<2 where ends[end].process === process && ends[end].incarnation == incarnation && !ends[end].isDead {
@@ -189,12 +180,17 @@ final class SimulatedConnection: @unchecked Sendable {
         send(.end, from: end)
     }
 
-    func close(_ end: Int) {
+    /// The kernel of a process that closes with unread bytes resets the connection.
+    func close(_ end: Int) { close(end, resets: ends[end].available > 0) }
+
+    /// Closes an end that nobody waits for any more. Its kernel answers with a reset.
+    func refuse(_ end: Int) { close(end, resets: true) }
+
+    private func close(_ end: Int, resets: Bool) {
         if ends[end].isClosed { return }
         ends[end].isClosed = true
         ends[end].source = nil
-        // The kernel of a process that closes with unread bytes resets the connection.
-        if ends[end].available > 0 && !ends[end].isReset && !ends[end].isDead { send(.reset, from: end) } else { finishWriting(end) }
+        if resets && !ends[end].isReset && !ends[end].isDead { send(.reset, from: end) } else { finishWriting(end) }
         if isOver { network.forget(self) }
     }
 }

@@ -165,7 +165,9 @@ public final class SimulatedNetwork: Sendable {
         state.connections.append(connection)
         listener.enqueue(SimulatedTransport(connection, end: 1))
         answer(process, server) {
-            if attempt.isOver || process.hasCrashed || process.incarnation != incarnation { return connection.reset() }
+            // Its crash has reset the connection already.
+            if process.hasCrashed || process.incarnation != incarnation { return }
+            if attempt.isOver { return connection.refuse(0) }
             attempt.end(
                 Result {
                     try ByteStream(
@@ -210,8 +212,9 @@ public final class SimulatedNetwork: Sendable {
         run.trace?.say("\(one.name) and \(other.name) are partitioned")
         guard let duration else { return }
         run.schedule(after: duration.wholeNanoseconds) { [self] in
-            state.partitions.removeAll { $0.id == id }
-            run.trace?.say("\(one.name) and \(other.name) are connected again")
+            guard let index = state.partitions.firstIndex(where: { $0.id == id }) else { return }  // it has healed
+            state.partitions.remove(at: index)
+            run.trace?.say("\(one.name) and \(other.name) are \(isPartitioned(one, other) ? "still partitioned" : "connected again")")
             releaseHeld()
         }
     }
