@@ -127,7 +127,7 @@ public final class SimulatedNetwork: Sendable {
         let run = run("SimulatedNetwork.connect")
         try Task.checkCancellation()
         if process.hasCrashed { throw RunLoop.SourceError.system(operation: "connect \(name):\(port)", errno: ENETDOWN) }
-        let attempt = SimulatedAttempt()
+        let attempt = SimulatedWait<ByteStream>()
         let operation = "connect \(name):\(port)"
         run.schedule(after: timeout.wholeNanoseconds) {
             attempt.end(.failure(RunLoop.SourceError.system(operation: operation, errno: ETIMEDOUT)))
@@ -144,7 +144,7 @@ public final class SimulatedNetwork: Sendable {
     }
 
     private func requestArrives(
-        _ attempt: SimulatedAttempt, from process: SimulatedProcess, _ incarnation: UInt32, to name: String, _ port: UInt16,
+        _ attempt: SimulatedWait<ByteStream>, from process: SimulatedProcess, _ incarnation: UInt32, to name: String, _ port: UInt16,
         _ options: ByteStream.Options, _ operation: String
     ) {
         guard let run, !attempt.isOver else { return }
@@ -237,27 +237,6 @@ public final class SimulatedNetwork: Sendable {
         let held = state.held
         state.held = []
         for body in held { body() }
-    }
-}
-
-/// A task that waits for its connection.
-private final class SimulatedAttempt: @unchecked Sendable {
-    // SAFETY: the run's thread alone uses it.
-
-    private var continuation: UnsafeContinuation<ByteStream, any Error>?
-    private var result: Result<ByteStream, any Error>?
-
-    var isOver: Bool { result != nil }
-
-    func begin(_ continuation: UnsafeContinuation<ByteStream, any Error>) {
-        if let result { continuation.resume(with: result) } else { self.continuation = continuation }
-    }
-
-    func end(_ result: Result<ByteStream, any Error>) {
-        if self.result != nil { return }
-        self.result = result
-        continuation?.resume(with: result)
-        continuation = nil
     }
 }
 

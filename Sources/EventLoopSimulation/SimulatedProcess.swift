@@ -79,7 +79,7 @@ public final class SimulatedProcess: Sendable {
             state.mainError = mainError
             ownRun.mainThrew(mainError)
         }
-        for waiter in waiters { waiter.end(result) }
+        for waiter in waiters { waiter.wait.end(result) }
     }
 
     var hasCrashed: Bool { state.hasCrashed }
@@ -123,7 +123,7 @@ public final class SimulatedProcess: Sendable {
         }
         let waiters = state.waiters
         state.waiters = []
-        for waiter in waiters { waiter.end(.failure(SimulatedCrash(process: name))) }
+        for waiter in waiters { waiter.wait.end(.failure(SimulatedCrash(process: name))) }
     }
 
     /// Calls `main` again, with what is stored. A process that is running crashes first.
@@ -145,15 +145,15 @@ public final class SimulatedProcess: Sendable {
         }
         state.waiters.append(waiter)
         try await withTaskCancellationHandler {
-            try await withUnsafeThrowingContinuation { waiter.begin($0) }
+            try await withUnsafeThrowingContinuation { waiter.wait.begin($0) }
         } onCancel: {
             forget(waiter)
         }
     }
 
     private func forget(_ waiter: EndWaiter) {
-        state.waiters.removeAll { $0 === waiter }
-        waiter.end(.failure(CancellationError()))
+        state.waiters.removeAll { $0.wait === waiter.wait }
+        waiter.wait.end(.failure(CancellationError()))
     }
 
     // MARK: Storage
@@ -199,24 +199,8 @@ final class MainError {
 }
 
 /// A task that waits for the end of a process.
-private final class EndWaiter: @unchecked Sendable {
-    // SAFETY: the run's thread alone uses it.
-
+private struct EndWaiter {
     /// Of the task's process; 0 if it has none.
     let incarnation: UInt32
-    private var continuation: UnsafeContinuation<Void, any Error>?
-    private var result: Result<Void, any Error>?
-
-    init(incarnation: UInt32) { self.incarnation = incarnation }
-
-    func begin(_ continuation: UnsafeContinuation<Void, any Error>) {
-        if let result { continuation.resume(with: result) } else { self.continuation = continuation }
-    }
-
-    func end(_ result: Result<Void, any Error>) {
-        if self.result != nil { return }
-        self.result = result
-        continuation?.resume(with: result)
-        continuation = nil
-    }
+    let wait = SimulatedWait<Void>()
 }

@@ -14,7 +14,7 @@ import Glibc
 @Suite(.whereSimulated, .bounded)
 struct NetworkRuleTests {
     // Both ends were reset at once, and the network kept the connection: its first end was never closed.
-    @Test func `the server of a connect that has timed out is reset by a packet, as by a kernel that knows of no such connection`() async throws {
+    @Test func `the server of a connect that has timed out is reset by a packet, because nobody knows the connection`() async throws {
         try await simulate(seeds: 1...20) { world in
             world.network.latency = .milliseconds(10)...(.milliseconds(10))
             let start = ContinuousClock.now
@@ -38,6 +38,24 @@ struct NetworkRuleTests {
             let duration = resetAfter.withLock { $0 }
             // The request, the answer, and the reset.
             try #require(duration == .milliseconds(30))
+        }
+    }
+
+    // The timeout of the connect held the stream until it was over, too.
+    @Test func `a stream that its client releases ends at once`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let ends = Tally()
+            world.process("server") { server in
+                try world.network.listen(server, port: 80) { stream in
+                    do { if try await stream.read() == nil { ends.add() } } catch {}
+                }
+            }
+            let client = world.process("client") { client in
+                _ = try await world.network.connect(from: client, to: "server", port: 80)
+            }
+            try await client.waitForEnd()
+            try await Task.sleep(for: .seconds(1))
+            try #require(ends.count == 1)
         }
     }
 
