@@ -46,7 +46,7 @@ static SWIFTCC void on_global(void *job, enqueue_original original) {
         csim_enqueue_job(run, job, CSIM_POOL);
     } else {
         csim_of_thread = NULL;
-        if (!csim_take_from_other_thread(job)) original(job);
+        if (!csim_take_from_other_thread(job, CSIM_POOL)) original(job);
         csim_of_thread = run;
     }
 }

@@ -484,7 +484,7 @@ static void move_due(csim_run *run) {
 
 // MARK: Other threads
 
-bool csim_take_from_other_thread(void *job) {
+bool csim_take_from_other_thread(void *job, int kind) {
     if (atomic_load(&run_count) == 0 || !csim_job_is_task(job)) return false;
     bool is_taken = false;
     pthread_mutex_lock(&runs_lock);
@@ -492,7 +492,7 @@ bool csim_take_from_other_thread(void *job) {
         pthread_mutex_lock(&run->lock);
         if (csim_find_task(run, job)) {
             run->inbox = grown(run->inbox, run->inbox_count, &run->inbox_capacity, sizeof *run->inbox);
-            run->inbox[run->inbox_count++] = job;
+            run->inbox[run->inbox_count++] = (struct csim_arrival){job, kind};
             pthread_cond_signal(&run->inbox_filled);
             is_taken = true;
         }
@@ -504,12 +504,16 @@ bool csim_take_from_other_thread(void *job) {
 
 static void take_inbox(csim_run *run) {
     while (true) {  // ends: with an empty inbox
+        struct csim_arrival arrival = {0};
         pthread_mutex_lock(&run->lock);
-        void *job = run->inbox_count ? run->inbox[--run->inbox_count] : NULL;
+        if (run->inbox_count) {
+            arrival = run->inbox[0];
+            memmove(run->inbox, run->inbox + 1, --run->inbox_count * sizeof arrival);
+        }
         pthread_mutex_unlock(&run->lock);
-        if (!job) return;
-        csim_enqueue_job(run, job, CSIM_POOL);
-        struct csim_task *task = csim_find_task(run, job);
+        if (!arrival.job) return;
+        csim_enqueue_job(run, arrival.job, arrival.kind);
+        struct csim_task *task = csim_find_task(run, arrival.job);
         void *frames[1] = {task ? task->created_in : NULL};
         run->callbacks.escape(run->callbacks.context, "a resumption by another thread", frames, frames[0] ? 1 : 0, false);
     }

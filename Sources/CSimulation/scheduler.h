@@ -37,6 +37,12 @@ struct csim_timer {
     struct csim_entry entry;
 };
 
+/// A job that another thread has made ready.
+struct csim_arrival {
+    void *job;
+    int kind;
+};
+
 struct csim_queue {
     struct csim_entry *entries;
     size_t head, count, capacity;
@@ -76,7 +82,7 @@ struct csim_run {
     size_t choice_count, choice_capacity;
     pthread_mutex_t lock;
     pthread_cond_t inbox_filled;
-    void **inbox;
+    struct csim_arrival *inbox;
     size_t inbox_count, inbox_capacity;
     atomic_bool stop;
     // Odd while a step is in progress. And the kernel's number of the run's thread.
@@ -97,8 +103,6 @@ void csim_hand_over(csim_run *run, struct csim_task *record);
 struct csim_task **csim_tasks_by_number(csim_run *run, size_t *count);
 void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
 bool csim_is_crashed(csim_run *run, uint32_t process);
-/// A job of one of the runs that another thread has made ready: true if it was taken.
-bool csim_take_from_other_thread(void *job);
 
 // The runtime's objects.
 bool csim_job_is_task(void *job);

@@ -33,6 +33,7 @@ uint64_t csim_draw_network(csim_run *run) { abort(); }
 void csim_add_event(csim_run *run, uint64_t at, uint64_t event) { abort(); }
 void csim_enqueue_job(csim_run *run, void *job, int kind) { abort(); }
 void csim_add_timer(csim_run *run, void *job, uint64_t at) { abort(); }
+bool csim_take_from_other_thread(void *job, int kind) { abort(); }
 void csim_enqueue_hop(void *job) { abort(); }
 void csim_begin_process(csim_run *run, uint32_t process) { abort(); }
 void csim_end_process(csim_run *run) { abort(); }

@@ -17,8 +17,14 @@ final class SimulatedMainExecutor: SerialExecutor {
     static let shared = SimulatedMainExecutor()
 
     func enqueue(_ job: consuming ExecutorJob) {
-        guard let run = csim_current() else { preconditionFailure("a job of a simulated main actor came from another thread") }
-        csim_enqueue_job(run, UnownedJob(job).pointer, Int32(CSIM_MAIN.rawValue))
+        let job = UnownedJob(job).pointer
+        let kind = Int32(CSIM_MAIN.rawValue)
+        if let run = csim_current() {
+            csim_enqueue_job(run, job, kind)
+        } else {
+            // Another thread has resumed the task. If its run is over, it never runs on.
+            _ = csim_take_from_other_thread(job, kind)
+        }
     }
 }
 

@@ -124,6 +124,20 @@ struct EscapeTests {
         #expect(failure.kind == .escape)
     }
 
+    // It ended the process: a job of a simulated main actor came from its own thread only.
+    @Test func `a task of the main actor that another thread resumes goes on on the main actor`() async throws {
+        let body: @Sendable (SimulatedWorld) async throws -> Void = { @MainActor _ in
+            await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
+                DispatchQueue.global().async { continuation.resume() }
+            }
+            MainActor.assertIsolated()
+        }
+        let summary = try await simulate(seeds: 1...5, allowsEscapes: true, body)
+        #expect(summary.escapes["dispatch_async"] == 5)
+        let failure = try await #require(throws: SimulationFailure.self) { try await simulate(seeds: 1...1, body) }
+        #expect(failure.kind == .escape)
+    }
+
     @Test func `what another thread queues on the world's loop is performed, also while nothing is ready`() async throws {
         let summary = try await simulate(seeds: 1...5, allowsEscapes: true) { world in
             let loop = world.loop
