@@ -252,7 +252,8 @@ static void describe(csim_run *run, struct csim_task *record, csim_task_state *s
     state->name = record->name;
     state->created_in = record->created_in;
     read_wait(run, record, state);
-    read_frames(record->task, state->frames, 16);
+    // What the running task's object says of its frames is of its last suspension. Their memory may hold something else by now.
+    if (record->task != csim_running_task()) read_frames(record->task, state->frames, 16);
 }
 
 size_t csim_tasks(csim_run *run, csim_task_state *states, size_t capacity) {
