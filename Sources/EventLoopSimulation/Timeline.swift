@@ -64,7 +64,8 @@ struct Timeline {
     private static func starts(_ steps: [TraceWriter.Step]) -> [Int64] {
         var last = Int64.min
         return steps.map { step in
-            last = max(Int64(clamping: step.at), last == .min ? .min : last + 1_000)
+            // 146 years are the latest: a run may sleep for longer than a recording has time.
+            last = max(Int64(min(step.at, 1 << 62)), last == .min ? .min : last + 1_000)
             return last
         }
     }

@@ -44,6 +44,18 @@ struct ReplayTests {
         }
     }
 
+    @Test func `a run that sleeps for longer than a recording has time can be replayed`() async throws {
+        let call = {
+            try await simulate(seeds: 1...1) { _ in
+                // More than 292 years together.
+                for _ in 0..<4 { try await Task.sleep(for: .seconds(100 * 365 * 86_400)) }
+                throw Wrong("the end")
+            }
+        }
+        let failure = try await #require(throws: SimulationFailure.self) { try await call() }
+        await withEnvironment(failure.schedule) { await #expect(throws: SimulationFailure.self) { try await call() } }
+    }
+
     @Test func `EVENTLOOP_SIMULATION replays its call only`() async throws {
         let runs = Tally()
         let body: @Sendable (SimulatedWorld) async throws -> Void = { world in
