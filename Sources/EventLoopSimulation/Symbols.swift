@@ -25,7 +25,8 @@ enum Symbols {
         cstacks_symbolize(&address, 1, &symbol)
         defer { cstacks_free_symbol(&symbol) }
         guard let raw = symbol.name, let image = symbol.image else { return nil }
-        let file = String(cString: image)
+        // Not its folder: the trace is the same wherever the program lies.
+        let file = String(cString: image).split(separator: "/").last ?? ""
         if file.contains(".so") { return nil }
         guard let demangled = cstacks_demangle(raw) else { return String(cString: raw) }
         defer { cstacks_free_text(demangled) }
