@@ -33,23 +33,36 @@ package enum HangWatch {
     }
 
     private static func observe(_ watched: WatchedRun) async {
-        var last: (run: ObjectIdentifier, beat: UInt64)?
-        var since = ContinuousClock.now
-        var isReported = false
+        var step = Step()
         while true {  // ends: when the task is cancelled
             let settings = settings.withLock { $0 }
             do { try await Task.sleep(for: settings.limit / 4) } catch { return }
-            guard let run = watched.run, csim_beat(run.raw) % 2 == 1 else {
-                last = nil
-                continue
-            }
-            let seen = (run: ObjectIdentifier(run), beat: csim_beat(run.raw))
-            if last?.run != seen.run || last?.beat != seen.beat {
-                (last, since, isReported) = (seen, .now, false)
-            } else if !isReported, ContinuousClock.now - since >= settings.limit {
-                isReported = true
+            guard let run = watched.run else { continue }
+            if step.isTooLong(run, beat: csim_beat(run.raw), at: .now, limit: settings.limit) {
                 settings.report(text(run, settings.limit))
             }
+        }
+    }
+
+    /// The step that was seen last.
+    package struct Step {
+        /// Not its address, which the next run may have, in a step of the same number.
+        private weak var run: AnyObject?
+        private var beat: UInt64 = 0
+        private var since = ContinuousClock.now
+        private var isReported = false
+
+        package init() {}
+
+        /// Whether it is still the same step, has been for `limit`, and was not reported. `beat` is odd while a step is in progress.
+        package mutating func isTooLong(_ run: AnyObject, beat: UInt64, at now: ContinuousClock.Instant, limit: Duration) -> Bool {
+            if beat % 2 == 0 || self.run !== run || self.beat != beat {
+                (self.run, self.beat, since, isReported) = (run, beat, now, false)
+                return false
+            }
+            if isReported || now - since < limit { return false }
+            isReported = true
+            return true
         }
     }
 

@@ -148,6 +148,22 @@ struct EscapeTests {
         #expect(summary.escapes["dispatch_async"] == 5)
     }
 
+    // The runs of a call have one address after another, so a program that spends its time in one step of each looked as if it hung.
+    @Test func `steps of one number in runs of one address are different steps`() {
+        final class Run {}
+        var step = HangWatch.Step()
+        let start = ContinuousClock.now
+        for second in 0..<10 {
+            let isTooLong = step.isTooLong(Run(), beat: 1, at: start + .seconds(second), limit: .seconds(2))
+            #expect(!isTooLong)
+        }
+        let run = Run()
+        let reports = (0..<10).count { step.isTooLong(run, beat: 3, at: start + .seconds($0), limit: .seconds(2)) }
+        #expect(reports == 1)
+        let isTooLong = step.isTooLong(run, beat: 5, at: start + .seconds(10), limit: .seconds(2))
+        #expect(!isTooLong)
+    }
+
     @Test func `a step that does not end is reported, with the functions that it is in`() async throws {
         let usual = HangWatch.settings.withLock { settings in
             let usual = settings
