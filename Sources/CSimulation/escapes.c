@@ -20,6 +20,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -130,7 +131,22 @@ static bool reads_from_elsewhere(int descriptor) {
     struct pollfd one = {descriptor, POLLIN, 0};
     return NEXT("poll", int (*)(struct pollfd *, nfds_t, int))(&one, 1, 0) == 0;
 }
-BLOCKING(ssize_t, read, (int descriptor, void *bytes, size_t count), (descriptor, bytes, count), reads_from_elsewhere(descriptor), FAIL(EAGAIN))
+/// Foundation's `UUID()` reads /dev/urandom.
+static bool reads_chance(int descriptor) {
+    struct stat status;
+    if (fstat(descriptor, &status) != 0 || !S_ISCHR(status.st_mode)) return false;
+    return status.st_rdev == makedev(1, 8) || status.st_rdev == makedev(1, 9);
+}
+EXPORT ssize_t read(int descriptor, void *bytes, size_t count) {
+    if (csim_of_thread && reads_chance(descriptor)) {
+        csim_fill(csim_of_thread, bytes, count);
+        return (ssize_t)count;
+    }
+    if (csim_of_thread && reads_from_elsewhere(descriptor) && escape("read", true)) {
+        FAIL(EAGAIN);
+    }
+    return NEXT("read", ssize_t (*)(int, void *, size_t))(descriptor, bytes, count);
+}
 BLOCKING(ssize_t, readv, (int descriptor, const struct iovec *parts, int count), (descriptor, parts, count), reads_from_elsewhere(descriptor), FAIL(EAGAIN))
 
 // MARK: Dispatch

@@ -51,7 +51,7 @@ EXPORT time_t time(time_t *result) {
     return precise.tv_sec;
 }
 
-static void fill(csim_run *run, void *buffer, size_t count) {
+void csim_fill(csim_run *run, void *buffer, size_t count) {
     for (uint8_t *at = buffer; count;) {
         uint64_t drawn = csim_draw_program(run);
         size_t part = count < 8 ? count : 8;
@@ -69,7 +69,7 @@ EXPORT long syscall(long number, ...) {
     for (int i = 0; i < 6; i++) arguments[i] = va_arg(list, long);
     va_end(list);
     if (number == SYS_getrandom && csim_of_thread) {
-        fill(csim_of_thread, (void *)arguments[0], (size_t)arguments[1]);
+        csim_fill(csim_of_thread, (void *)arguments[0], (size_t)arguments[1]);
         return arguments[1];
     }
     // Byte streams make these two calls without the functions that escapes.c has.
@@ -84,13 +84,13 @@ EXPORT long syscall(long number, ...) {
 
 EXPORT ssize_t getrandom(void *buffer, size_t count, unsigned flags) {
     if (!csim_of_thread) return NEXT("getrandom", ssize_t (*)(void *, size_t, unsigned))(buffer, count, flags);
-    fill(csim_of_thread, buffer, count);
+    csim_fill(csim_of_thread, buffer, count);
     return (ssize_t)count;
 }
 
 EXPORT int getentropy(void *buffer, size_t count) {
     if (!csim_of_thread) return NEXT("getentropy", int (*)(void *, size_t))(buffer, count);
-    fill(csim_of_thread, buffer, count);
+    csim_fill(csim_of_thread, buffer, count);
     return 0;
 }
 

@@ -104,6 +104,9 @@ struct csim_task **csim_tasks_by_number(csim_run *run, size_t *count);
 void csim_trace(csim_run *run, int what, int kind, uint32_t task, uint32_t other, void *function, csim_executor to);
 bool csim_is_crashed(csim_run *run, uint32_t process);
 
+/// With bytes of the program's chance.
+void csim_fill(csim_run *run, void *buffer, size_t count);
+
 // The runtime's objects.
 bool csim_job_is_task(void *job);
 /// Whether the task has ended; its object may be gone then.

@@ -114,6 +114,23 @@ struct EscapeTests {
         }
     }
 
+    // Foundation's UUID() does so, and was another one in each run.
+    @Test func `what is read from dev-urandom is the seed's`() async throws {
+        let drawn = Mutex<[[UInt8]]>([])
+        for seed in [3, 3, 4] as [UInt64] {
+            try await simulate(seeds: seed...seed) { _ in
+                let device = open("/dev/urandom", O_RDONLY)
+                defer { close(device) }
+                var bytes = [UInt8](repeating: 0, count: 16)
+                try #require(read(device, &bytes, 16) == 16)
+                drawn.withLock { $0.append(bytes) }
+            }
+        }
+        let all = drawn.withLock { $0 }
+        #expect(all[0] == all[1])
+        #expect(all[0] != all[2])
+    }
+
     @Test func `a task that another thread resumes comes back, and is an escape`() async throws {
         let body: @Sendable (SimulatedWorld) async throws -> Void = { _ in
             await withUnsafeContinuation { continuation in DispatchQueue.global().async { continuation.resume() } }
