@@ -18,12 +18,13 @@ extension SimulatedRun {
         if claim.holds() { return }
         let wait = EventualClaim(claim, incarnation: csim_current_process(raw))
         waits.append(wait)
-        schedule(after: limit.wholeNanoseconds) { [self] in
+        // Weak: what the claim holds must not live to the end of the limit. `waits` holds it while the task waits.
+        schedule(after: limit.wholeNanoseconds) { [self, weak wait] in
             // A task of a crashed process does not wait any more.
-            if wait.isOver || hasCrashed(wait.incarnation) { return }
-            if wait.claim.holds() { return wait.end() }
-            fail(
-                .invariant, "\"\(claim.text)\" (\(claim.place)) did not hold within \(limit)", identity: claim.place)
+            guard let wait, !wait.isOver, !hasCrashed(wait.incarnation) else { return }
+            let claim = wait.claim
+            if claim.holds() { return wait.end() }
+            fail(.invariant, "\"\(claim.text)\" (\(claim.place)) did not hold within \(limit)", identity: claim.place)
         }
         await withTaskCancellationHandler {
             await withUnsafeContinuation { wait.begin($0) }

@@ -85,6 +85,25 @@ struct LifetimeTests {
         #expect(late.count == 0)
     }
 
+    @Test func `a claim that has come true keeps nothing alive`() async throws {
+        try await simulate(seeds: 1...5) { world in
+            let released = Tally()
+            Task { try await Task.sleep(for: .seconds(2)) }
+            try await waitForASecond(in: world) { released.add() }
+            await Task.yield()
+            try #require(released.count == 1)
+        }
+    }
+
+    /// Only the claim has the canary when it returns.
+    private func waitForASecond(in world: SimulatedWorld, _ onRelease: @escaping @Sendable () -> Void) async throws {
+        let (start, canary) = (ContinuousClock.now, Canary(onRelease))
+        try await world.eventually("a second has passed") {
+            canary.touch()
+            return ContinuousClock.now - start >= .seconds(1)
+        }
+    }
+
     @Test func `a partition that never heals keeps nothing alive`() async throws {
         var probe = Probe()
         try await simulate(seeds: 1...1) { [probe] world in
