@@ -140,6 +140,17 @@ struct LifetimeTests {
         }
     }
 
+    @Test func `the targets of performs that are left over are released in the order of the performs`() async throws {
+        let released = Mutex<[Int]>([])
+        try await simulate(seeds: 1...1) { world in
+            for index in 0..<20 {
+                world.loop.perform(after: .seconds(1), target: Canary { released.withLock { $0.append(index) } }) {}
+            }
+        }
+        let order = released.withLock { $0 }
+        #expect(order == Array(0..<20))
+    }
+
     // Their step never ends, so the end of the run releases it: in the order of their addresses, before.
     @Test func `what tasks leave at the end of a run is released in the order of the tasks`() async throws {
         let released = Mutex<[Int]>([])

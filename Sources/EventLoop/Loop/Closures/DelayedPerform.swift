@@ -68,19 +68,26 @@ extension RunLoop {
 
 /// Delayed performs by their targets. Under the loop's lock.
 struct DelayedPerforms: Sendable {
-    private var tokens: [ObjectIdentifier: [RunLoop.DelayedPerform]] = [:]
+    private var performs: [ObjectIdentifier: [(number: UInt64, token: RunLoop.DelayedPerform)]] = [:]
+    private var lastNumber: UInt64 = 0
 
-    mutating func add(_ token: RunLoop.DelayedPerform, of target: AnyObject) { tokens[ObjectIdentifier(target), default: []].append(token) }
-
-    mutating func remove(_ token: RunLoop.DelayedPerform, of target: ObjectIdentifier) {
-        tokens[target]?.removeAll { $0 === token }
-        if tokens[target]?.isEmpty == true { tokens[target] = nil }
+    mutating func add(_ token: RunLoop.DelayedPerform, of target: AnyObject) {
+        lastNumber += 1
+        performs[ObjectIdentifier(target), default: []].append((lastNumber, token))
     }
 
-    mutating func takeAll(of target: AnyObject) -> [RunLoop.DelayedPerform] { tokens.removeValue(forKey: ObjectIdentifier(target)) ?? [] }
+    mutating func remove(_ token: RunLoop.DelayedPerform, of target: ObjectIdentifier) {
+        performs[target]?.removeAll { $0.token === token }
+        if performs[target]?.isEmpty == true { performs[target] = nil }
+    }
 
+    mutating func takeAll(of target: AnyObject) -> [RunLoop.DelayedPerform] {
+        (performs.removeValue(forKey: ObjectIdentifier(target)) ?? []).map { $0.token }
+    }
+
+    /// In the order in which they were asked for. That of the table depends on addresses, and the targets are released in this one.
     mutating func takeAll() -> [RunLoop.DelayedPerform] {
-        defer { tokens = [:] }
-        return Array(tokens.values.joined())
+        defer { performs = [:] }
+        return performs.values.joined().sorted { $0.number < $1.number }.map { $0.token }
     }
 }
