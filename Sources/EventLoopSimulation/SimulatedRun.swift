@@ -241,8 +241,8 @@ final class SimulatedRun: @unchecked Sendable {
         }
         switch result {
         case Int32(CSIM_IDLE.rawValue):
-            // What has escaped may come back. This waits in real time.
-            if settings.allowsEscapes && escapeCount > 0 && csim_wait_for_others(raw, 5_000) { return false }
+            // What has escaped may come back. This waits in real time. A hop to a loop of another thread is counted nowhere.
+            if settings.allowsEscapes && csim_wait_for_others(raw, 5_000) { return false }
             if shared.withLock({ $0.isCancelled }) { return false }
             problem = Problem(kind: .deadlock, message: deadlockReport())
         case Int32(CSIM_LIMIT.rawValue):

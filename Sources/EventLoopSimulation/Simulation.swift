@@ -166,8 +166,7 @@ struct Simulation: Sendable {
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,
                 schedule: strategyText, trace: trace)
         }
-        // A run of a million steps is not shortened: each try would take as long. Nor is one whose thread stays behind, as each try's would.
-        if problem.kind == .tooManySteps || again.steps > 100_000 || again.leavesThread {
+        if !mayShorten(problem, again) {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
         let shortest = await Shortening(problem: problem, perform: { await perform($0, silences: true) }).shorten(again)
@@ -179,6 +178,14 @@ struct Simulation: Sendable {
         }
         let text = Schedule(file: file, line: line, seed: settings.seed, order: .choices(last.choices)).text
         return failure(found, seed: settings.seed, schedule: text.utf8.count > 16_384 ? strategyText : text, trace: last.trace?.lines ?? [])
+    }
+
+    /// Each try would take as long: as a million steps, or as a deadlock that is one after seconds of real time only. And each try's thread would
+    /// stay behind as this one's.
+    private func mayShorten(_ problem: SimulatedRun.Problem, _ run: SimulatedRun) -> Bool {
+        if problem.kind == .tooManySteps || run.steps > 100_000 { return false }
+        if problem.kind == .deadlock && allowsEscapes { return false }
+        return !run.leavesThread
     }
 
     /// Says where two runs of one seed part.

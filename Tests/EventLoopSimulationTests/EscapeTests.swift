@@ -155,6 +155,18 @@ struct EscapeTests {
         #expect(failure.kind == .escape)
     }
 
+    // The run makes no call that is counted, so it was a deadlock as soon as nothing was ready.
+    @Test func `a task that goes to a loop of another thread comes back, also if nothing else escapes`() async throws {
+        let thread = try RunLoopThread(name: "outside")
+        defer { thread.stop() }
+        let loop = thread.runLoop
+        let summary = try await simulate(seeds: 1...5, allowsEscapes: true) { _ in
+            let isOutside = await Task(executorPreference: loop) { loop.isCurrent }.value
+            try #require(isOutside)
+        }
+        #expect(summary.runs == 5)
+    }
+
     @Test func `what another thread queues on the world's loop is performed, also while nothing is ready`() async throws {
         let summary = try await simulate(seeds: 1...5, allowsEscapes: true) { world in
             let loop = world.loop
