@@ -22,7 +22,7 @@ struct Schedule {
         switch order {
         case .strategy(.random), .strategy(.mixed): "random"
         case .strategy(.firstComeFirstServed): "first"
-        case .strategy(.priorities(let changes)): "priorities\(changes)"
+        case .strategy(.priorities(let changes)): "priorities\(max(changes, 0))"
         case .choices(let choices): (["choices"] + Self.parts(choices)).joined(separator: "-")
         }
     }

@@ -56,6 +56,18 @@ struct ReplayTests {
         await withEnvironment(failure.schedule) { await #expect(throws: SimulationFailure.self) { try await call() } }
     }
 
+    @Test func `the schedule of a strategy with a negative number of changes can be read`() async throws {
+        let body: @Sendable (SimulatedWorld) async throws -> Void = { _ in while true { await Task.yield() } }  // load: in virtual time
+        let failure = try await #require(throws: SimulationFailure.self) {
+            try await simulate(seeds: 1...1, strategy: .priorities(changes: -1), stepLimit: 50, body)
+        }
+        let again = try await #require(throws: SimulationFailure.self) {
+            try await simulate(replaying: failure.schedule, stepLimit: 50, body)
+        }
+        #expect(failure.kind == .tooManySteps)
+        #expect(again.kind == .tooManySteps)
+    }
+
     @Test func `EVENTLOOP_SIMULATION replays its call only`() async throws {
         let runs = Tally()
         let body: @Sendable (SimulatedWorld) async throws -> Void = { world in
