@@ -57,7 +57,8 @@ package enum HangWatch {
         /// Whether it is still the same step, has been for `limit`, and was not reported. `beat` is odd while a step is in progress.
         package mutating func isTooLong(_ run: AnyObject, beat: UInt64, at now: ContinuousClock.Instant, limit: Duration) -> Bool {
             if beat % 2 == 0 || self.run !== run || self.beat != beat {
-                (self.run, self.beat, since, isReported) = (run, beat, now, false)
+                self.run = run
+                (self.beat, since, isReported) = (beat, now, false)
                 return false
             }
             if isReported || now - since < limit { return false }
