@@ -26,13 +26,13 @@
 #   make fork-storm    fork a thousand times while every part of the library is busy (FORKS=1000)
 #   make soak          use everything at once for half an hour, and fail if something grows or is lost (SOAK_SECONDS=1800)
 #   make soak-smoke    the same for half a minute (SOAK_SMOKE_SECONDS=30)
-#   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about fifteen minutes)
+#   make worlds        play all small worlds: every two actions from every callout, compared with a model and CFRunLoop (about half an hour)
 #   make waits         check that every wait ends, whatever is ready: 44,000 combinations with each of epoll, poll and select (some minutes)
 #   make simulations   run each part with 100,000 seeds, corrected programs with 10,000, and print what a simulation costs
 #                      (PARTS="3 4" for the third and fourth tenth of the seeds)
 #   make http-requests a server and its parser read 200,000 random requests as a plain definition reads them (HTTP_REQUESTS=200000); with
 #                      SANITIZE=address all tests of the server, with leak detection
-#   make test-faults   make each C library call fail with each of its errors, in every scenario: half an hour (FAULTS="--scenario ports")
+#   make test-faults   make each C library call fail with each of its errors, in every scenario: some minutes (FAULTS="--scenario ports")
 #   make faults-smoke  a sample of these, in a minute or two
 #   make docs          build the reference of all products, as pages in .build-docs/site; a public symbol without documentation fails
 #   make api-check     fail if a public declaration differs from the committed ones (API), or is gone since the last version
