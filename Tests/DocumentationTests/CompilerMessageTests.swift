@@ -33,6 +33,15 @@ private let mistakes = [
         "instance method 'run' is unavailable from asynchronous contexts",
         "import EventLoop\ntry await RunLoop.main.clock.sleep(for: .zero)\nRunLoop.main.run()"),
     Mistake(
+        "class property 'current' is unavailable from asynchronous contexts",
+        "import EventLoop\nfunc test() async { _ = RunLoop.current }"),
+    Mistake(
+        "static method 'scheduled' is unavailable from asynchronous contexts",
+        "import EventLoop\nfunc test() async { RunLoop.Timer.scheduled(every: .seconds(1)) { _ in } }"),
+    Mistake(
+        "type 'RunLoop' has no member 'Watchdog'",
+        "import EventLoop\nfunc test() { _ = RunLoop.Watchdog(threshold: .seconds(1)) { _ in } }"),
+    Mistake(
         "'main' attribute cannot be used in a module that contains top-level code",
         "import EventLoop\n@main enum Program { static func main() { RunLoop.main.run() } }"),
     Mistake(
