@@ -334,8 +334,7 @@ extension RunLoop {
         return reference.use { mode in
             var earliest = Int64.max
             if let first = mode.owned.timers.earliest() {
-                let state = Borrowed<Timer>(at: first.owner, keptBy: .list).use { $0.state.value }
-                guard state.isValid && state.loopID == id else { return nil }
+                guard isValidAndHere(first.owner) else { return nil }
                 earliest = first.date
             }
             // Passes in progress have taken some from the queue: the timer that is being called, and the rest of the batch, which is in order.
@@ -352,6 +351,13 @@ extension RunLoop {
         guard date < earliest, timer.isValid, shared.withLock({ _ in isTimer(timer, in: mode.index) }) else { return false }
         earliest = date
         return true
+    }
+
+    private func isValidAndHere(_ owner: UnsafeRawPointer) -> Bool {
+        Borrowed<Timer>(at: owner, keptBy: .list).use {
+            let state = $0.state.value
+            return state.isValid && state.loopID == id
+        }
     }
 
     @inline(never)
