@@ -1,7 +1,9 @@
 // Points in monotonic time. Arithmetic saturates: a deadline that does not fit means "never" or "long past", and must not wrap around into
 // the opposite.
 
-import EventLoopLibC
+// Both define `timespec`, and the compiler takes the one that it has loaded first for the owner.
+internal import CPlatform
+internal import EventLoopLibC
 
 extension RunLoop {
     /// A point in monotonic time, in nanoseconds of `CLOCK_MONOTONIC`. That clock does not jump when the wall clock is set, and does not
@@ -17,10 +19,14 @@ extension RunLoop {
         public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
         /// The current time. Reads the monotonic clock once (about 20 ns).
-        public static var now: Instant {
+        public static var now: Instant { Instant(nanoseconds: nanoseconds(of: CLOCK_MONOTONIC)) }
+
+        /// What a clock of the system reads.
+        @inline(__always)
+        static func nanoseconds(of clock: clockid_t) -> Int64 {
             var time = timespec()
-            clock_gettime(CLOCK_MONOTONIC, &time)
-            return Instant(nanoseconds: Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec))
+            clock_gettime(clock, &time)
+            return Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
         }
 
         /// Later than every other instant. Means "no deadline".

@@ -13,11 +13,7 @@ extension RunLoop {
         public init(nanosecondsSince1970: Int64) { self.nanosecondsSince1970 = nanosecondsSince1970 }
 
         /// What the system's wall clock says. A loop with a `ManualClock` has a wall time of its own: `RunLoop.wallTime`.
-        public static var now: WallTime {
-            var time = timespec()
-            clock_gettime(CLOCK_REALTIME, &time)
-            return WallTime(nanosecondsSince1970: Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec))
-        }
+        public static var now: WallTime { WallTime(nanosecondsSince1970: Instant.nanoseconds(of: CLOCK_REALTIME)) }
 
         /// Later than every other time. Means "no date".
         public static let distantFuture = WallTime(nanosecondsSince1970: .max)
