@@ -3,7 +3,7 @@
 #   make run           build and run the demo
 #   make test          build and run the test suite, with a limit of TEST_MINUTES=45
 #   make check         what to run before each commit: lint, spelling, debug build, and the suite without its exhaustive parts
-#   make test-tsan     the test suite under ThreadSanitizer; only suites with these tags: TAGS="threads memory lifetimes"
+#   make test-tsan     the test suite under ThreadSanitizer; only suites with these tags: TAGS="threads lifetimes"
 #   make test-asan     the same under AddressSanitizer, with leak detection where the platform has it
 #   make test-libraries test together with other libraries, in C and in Swift: install them, and run the tests in Examples
 #   make test-nio      the part of test-libraries for SwiftNIO: each version that can be had, Hummingbird, and Hummingbird's own tests
@@ -71,6 +71,10 @@ fail_with_reports = { code=$$?; cat $(1)/report.* 2>/dev/null; exit $$code; }
 TEST_MINUTES ?= 45
 RUN_TESTS = SWIFT="$(SWIFT)" TEST_MINUTES=$(TEST_MINUTES) Scripts/test
 
+# Options of every build and test. CI needs neither an index nor debug information, which take a sixth of a build.
+BUILD_OPTIONS ?=
+BUILD = $(SWIFT) build $(BUILD_OPTIONS)
+
 .PHONY: help run test check test-tsan test-asan test-pictures page pictures test-libevent-regress test-libevent-versions test-libraries handover flood test-nio test-third-party build release perf perf-peers perf-check perf-baseline fuzz fuzz-smoke models test-faults faults-smoke fork-storm soak soak-smoke worlds waits simulations http-requests format lint spelling docs api-check api-baseline ci ci-full clean dependencies
 
 help:
@@ -81,28 +85,29 @@ run: dependencies
 
 # Building is not part of the tests' time limit.
 test: dependencies
-	$(SWIFT) build --build-tests
+	$(BUILD) --build-tests
 	$(RUN_TESTS)
 
 # Compares long forms, starts programs, or reads the pages: make test has them.
 EXHAUSTIVE := SmallWorldsTests|DifferentialTests|DocumentationTests|DemoTests|PerfTests|SimulationTests|ForkStormTests
 
 check: lint spelling dependencies
-	$(SWIFT) build --build-tests
+	$(BUILD) --build-tests
 	$(RUN_TESTS) --skip '$(EXHAUSTIVE)'
 
-# Tags of suites; all suites if empty. Evaluated by the shell, because the pattern has back quotes.
+# Tags of suites; all suites if empty. Evaluated by the shell, because the pattern has back quotes. Package.swift reads the variable.
 TAGS ?=
 tagged = $(if $(TAGS),--filter "$$(Scripts/tagged $(TAGS))")
+test-tsan test-asan: export EVENTLOOP_TAGGED_TESTS := $(TAGS)
 
 test-tsan: dependencies
-	$(SWIFT) build --build-tests --sanitize=thread --scratch-path $(TSAN_SCRATCH)
+	$(BUILD) --build-tests --sanitize=thread --scratch-path $(TSAN_SCRATCH)
 	rm -f $(TSAN_SCRATCH)/report.*
 	TSAN_OPTIONS="$(TSAN_SETTINGS):log_path=$(TSAN_SCRATCH)/report:$$TSAN_OPTIONS" \
 		$(RUN_TESTS) --sanitize=thread --scratch-path $(TSAN_SCRATCH) $(tagged) || $(call fail_with_reports,$(TSAN_SCRATCH))
 
 test-asan: dependencies
-	$(SWIFT) build --build-tests --sanitize=address --scratch-path $(ASAN_SCRATCH)
+	$(BUILD) --build-tests --sanitize=address --scratch-path $(ASAN_SCRATCH)
 	rm -f $(ASAN_SCRATCH)/report.*
 	ASAN_OPTIONS="$(ASAN_SETTINGS):log_path=$(ASAN_SCRATCH)/report:$$ASAN_OPTIONS" \
 		LSAN_OPTIONS="$(LSAN_SETTINGS):$$LSAN_OPTIONS" \
@@ -121,14 +126,14 @@ test-libevent-versions: dependencies
 	SWIFT="$(SWIFT)" Scripts/test-libevent-versions $(LIBEVENTS)
 
 build: dependencies
-	$(SWIFT) build
+	$(BUILD)
 
 # A package of its own, because the main package needs libevent only.
 test-libraries:
 	Scripts/install-libraries
 	Scripts/link-shared
 	SWIFT="$(SWIFT)" Scripts/check-traits
-	$(SWIFT) build --build-tests --package-path Examples
+	$(BUILD) --build-tests --package-path Examples
 	$(RUN_TESTS) --package-path Examples
 	$(MAKE) test-nio
 
@@ -136,7 +141,7 @@ test-libraries:
 test-nio:
 	Scripts/install-libraries
 	Scripts/link-shared
-	$(SWIFT) build --build-tests --package-path Examples/NIO
+	$(BUILD) --build-tests --package-path Examples/NIO
 	$(RUN_TESTS) --package-path Examples/NIO
 	SWIFT="$(SWIFT)" Scripts/test-nio-versions
 	SWIFT="$(SWIFT)" Scripts/test-hummingbird
@@ -145,13 +150,13 @@ test-nio:
 FLOOD ?= 1000000
 
 flood: dependencies
-	$(SWIFT) build --build-tests
+	$(BUILD) --build-tests
 	EVENTLOOP_FLOOD=$(FLOOD) $(RUN_TESTS) --filter EventLoopDatagramsTests.ReceivingTests
 
 HANDOVER_CLIENTS ?= 10000
 
 handover:
-	$(SWIFT) build --build-tests --package-path Examples
+	$(BUILD) --build-tests --package-path Examples
 	EVENTLOOP_HANDOVER_CLIENTS=$(HANDOVER_CLIENTS) $(RUN_TESTS) --package-path Examples --filter HandoverServerTests
 
 # Other projects' code, moved by a script.
@@ -170,7 +175,7 @@ pictures: dependencies
 
 # Warnings are errors for the Swift compiler only: SwiftPM's own warnings about pkg-config files depend on the machine.
 release: dependencies
-	$(SWIFT) build --configuration release -Xswiftc -warnings-as-errors
+	$(BUILD) --configuration release -Xswiftc -warnings-as-errors
 
 # Options for eventloop-perf: make perf PERF="--quick --filter W1"
 PERF ?=
@@ -183,7 +188,7 @@ perf: release
 perf-peers: dependencies
 	Scripts/install-tool wrk wrk || true
 	Scripts/link-shared
-	$(SWIFT) build --package-path Benchmarks --configuration release
+	$(BUILD) --package-path Benchmarks --configuration release
 	mkdir -p .build
 	Benchmarks/.build/release/eventloop-peers --chart .build/perf.html --json .build/perf.json $(PERF)
 
@@ -245,7 +250,7 @@ ifeq ($(SANITIZE),)
 	EVENTLOOP_HTTP_REQUESTS=$(HTTP_REQUESTS) $(RUN_TESTS) --package-path Examples --filter RandomRequestTests
 else
 	Scripts/link-shared
-	$(SWIFT) build --build-tests --sanitize=$(SANITIZE) --package-path Examples --scratch-path $(SANITIZED_SCRATCH)
+	$(BUILD) --build-tests --sanitize=$(SANITIZE) --package-path Examples --scratch-path $(SANITIZED_SCRATCH)
 	rm -f $(SANITIZED_SCRATCH)/report.*
 	TSAN_OPTIONS="$(TSAN_SETTINGS):$(SANITIZED_SETTINGS):$$TSAN_OPTIONS" \
 		ASAN_OPTIONS="$(ASAN_SETTINGS):$(SANITIZED_SETTINGS):$$ASAN_OPTIONS" \
@@ -259,7 +264,7 @@ PARTS ?= 1 2 3 4 5 6 7 8 9 10
 
 # The short form is part of the test suite.
 simulations: dependencies
-	$(SWIFT) build --build-tests
+	$(BUILD) --build-tests
 	echo $(PARTS) | xargs -n 1 -P "$$(getconf _NPROCESSORS_ONLN)" sh -c \
 		'EVENTLOOP_LONG_SIMULATIONS=$$1 $(RUN_TESTS) --skip-build --ignore-lock --filter EventLoopSimulationTests --skip SpeedTests' part
 	EVENTLOOP_LONG_SIMULATIONS=1 $(RUN_TESTS) --filter EventLoopSimulationTests.SpeedTests
@@ -269,14 +274,14 @@ FAULTS ?=
 
 # A process for each scenario, as many at once as there are processors: most cases wait. xargs fails if one of them does.
 test-faults: dependencies
-	$(SWIFT) build --product eventloop-fault-probe
+	$(BUILD) --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe limits
 	.build/debug/eventloop-fault-probe full
 	.build/debug/eventloop-fault-probe scenarios $(FAULTS) | xargs -P "$$(getconf _NPROCESSORS_ONLN)" -I '{}' \
 		.build/debug/eventloop-fault-probe faults $(FAULTS) --scenario '{}'
 
 faults-smoke: dependencies
-	$(SWIFT) build --product eventloop-fault-probe
+	$(BUILD) --product eventloop-fault-probe
 	.build/debug/eventloop-fault-probe faults --sample $(FAULTS)
 
 # The three use one build, with the trait TLS.

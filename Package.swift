@@ -275,3 +275,14 @@ package.targets += [
         swiftSettings: strict),
 ]
 #endif
+
+// For `make test-tsan TAGS=…`: without the tests that have no suite with a tag, and the programs that only they start: a sixth of a build.
+if let tags = Context.environment["EVENTLOOP_TAGGED_TESTS"], !tags.isEmpty {
+    let untagged: Set = [
+        "DemoTests", "DifferentialTests", "DocumentationTests", "EventLoopFoundationTests", "EventLoopSimulationTests",
+        "EventLoopTestingTests",
+        "MigrationAfter", "MigrationBefore", "PerfTests", "eventloop-documented-echo", "eventloop-documented-server",
+        "eventloop-documented-timer", "eventloop-documented-top-level", "eventloop-perf",
+    ]
+    package.targets.removeAll { untagged.contains($0.name) }
+}

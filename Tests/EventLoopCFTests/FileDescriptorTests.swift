@@ -35,7 +35,7 @@ private func makeDescriptor(_ native: Int32, _ info: Info, closes: Bool = false)
 
 private let (read, write) = (kCFFileDescriptorReadCallBack, kCFFileDescriptorWriteCallBack)
 
-@Suite(.tags(.memory)) struct FileDescriptorTests {
+@Suite(.tags(.memory, .threads)) struct FileDescriptorTests {
     @Test func `a callback is called once each time that it is enabled`() throws {
         try onFreshThread { loop in
             let (pipe, info) = (Pipe(), Info())

@@ -229,7 +229,7 @@ private func sendCheckinMessage(to outPort: RunLoop.Port, _ shouldExit: Box<Bool
     try outPort.send(messageObj, before: .now)
 }
 
-@Suite(.tags(.memory)) struct ListingTests {
+@Suite(.tags(.memory, .threads)) struct ListingTests {
     @Test func `Listing 3-1: an observer and a repeating timer, over ten runs of a second`() throws {
         try onFreshThread { loop in
             loop.use(RunLoop.ManualClock(autoAdvance: true))

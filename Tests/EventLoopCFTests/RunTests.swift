@@ -34,7 +34,7 @@ private final class RunLoopLock: Sendable {
     var hasStopped: Bool { calledStop.value }
 }
 
-@Suite(.tags(.memory)) struct RunTests {
+@Suite(.tags(.memory, .threads)) struct RunTests {
     @Test func `a lock that waits in a run works on any thread`() throws {
         try onFreshThread { loop in
             let lock = RunLoopLock(timeout: 1e10)

@@ -25,7 +25,7 @@ private let refusals: [(CFSocketCallBackType, String, Bool)] = [
     (.dataCallBack, "data:", false),
 ]
 
-@Suite(.tags(.memory)) struct SocketConnectingTests {
+@Suite(.tags(.memory, .threads)) struct SocketConnectingTests {
     @Test(arguments: Family.allCases, [false, true])
     func `connecting in the background calls back once`(family: Family, isAddedFirst: Bool) throws {
         try onFreshThread { loop in

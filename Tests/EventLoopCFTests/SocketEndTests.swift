@@ -16,7 +16,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct SocketEndTests {
+@Suite(.tags(.memory, .threads)) struct SocketEndTests {
     @Test func `a native socket has one object until that is invalidated`() throws {
         let (pair, first, second) = (SocketPair(), SocketInfo(), SocketInfo())
         defer { close(pair.peer) }

@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct SocketStormTests {
+@Suite(.tags(.memory, .threads)) struct SocketStormTests {
     @Test(arguments: [CFSocketCallBackType.dataCallBack, .readCallBack, .writeCallBack])
     func `sockets that several threads end while data arrive are closed once, and get no data of others`(type: CFSocketCallBackType) throws
     {

@@ -23,7 +23,7 @@ private func inOwnDirectory(_ body: @escaping @Sendable (RunLoop, String) throws
     }
 }
 
-@Suite(.bounded, .tags(.memory)) struct EndTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct EndTests {
     @Test func `close sends what is queued, and calls fail afterwards`() async throws {
         try await withSockets { loop, directory in
             let receiver = try DatagramSocket(boundTo: .unix(path: directory + "/receiver"), on: loop, mode: .never)

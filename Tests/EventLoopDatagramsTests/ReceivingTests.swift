@@ -11,7 +11,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .tags(.memory)) struct ReceivingTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct ReceivingTests {
     @Test(arguments: Family.allCases)
     func `a handler answers each datagram`(family: Family) async throws {
         try await withSockets { loop, directory in

@@ -43,7 +43,7 @@ private actor Maker {
     }
 }
 
-@Suite(.whereSimulated, .tags(.lifetimes), .bounded)
+@Suite(.whereSimulated, .bounded)
 struct LifetimeTests {
     /// Runs a body many times on several tasks at once: the more of them wait for a processor, the later a thread ends.
     private func underLoad(_ body: @escaping @Sendable () async throws -> Void) async throws {

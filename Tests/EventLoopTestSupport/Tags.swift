@@ -3,10 +3,10 @@
 public import Testing
 
 extension Tag {
-    /// Several threads use one object.
+    /// Several threads use one object. For ThreadSanitizer, which judges nothing in a child of fork.
     @Tag public static var threads: Self
-    /// C memory, borrowed memory, or bytes of other processes.
+    /// C memory, borrowed memory, bytes of other processes, or what a child of fork inherits. For AddressSanitizer.
     @Tag public static var memory: Self
-    /// Items end, and what they hold is released, at a chosen moment.
+    /// Items end, and what they hold is released, at a chosen moment. For both.
     @Tag public static var lifetimes: Self
 }

@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .tags(.memory)) struct LayerTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct LayerTests {
     private func connected(_ loop: RunLoop) throws -> (SocketPair, ByteStream) {
         let pair = SocketPair()
         return (pair, try ByteStream(adopting: pair.ours, on: loop))

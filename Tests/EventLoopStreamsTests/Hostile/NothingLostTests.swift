@@ -33,7 +33,7 @@ private func receiveAgain(
     }
 }
 
-@Suite(.bounded, .tags(.memory)) struct NothingLostTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct NothingLostTests {
     // MARK: Call again
 
     @Test(arguments: [100, 70_000])

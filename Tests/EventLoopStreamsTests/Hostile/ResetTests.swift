@@ -24,7 +24,7 @@ private func echo(_ stream: ByteStream, _ trace: Trace) {
     }
 }
 
-@Suite(.bounded, .tags(.memory)) struct ResetTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct ResetTests {
     @Test func `a TCP peer resets after each byte that it sends`() throws {
         for count in 0...40 {
             try inManualTime { loop, _, trace in

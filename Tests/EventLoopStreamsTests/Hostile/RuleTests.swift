@@ -51,7 +51,7 @@ private func readAll(_ stream: ByteStream) async throws -> [UInt8] {
 /// The kernel's buffers hold at most about 10 MiB of a TCP connection.
 private let moreThanBuffers = [UInt8](repeating: 0, count: 16 << 20)
 
-@Suite(.bounded, .tags(.memory)) struct RuleTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct RuleTests {
     @Test(arguments: ConnectionKind.allCases) func `a task may write after the end of the stream`(kind: ConnectionKind) async throws {
         try await withStreams(kind) { first, second in
             try await first.write("question")

@@ -18,7 +18,7 @@ private func limited(idle: Duration? = nil, write: Duration? = nil) -> ByteStrea
     return options
 }
 
-@Suite(.bounded, .tags(.memory)) struct SlowPeerTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct SlowPeerTests {
     @Test(arguments: ConnectionKind.allCases)
     func `a peer that sends a byte a second is heard, and is not idle`(kind: ConnectionKind) throws {
         try inManualTime { loop, clock, trace in

@@ -17,7 +17,7 @@ private func small() -> ByteStream.Options {
     return options
 }
 
-@Suite(.bounded, .tags(.memory)) struct StreamRaceTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct StreamRaceTests {
     @Test(arguments: ConnectionKind.allCases) func `threads send to a stream that is closed meanwhile`(kind: ConnectionKind) throws {
         let (running, other) = (RunningLoop(), RunningLoop())
         for round in 0..<20 {

@@ -35,7 +35,7 @@ private func everything(from pair: SocketPair) async -> [UInt8] {
     return all
 }
 
-@Suite(.bounded, .tags(.memory)) struct TaskTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct TaskTests {
     /// A stream on a loop of its own thread, and the peer's socket.
     private func withStream(
         _ options: ByteStream.Options = .init(), _ body: (ByteStream, SocketPair, RunLoop) async throws -> Void

@@ -63,7 +63,7 @@ private final class RecordingTransport: StreamTransport, @unchecked Sendable {
     let peerAddress: RunLoop.SocketAddress? = nil
 }
 
-@Suite(.bounded, .tags(.memory)) struct TransportTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct TransportTests {
     @Test func `a transport that is leaving is not used, even before it says that it has left`() throws {
         try inManualTime { loop, _, trace in
             let transport = RecordingTransport(trace)

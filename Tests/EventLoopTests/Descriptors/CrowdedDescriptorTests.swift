@@ -14,7 +14,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct CrowdedDescriptorTests {
+@Suite(.tags(.memory, .threads)) struct CrowdedDescriptorTests {
     private static let count = 200
 
     /// How many sources were compared with the file of their descriptor in what `body` does.

@@ -6,7 +6,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.memory)) struct DescriptorMembershipTests {
+@Suite(.tags(.memory, .threads)) struct DescriptorMembershipTests {
     // MARK: 4.3
 
     @Test func `a sleeping loop serves a ready descriptor that another thread adds`() throws {

@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct SharedSourceTests {
+@Suite(.tags(.memory, .threads)) struct SharedSourceTests {
     private static func withLoops(_ count: Int, _ body: ([RunLoop]) throws -> Void) throws {
         let group = try RunLoopThreadGroup(count: count)
         defer { group.shutdown() }

@@ -13,7 +13,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.tags(.memory)) struct SourceInvalidationTests {
+@Suite(.tags(.memory, .threads)) struct SourceInvalidationTests {
     // MARK: Where and when
 
     @Test func `a source that was never added calls onInvalidation at once, on the caller's thread`() throws {

@@ -7,7 +7,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.memory)) struct SourceLifetimeTests {
+@Suite(.tags(.memory, .threads)) struct SourceLifetimeTests {
     // MARK: The loop ends
 
     @Test func `a loop that ends invalidates the descriptor sources that only it retains, on its thread, after teardown`() throws {

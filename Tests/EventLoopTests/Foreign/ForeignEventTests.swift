@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.bounded, .tags(.memory)) struct ForeignEventTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct ForeignEventTests {
     /// An event that watches `pipe` on the base of `mode`.
     private static func watch(
         _ pipe: Pipe, on loop: RunLoop, mode: RunLoop.Mode = .default, _ body: @escaping (ForeignEvent) -> Void

@@ -12,7 +12,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .tags(.memory)) struct HostedLibraryTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct HostedLibraryTests {
     @Test func `requests of evhttp that other threads hold at the stop are answered before evhttp is freed`() throws {
         let held = Box<[HeldRequest]>([])
         let (arrived, draining) = (Gate(), Gate())

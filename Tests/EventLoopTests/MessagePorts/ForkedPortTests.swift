@@ -11,7 +11,7 @@ import Testing
 @testable import EventLoop
 @testable import EventLoopMessagePorts
 
-@Suite(.bounded, .tags(.threads)) struct ForkedPortTests {
+@Suite(.bounded, .tags(.memory)) struct ForkedPortTests {
     @Test func `the lock of a killed process is free, even if its forked child lives on`() async {
         await #expect(processExitsWith: .success) {
             let path = makeTemporaryDirectory()

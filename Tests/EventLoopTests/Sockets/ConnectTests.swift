@@ -33,7 +33,7 @@ private func connection(
     }
 }
 
-@Suite(.bounded, .tags(.memory)) struct ConnectTests {
+@Suite(.bounded, .tags(.memory, .threads)) struct ConnectTests {
     @Test(arguments: AddressKind.present)
     func `the handler receives the connection, and the source is invalid afterwards`(kind: AddressKind) throws {
         let folder = SocketFolder()

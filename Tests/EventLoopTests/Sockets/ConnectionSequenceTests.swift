@@ -21,7 +21,7 @@ private func isRefused(_ address: SocketAddress, on loop: RunLoop) async -> Bool
     } catch { return error as? RunLoop.SourceError == .system(operation: "connect \(address)", errno: ECONNREFUSED) }
 }
 
-@Suite(.bounded, .tags(.memory)) struct `Connections for tasks` {
+@Suite(.bounded, .tags(.memory, .threads)) struct `Connections for tasks` {
     @Test func `a server and all its clients can be tasks`() async throws {
         try await withLoopThread { thread in
             let loop = thread.runLoop

@@ -17,7 +17,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .serialized, .tags(.threads)) struct ForkTests {
+@Suite(.bounded, .serialized, .tags(.memory)) struct ForkTests {
     @Test(arguments: ForkedUse.allCases)
     func `using an inherited loop ends the child with a message to fork before the first use`(use: ForkedUse) async {
         await #expect(processExitsWith: .success) { [use] in

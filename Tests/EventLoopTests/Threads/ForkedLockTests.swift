@@ -13,7 +13,7 @@ import Testing
 @testable import EventLoop
 @testable import EventLoopMessagePorts
 
-@Suite(.bounded, .serialized, .tags(.threads)) struct ForkedLockTests {
+@Suite(.bounded, .serialized, .tags(.memory)) struct ForkedLockTests {
     @Test(arguments: InheritedUse.allCases)
     func `a child ends its use of inherited objects although a thread of the parent held their locks`(use: InheritedUse) async {
         await #expect(processExitsWith: .success) { [use] in

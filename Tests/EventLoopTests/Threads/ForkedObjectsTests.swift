@@ -12,7 +12,7 @@ import EventLoopTestSupport
 import Glibc
 import Testing
 
-@Suite(.bounded, .serialized, .tags(.threads)) struct ForkedObjectsTests {
+@Suite(.bounded, .serialized, .tags(.memory)) struct ForkedObjectsTests {
     enum ChildUse: CaseIterable { case nothing, exit, look, change, release }
 
     @Test(arguments: ForkedKind.allCases)
