@@ -54,10 +54,13 @@ final class CompanionTimer: Sendable {
         for timer in (timers ?? [:]).values { timer.invalidate() }
     }
 
-    /// The source was added to a mode.
-    func join(_ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @escaping @Sendable () -> Void) {
+    /// The source was added to a mode. `fire` is made only if the timer is started.
+    func join(
+        _ loop: RunLoop, _ mode: RunLoop.Mode, _ source: RunLoop.Source, _ fire: @autoclosure () -> @Sendable () -> Void
+    ) {
         let (makeDate, version) = state.withLock { ($0.date, $0.version) }
         guard let date = makeDate?(loop) else { return }
+        let fire = fire()
         let new = RunLoop.Timer(
             date: date.nanoseconds, interval: 0, tolerance: 0, order: 0, isOnDemand: true, endsWithLoop: true, label: label,
             site: source.site
