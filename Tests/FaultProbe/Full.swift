@@ -29,6 +29,7 @@ private let fullCases: [(String, @Sendable () throws -> Void)] = [
     ("few descriptors are not opened at each run", fewDescriptors),
     ("a try for a base takes no descriptor from those who need one", fewForMany),
     ("a file left behind does not spin the wait", fileLeftBehind),
+    ("a source that was found ready and not called leaves nothing behind", foundAndNotCalled),
 ]
 
 /// Holds every descriptor that the process may have, until `free`.
@@ -231,6 +232,30 @@ func useReserve(_ loop: RunLoop) { loop.withEventBase(forMode: "hosts") { _ in }
         run(loop, "closed") { !source.isValid }
         try require(source.failure == .badDescriptor(descriptor), "\(String(describing: source.failure))")
     }
+}
+
+@Sendable private func foundAndNotCalled() throws {
+    let ends = try Ends()
+    let ended = Counter()
+    try withFullProcess { loop, _, _ in
+        useReserve(loop)
+        let mode: RunLoop.Mode = "found"
+        try ends.fill()
+        /// A pass in which it is the timers' turn, although a source is ready.
+        func addSource() throws -> RunLoop.DescriptorSource {
+            let source = try RunLoop.DescriptorSource(descriptor: ends.near, events: .read) { _, _ in }
+            source.onInvalidation { ended.increment() }
+            loop.add(source, forMode: mode)
+            let fired = Counter()
+            loop.add(RunLoop.Timer(fireAt: .distantPast) { _ in fired.increment() }, forMode: mode)
+            while fired.value == 0 { _ = loop.run(mode: mode, for: .zero) }  // ends: the kinds take turns
+            return source
+        }
+        loop.remove(try addSource(), forMode: mode)
+        try require(ended.value == 1, "a source that nobody has any more has not ended")
+        _ = try addSource()
+    }
+    try require(ended.value == 2, "a source of a loop that has ended has not ended")
 }
 
 @Sendable private func recovery() throws {

@@ -244,6 +244,7 @@ extension RunLoop {
 
     /// Takes the source off every base, then ends the membership's use of it.
     func applyEnd(of membership: SourceMembership) {
+        forgetPolled(membership)
         forgetParked(membership)
         // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }

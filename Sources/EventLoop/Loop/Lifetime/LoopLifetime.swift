@@ -203,6 +203,7 @@ extension RunLoop {
     }
 
     private func release(_ membership: SourceMembership) {
+        forgetPolled(membership)
         forgetParked(membership)
         // Ends: each iteration removes one.
         while let last = membership.anyRegistration { unregister(membership, modeIndex: Int(last.pointee.tag)) }

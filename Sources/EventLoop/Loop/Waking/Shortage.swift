@@ -80,6 +80,12 @@ extension RunLoop {
         return isHandled
     }
 
+    /// The source has left the loop. What was found ready is kept until the next search, because another kind may have its turn first.
+    @inline(__always)
+    func forgetPolled(_ membership: SourceMembership) {
+        if !owned.polled.ready.isEmpty { owned.polled.ready.removeAll { $0.membership === membership } }
+    }
+
     /// Has step 9 serve a source without asking whether it is ready.
     func addPolled(_ membership: SourceMembership) {
         if owned.polled.ready.contains(where: { $0.membership === membership }) { return }
