@@ -48,7 +48,7 @@ private func steps(_ kind: Kind, _ count: Int) throws -> Int {
     }
 }
 
-@Suite(.tags(.threads)) struct ManyModesTests {
+@Suite(.tags(.memory)) struct ManyModesTests {
     @Test(arguments: Kind.allCases)
     fileprivate func `ten times as many closures for two modes take ten times as many steps`(kind: Kind) throws {
         let few = try steps(kind, 1_000)

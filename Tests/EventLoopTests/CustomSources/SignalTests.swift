@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct `A signal` {
+@Suite(.tags(.memory)) struct `A signal` {
     @Test func `is a flag: several before a perform are one`() throws {
         try inManualTime { loop, _, trace in
             trace.observe(loop)

@@ -9,7 +9,7 @@ import Testing
 @testable import EventLoop
 @testable import EventLoopMessagePorts
 
-@Suite(.tags(.threads)) struct FrameDecoderTests {
+@Suite(.tags(.memory)) struct FrameDecoderTests {
     private func bytes(of frame: Frame, seal: UInt8 = Frame.complete) -> [UInt8] {
         let header = Frame.header(
             frame.kind, descriptors: frame.descriptorCount, length: frame.body.count, conversation: frame.conversation, id: frame.id)

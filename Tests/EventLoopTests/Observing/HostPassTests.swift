@@ -10,7 +10,7 @@ import Testing
 @testable import EventLoopObserving
 
 #if os(Linux)
-@Suite(.bounded, .tags(.threads)) struct HostPassTests {
+@Suite(.bounded, .tags(.memory)) struct HostPassTests {
     @Test func `a recording has a span for each pass, around the steps`() throws {
         try onFreshThread { loop in
             loop.addIdleSource()

@@ -8,7 +8,7 @@ import Testing
 
 private typealias Message = RunLoop.PortMessage
 
-@Suite(.tags(.threads)) struct CheckInTests {
+@Suite(.tags(.memory)) struct CheckInTests {
     private static let checkIn: UInt32 = 100, count: UInt32 = 1, exit: UInt32 = 2
 
     /// Listings 3-14 and 3-15.

@@ -7,7 +7,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.threads)) struct PortNestedRunTests {
+@Suite(.tags(.memory)) struct PortNestedRunTests {
     @Test func `a run nested in the handler serves the next messages, in order`() throws {
         try inManualTime { loop, _, trace in
             let port = loop.addPort(trace) { _, message in

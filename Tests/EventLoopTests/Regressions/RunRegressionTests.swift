@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct RunRegressionTests {
+@Suite(.tags(.memory)) struct RunRegressionTests {
     @Test func `changes queued while the loop ends are carried out`() throws {
         let trace = Trace()
         let (ready, go, ending, queued) = (Gate(), Gate(), Gate(), Gate())

@@ -10,7 +10,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct SharedEdgeTests {
+@Suite(.tags(.memory)) struct SharedEdgeTests {
     private typealias Events = RunLoop.DescriptorSource.Events
 
     /// The ways in which a second source begins to watch a descriptor that another source watches.

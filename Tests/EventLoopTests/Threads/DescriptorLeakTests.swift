@@ -15,7 +15,7 @@ import Glibc
 import Darwin
 #endif
 
-@Suite(.bounded, .serialized, .tags(.threads)) struct DescriptorLeakTests {
+@Suite(.bounded, .serialized, .tags(.memory)) struct DescriptorLeakTests {
     @Test func `a thousand threads leave no descriptor behind`() async {
         await #expect(processExitsWith: .success) {
             @Sendable func useLoop() throws {

@@ -12,7 +12,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct TimerFiringTests {
+@Suite(.tags(.memory)) struct TimerFiringTests {
     // MARK: 1
 
     @Test func `a one-shot timer fires once, at its date`() throws {

@@ -9,7 +9,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct TimerRepeatTests {
+@Suite(.tags(.memory)) struct TimerRepeatTests {
     // MARK: 2
 
     @Test func `a repeating timer fires on its grid, once per pass`() throws {

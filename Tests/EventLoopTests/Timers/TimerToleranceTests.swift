@@ -6,7 +6,7 @@ import EventLoop
 import EventLoopTestSupport
 import Testing
 
-@Suite(.tags(.lifetimes)) struct TimerToleranceTests {
+@Suite(.tags(.memory)) struct TimerToleranceTests {
     @Test func `tolerance returns the value that is in effect`() throws {
         let read = try onFreshThread { _ in
             func tolerance(_ tolerance: Duration, interval: Duration?) -> Duration {
