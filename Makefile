@@ -99,7 +99,7 @@ check: lint spelling dependencies
 # Tags of suites; all suites if empty. Evaluated by the shell, because the pattern has back quotes. Package.swift reads the variable.
 TAGS ?=
 tagged = $(if $(TAGS),--filter "$$(Scripts/tagged $(TAGS))")
-test-tsan test-asan: export EVENTLOOP_TAGGED_TESTS := $(TAGS)
+test-tsan test-asan: export EVENTLOOP_LEFT_OUT_TESTS = $(if $(TAGS),$(shell Scripts/tagged --left-out $(TAGS)))
 
 test-tsan: dependencies
 	$(BUILD) --build-tests --sanitize=thread --scratch-path $(TSAN_SCRATCH)
