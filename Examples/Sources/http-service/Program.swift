@@ -1,7 +1,8 @@
-// An HTTP server as a service, with what its operator asks: is it well, what are its figures, what does it do.
+// An HTTP API as a service, with what its operator asks: is it well, what are its figures, what does it do.
 //
 //   http-service [PORT | PATH]     a port of 127.0.0.1, or a Unix socket
 //
+//   /orders    takes orders in JSON
 //   /health    200 if every loop answers within a second, 503 otherwise or while the service ends: for a load balancer
 //   /metrics   the figures of swift-metrics in the text form of Prometheus
 //   /status    a page for people
@@ -33,7 +34,7 @@ enum Program {
     static func serve(_ address: RunLoop.SocketAddress, _ exposition: Exposition, _ logger: Logger) async throws {
         let group = try RunLoopThreadGroup(count: 2, name: "http")
         let desk = Desk(group, exposition)
-        let server = try HTTPServer(listeningOn: address, on: group.runLoops, label: "http-service") { await desk.answer($0) }
+        let server = try HTTPServer(listeningOn: address, on: group.runLoops, label: "http-service") { try await desk.answer($0) }
         logger.info("listening", metadata: ["address": "\(server.localAddress)"])
         // Services end in reverse order: first the server, with the threads of its loops still there.
         let services = ServiceGroup(
@@ -55,17 +56,23 @@ final class Desk: Sendable {
         metrics = RunLoopMetrics(group, name: "http")
     }
 
-    func answer(_ request: HTTPServer.Request) async -> HTTPServer.Response {
+    func answer(_ request: HTTPServer.Request) async throws -> HTTPServer.Response {
         let began = RunLoop.Instant.now
+        // The server answers an error with 500.
+        var code = 500
+        defer {
+            Counter(label: "http_requests_total", dimensions: [("status", "\(code)")]).increment()
+            Timer(label: "http_request_duration_seconds").record(duration: began.duration(to: .now))
+        }
         let response =
             switch request.path {
+            case "/orders": try placeOrder(request)
             case "/health": await health()
             case "/metrics": figures()
             case "/status": status()
             default: HTTPServer.Response.text("\(request.path) is not here\n", status: .notFound)
             }
-        Counter(label: "http_requests_total", dimensions: [("status", "\(response.head.status.code)")]).increment()
-        Timer(label: "http_request_duration_seconds").record(duration: began.duration(to: .now))
+        code = response.head.status.code
         return response
     }
 

@@ -1,4 +1,4 @@
-// The code of docs/http.md, compiled. The other tests run the same calls.
+// The code of docs/http.md, compiled; that of JSON is in the example http-service. The other tests run the same calls.
 //
 // DocumentedCodeTests compares each block of Swift in that page with this file, line by line: change both.
 
@@ -25,9 +25,10 @@ func startAdder(on loops: [RunLoop]) throws -> HTTPServer {
 }
 
 #if HAS_COpenSSL
-func startSecureServer(_ certificate: TLSServer, on loops: [RunLoop]) throws -> HTTPServer {
+/// Asks for the certificate at each connection, so that it can be renewed while the server runs.
+func startSecureServer(on loops: [RunLoop], certificate: @escaping @Sendable () -> TLSServer) throws -> HTTPServer {
     var options = HTTPServer.Options()
-    options.prepareConnection = { try await $0.startTLS(certificate) }
+    options.prepareConnection = { try await $0.startTLS(certificate()) }
     return try HTTPServer(listeningOn: .ipv4(host: "0.0.0.0", port: 8443), on: loops, options: options) { request in
         .text("\(request.head.scheme ?? "")://\(request.head.authority ?? "")\(request.path)\n")
     }

@@ -197,6 +197,15 @@ private func isInstalled(_ program: String) -> Bool { (try? programPath(program)
                     #expect(figures.contains { $0 == line }, "\(line)")
                 }
                 #expect(figures.contains { $0.hasPrefix(#"eventloop_passes_total{loop="http-0"}"#) })
+                for (order, status, text) in [
+                    (#"{"article": "pen", "count": 2}"#, 201, #"{"total":6}"#),
+                    (#"{"article": "pen"}"#, 400, "an order has an article and a count from 1 to 1,000\n"),
+                ] {
+                    let head = "POST /orders HTTP/1.1\r\nHost: test\r\nContent-Length: \(order.utf8.count)\r\n\r\n"
+                    let answer = try client.ask(head + order)
+                    #expect(answer.status == status && answer.text == text, "\(answer)")
+                }
+                #expect(try client.ask(get("/orders")).status == 405)
                 child.kill(SIGTERM)
                 #expect(try client.isClosed())
                 client.close()
