@@ -1,6 +1,7 @@
 // Rules proved here (StreamServer.swift):
 // - A server listens when it is made, on all of its loops, and gives each connection a task on a loop of its own.
 // - When `serve` returns, what was written is sent, and the stream is closed.
+// - A connection's task has no task-locals of the task that made the server, and is not cancelled when its client goes.
 // - A port that belongs to another socket is refused, unless both servers share it.
 
 import EventLoop
@@ -41,6 +42,38 @@ import Darwin
             }
             await server.shutdown()
             #expect(trace.description == "")
+        }
+    }
+
+    @TaskLocal private static var maker = "nobody"
+
+    private static func serverOfMaker(on loops: [RunLoop]) throws -> StreamServer {
+        try $maker.withValue("the maker") {
+            try StreamServer(listeningOn: anyPort, on: loops) { stream in try? await stream.write(Self.maker) }
+        }
+    }
+
+    @Test func `a connection's task has no task-locals of the task that made the server`() async throws {
+        try await withLoops(1) { loops in
+            let server = try Self.serverOfMaker(on: loops)
+            let client = try await ByteStream.connect(to: server.localAddress, on: loops[0])
+            #expect(try await client.readAll() == "nobody")
+            client.close()
+            await server.shutdown()
+        }
+    }
+
+    @Test func `a client that goes cancels no task`() async throws {
+        try await withLoops(1) { loops in
+            let trace = Trace()
+            let server = try StreamServer(listeningOn: anyPort, on: loops) { stream in
+                _ = try? await stream.readAll()
+                trace.add(Task.isCancelled ? "cancelled" : "goes on")
+            }
+            let client = try await ByteStream.connect(to: server.localAddress, on: loops[0])
+            client.close()
+            await server.shutdown(grace: .seconds(1_000))
+            #expect(trace.description == "goes on")
         }
     }
 
