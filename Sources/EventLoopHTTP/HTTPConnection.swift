@@ -164,7 +164,8 @@ final class HTTPConnection: @unchecked Sendable {
         ending.withLock { $0.tasks += 1 }
         watchDate = host.loop.clock.now.advanced(by: LoopHost.watchDelay)
         host.responds(self)
-        task = Task(executorPreference: host.loop) { [self] in
+        // Detached: the handler of another request may run the loop, in a mode of this connection.
+        task = Task.detached(executorPreference: host.loop) { [self] in
             await respond(to: request, exchange)
             taskEnded()
         }

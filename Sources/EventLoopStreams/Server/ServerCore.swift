@@ -193,8 +193,9 @@ final class ServerCore: Sendable {
         let connection = Connection(stream, of: self)
         // Before its task begins, which may shut the server down.
         let id = state.withLock { $0.insert(connection) }
+        // Detached: a task may have called this, which awaits `shutdown`, or has closed another connection. Its task-locals are not this one's.
         let task =
-            settings.makeTask?(id) { await connection.serve() } ?? Task(executorPreference: loop) { await connection.serve() }
+            settings.makeTask?(id) { await connection.serve() } ?? Task.detached(executorPreference: loop) { await connection.serve() }
         let mustCancel = state.withLock { state in
             connection.task = task
             return state.phase == .cancelled

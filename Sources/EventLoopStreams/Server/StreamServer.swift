@@ -13,6 +13,9 @@ public import EventLoop
 /// await server.shutdown()
 /// ```
 ///
+/// **Tasks.** The task of a connection has no task-locals, and the default priority. It is cancelled when the grace of `shutdown` is over, and when
+/// the server's last loop has ended; not when its client goes.
+///
 /// **Loops.** A TCP server has a listener on each loop (SO_REUSEPORT). The kernel assigns each connection to one of them, so all of the
 /// loops must run. A Unix socket has one listener, on the first loop, and its connections go to the loops in turn. Listeners and streams
 /// are sources in the server's mode; tasks run when their loop runs in a common mode. The server keeps its mode from being empty on each of

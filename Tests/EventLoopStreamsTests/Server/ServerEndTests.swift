@@ -1,5 +1,5 @@
 // Rules proved here (StreamServer.swift):
-// - Of the clients that have connected before a shutdown, none is reset.
+// - Of the clients that have connected before a shutdown, none is reset. Their tasks have no task-locals of its caller.
 // - Adopted listeners are served, and closed by the server also when it cannot be made; then their queue is left alone. So is the file of a Unix
 //   socket in any case.
 // - `waitForEnd` says how the server has ended, and `isAccepting` whether it goes on.
@@ -63,6 +63,31 @@ private func rawListener() -> (descriptor: Int32, address: SocketAddress) {
             #expect(served == 30)
             await shutdown.value
             #expect(await server.waitForEnd() == .closed)
+        }
+    }
+
+    @TaskLocal private static var caller = "nobody"
+
+    @Test func `a connection that a shutdown accepts has no task-locals of its caller`() async throws {
+        try await withLoops(1) { loops in
+            let server = try StreamServer(listeningOn: anyPort(of: 31), on: loops) { stream in try? await stream.write(Self.caller) }
+            // The loop is busy, so the client waits in the kernel's queue.
+            let (gate, isBusy) = (Gate(), Box(false))
+            loops[0].perform {
+                isBusy.value = true
+                gate.wait()
+            }
+            try await suspendUntil("the loop is busy") { isBusy.value }
+            let client = rawClient(server.localAddress)
+            let shutdown = Task { await Self.$caller.withValue("the caller") { await server.shutdown(grace: .seconds(1_000)) } }
+            try await suspendUntil("the shutdown has begun") { !server.isAccepting }
+            gate.open()
+            let count = await onThread {
+                defer { close(client) }
+                return countAll(client)
+            }
+            #expect(count == "nobody".utf8.count)
+            await shutdown.value
         }
     }
 

@@ -1,7 +1,7 @@
 // Rules proved here (StreamServer.swift):
 // - A server listens when it is made, on all of its loops, and gives each connection a task on a loop of its own.
 // - When `serve` returns, what was written is sent, and the stream is closed.
-// - A connection's task has no task-locals of the task that made the server, and is not cancelled when its client goes.
+// - A connection's task has no task-locals, and is not cancelled when its client goes.
 // - A port that belongs to another socket is refused, unless both servers share it.
 
 import EventLoop
