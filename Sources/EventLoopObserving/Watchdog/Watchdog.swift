@@ -54,7 +54,8 @@ extension RunLoop {
         /// - Parameter threshold: how long a callout may take. A threshold below a millisecond, zero, or a negative one counts as a
         ///   millisecond.
         /// - Parameter onStall: called on the watchdog's thread, once for each callout that takes longer than `threshold`. It may call
-        ///   everything, but while it runs no other stall is reported. It is released when the watchdog ends.
+        ///   everything, but while it runs no other stall is reported; and while 64 stalls wait for their reports, none is added to them. It
+        ///   is released when the watchdog ends.
         public init(threshold: Duration = .milliseconds(250), onStall: @escaping @Sendable (Stall) -> Void) {
             WatchdogGlobals.prepare()
             watch = WatchdogWatch(threshold: max(threshold, .milliseconds(1)), onStall)

@@ -24,6 +24,11 @@ struct WatchdogRound {
         let processorTime: Duration
     }
 
+    /// Those that wait for their reports, the earliest first.
+    private(set) var stalls: [Found] = []
+    /// As many wait at most, and those that one look adds: readers of the reports may be slower than the loops stall.
+    static var mostStalls: Int { 64 }
+
     var isEmpty: Bool { loops.isEmpty }
 
     private var period: Int64 {
@@ -45,12 +50,12 @@ struct WatchdogRound {
         nextLook = loops.isEmpty ? .max : 0
     }
 
-    /// Looks at every loop once, and returns the callouts to report.
-    mutating func look() -> [Found] {
-        var found: [Found] = []
+    /// Looks at every loop once, and adds the callouts to report to `stalls`. Does nothing while too many of them wait.
+    mutating func look() {
+        ended = []
+        if stalls.count >= Self.mostStalls { return }
         var isAnyAwake = false
         var earliest = Int64.max
-        ended = []
         loops.removeAll { watched in
             if LoopRegistry.loop(watched.id) != nil { return false }
             ended.append(watched.id)
@@ -58,12 +63,14 @@ struct WatchdogRound {
         }
         for index in loops.indices {
             guard let loop = LoopRegistry.loop(loops[index].id) else { continue }
-            if loops[index].look(loop, &found, &earliest) { isAnyAwake = true }
+            if loops[index].look(loop, &stalls, &earliest) { isAnyAwake = true }
         }
         mustLookAgain = isAnyAwake
         nextLook = isAnyAwake ? min(Self.now.addingSaturated(period), earliest) : .max
-        return found
     }
+
+    /// Takes the callout whose turn it is to be reported.
+    mutating func nextStall() -> Found? { stalls.isEmpty ? nil : stalls.removeFirst() }
 
     /// Has every loop ring when it begins to work. Returns false if one does already.
     mutating func requestAlarms() -> Bool {

@@ -120,23 +120,21 @@ enum WatchdogThread {
         while true { serve(&round.pointee) }  // ends: with the process
     }
 
-    /// One turn: looks at the loops, reports, and sleeps until the next look.
+    /// One turn: looks at the loops and makes one report, or sleeps until the next look.
     private static func serve(_ round: inout WatchdogRound) { /* DOES CALLOUT */
         let known = round.changes
         if let (entries, changes) = state.withLock({ $0.changes == known ? nil : ($0.entries, $0.changes) }) {
             round.take(entries, changes)
         }
-        let left = round.nextLook == .max ? 0 : round.nextLook - RunLoop.Instant.now.nanoseconds
-        if left > 0 { return cplatform_wait_for_alarm(left) }
-        if round.isEmpty { return sleep(&round) }
-        var stalls = round.look()
-        if !round.ended.isEmpty { forget(round.ended) }
-        while !stalls.isEmpty {  // ends: a callout is found once
-            report(stalls.removeFirst(), round)
-            // A report takes as long as a backtrace, or as its reader does; a callout that gets too long meanwhile is not missed.
-            stalls += round.look()
-            if !round.ended.isEmpty { forget(round.ended) }
+        if round.stalls.isEmpty {
+            let left = round.nextLook == .max ? 0 : round.nextLook - RunLoop.Instant.now.nanoseconds
+            if left > 0 { return cplatform_wait_for_alarm(left) }
+            if round.isEmpty { return sleep(&round) }
         }
+        // Also between two reports: one takes as long as a backtrace, or as its reader does, and a callout may get too long meanwhile.
+        round.look()
+        if !round.ended.isEmpty { forget(round.ended) }
+        if let stall = round.nextStall() { return report(stall, round) }
         if round.mustLookAgain { return }
         if !round.requestAlarms() { return }
         sleep(&round)
