@@ -27,9 +27,10 @@ public import EventLoop
 /// was made, as the statistics are.
 ///
 /// Thread-safe. The metrics system may call it, too. While a thread reports, other calls leave what they ask for to that thread, and return. What
-/// the metrics system asks for in a call of the report is part of that report.
+/// the metrics system asks for in a call of the report is part of that report. A child of `fork` reports nothing: the loops are its parent's.
 public final class RunLoopMetrics: Sendable {
     private let state: LoopLock<State>
+    private let mark = ProcessMark()
 
     private struct State: Sendable {
         var loops: [RunLoop]
@@ -119,21 +120,19 @@ public final class RunLoopMetrics: Sendable {
     /// The metrics system is the program's code. It may have locks that other threads hold while they ask for a report, so nothing of it is called
     /// under the lock, and no call waits for another one's report.
     private func carryOut(_ wish: (inout State) -> Void) { /* DOES CALLOUT */
-        let taken = state.withLockIfOwn { state -> [LoopMeter]? in
+        if !mark.isOurs { return }
+        let taken = state.withLock { state -> [LoopMeter]? in
             wish(&state)
             if state.reporter != nil { return nil }
             state.reporter = cplatform_thread_id()
             defer { state.meters = [] }
             return state.meters
         }
-        guard var meters: [LoopMeter] = taken ?? nil else { return }
-        while let next = state.withLockIfOwn({ $0.beginReport(&meters) }) {  // ends when nothing more is asked for
-            guard let index = next else {
-                for meter in meters { meter.destroy() }
-                return
-            }
+        guard var meters = taken else { return }
+        while let index = state.withLock({ $0.beginReport(&meters) }) {  // ends when nothing more is asked for
             meters[index].report()
         }
+        for meter in meters { meter.destroy() }
     }
 
     /// From now on each loop reports itself every `interval` of its time, on its own thread, while it works. A loop that has done nothing
@@ -143,37 +142,40 @@ public final class RunLoopMetrics: Sendable {
     /// The loops must run in a common mode. A second call replaces the interval.
     public func reportWhileWorking(every interval: Duration = .seconds(10)) {
         precondition(interval > .zero, "loops report at an interval, and it is \(interval); pass a positive one")
+        if !mark.isOurs { return }
         // In one step: of two calls at the same time, the later one stops the reporters of the other.
-        let reporters = state.withLockIfOwn { state -> (former: [WorkReporter], next: [WorkReporter]) in
+        let reporters = state.withLock { state -> (former: [WorkReporter], next: [WorkReporter]) in
             if state.isInvalid { return ([], []) }
             let former = state.reporters
             state.reporters = state.loops.map { WorkReporter($0, every: interval, for: self) }
             return (former, state.reporters)
         }
-        for reporter in reporters?.former ?? [] { reporter.stop() }
-        for reporter in reporters?.next ?? [] { reporter.start() }
+        for reporter in reporters.former { reporter.stop() }
+        for reporter in reporters.next { reporter.start() }
     }
 
     /// Ends what `reportWhileWorking` began.
     public func stopReporting() {
-        let former = state.withLockIfOwn { state in
+        if !mark.isOurs { return }
+        let former = state.withLock { state in
             defer { state.reporters = [] }
             return state.reporters
         }
-        for reporter in former ?? [] { reporter.stop() }
+        for reporter in former { reporter.stop() }
     }
 
     /// Ends the reports, and destroys the metrics in the metrics system, which may drop their values. The loops can then be reported by
     /// another object. If another thread reports at this moment, it destroys them behind its report, perhaps after this has returned; an object whose
     /// metrics have the same names must be made later.
     public func invalidate() {
+        if !mark.isOurs { return }
         // In one step: no call of `reportWhileWorking` comes between.
-        let former = state.withLockIfOwn { state in
+        let former = state.withLock { state in
             // The meters retain the loops.
             defer { (state.loops, state.reporters, state.isInvalid) = ([], [], true) }
             return state.reporters
         }
-        for reporter in former ?? [] { reporter.stop() }
+        for reporter in former { reporter.stop() }
         carryOut { _ in }
     }
 }

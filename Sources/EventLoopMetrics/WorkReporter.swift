@@ -45,12 +45,12 @@ final class WorkReporter: Sendable {
     }
 
     func stop() {
-        let former = state.withLockIfOwn { state in
+        let (timer, observer) = state.withLock { state in
             defer { state = State(isStopped: true) }
             return (state.timer, state.observer)
         }
-        former?.0?.invalidate()
-        former?.1?.invalidate()
+        timer?.invalidate()
+        observer?.invalidate()
     }
 
     /// On the loop's thread, when the timer fires.

@@ -1,6 +1,7 @@
 // Rules proved here (RunLoopMetrics.swift, LoopMeter.swift, SlowestCalloutsMeter.swift):
 // - Every field of the statistics is a metric with the loop's name. Counters are incremented by what is new, and nothing is counted twice.
 // - The metrics of a site that has left the list of the slowest callouts are destroyed, and so are all metrics by `invalidate()`.
+// - A child of fork reports nothing.
 // - The metrics system may call back, also in every call. A loop that is asked for in each of its reports keeps no other waiting.
 
 import CoreMetrics
@@ -278,6 +279,27 @@ private func doSomeWork(_ loop: RunLoop) throws {
             metrics.report()
             system.ask.value = nil
             #expect(system.reported.list.prefix(4) == ["a", "b", "a", "b"])
+        }
+    }
+
+    @Test func `a child of fork reports nothing, and its parent goes on`() async {
+        await #expect(processExitsWith: .success) {
+            let loop = try onFreshThread { loop in loop }
+            let system = InsistingSystem()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            metrics.report()
+            let end = inForkedChild {
+                let values = system.values.value
+                metrics.report()
+                metrics.reportWhileWorking()
+                metrics.stopReporting()
+                metrics.invalidate()
+                return system.values.value == values ? 0 : 1
+            }
+            #expect(end.status == 0, "\(end)")
+            let values = system.values.value
+            metrics.report()
+            #expect(system.values.value > values)
         }
     }
 
