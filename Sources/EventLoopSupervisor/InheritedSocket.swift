@@ -45,7 +45,8 @@ extension RunLoop.InheritedSocket {
             let code = cplatform_set_close_on_exec(descriptor)
             if code != 0 { throw .system(operation: "inherited descriptor \(descriptor) (\(quoted(name)))", errno: code) }
             guard let kind = Kind(of: descriptor) else {
-                throw .system(operation: "type of inherited descriptor \(descriptor) (\(quoted(name)))", errno: errno)
+                let code = errno
+                throw .system(operation: "type of inherited descriptor \(descriptor) (\(quoted(name)))", errno: code)
             }
             found.append(Self(descriptor: descriptor, name: name, kind: kind, address: address(of: descriptor)))
         }

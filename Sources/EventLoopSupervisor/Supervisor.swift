@@ -88,7 +88,7 @@ extension RunLoop {
         /// - Throws: `.badNotification` if a name is not of letters, digits and underscores, if a value has a line break, or if all
         ///   together have more than 4,096 bytes; `.system` if it could not be sent.
         public func notify(_ assignments: KeyValuePairs<String, String>) throws(SupervisorError) {
-            try send(try SupervisorNotifier.lines(assignments), nil)
+            try notifier?.send(assignments)
         }
 
         private func send(_ lines: [String], _ status: String?) throws(SupervisorError) {

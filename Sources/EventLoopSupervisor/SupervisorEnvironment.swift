@@ -34,7 +34,8 @@ struct SupervisorEnvironment {
         let address: RunLoop.SocketAddress
         switch text.utf8.first {
         case UInt8(ascii: "/"): address = .unix(path: text)
-        case UInt8(ascii: "@"): address = .unix(path: "\0" + text.dropFirst())
+        // The first byte, not the first character, to which a combining mark may belong.
+        case UInt8(ascii: "@"): address = .unix(path: "\0" + String(decoding: text.utf8.dropFirst(), as: UTF8.self))
         default:
             let reason = "neither a path nor an abstract name; other kinds of address are not supported"
             throw .badVariable(name: "NOTIFY_SOCKET", value: text, reason: reason)
@@ -67,7 +68,8 @@ struct SupervisorEnvironment {
             // The name that sd_listen_fds_with_names(3) gives them.
             return Array(repeating: "unknown", count: Int(wanted))
         }
-        let names = text.split(separator: ":", omittingEmptySubsequences: false).map(String.init)
+        let parts = text.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
+        let names = parts.map { String(decoding: $0, as: UTF8.self) }
         if names.count != Int(wanted) {
             throw .badVariable(name: "LISTEN_FDNAMES", value: text, reason: "\(names.count) names for \(wanted) descriptors")
         }

@@ -26,7 +26,8 @@ final class SupervisorNotifier: Sendable {
         }
         // Kept open, so that a process without free descriptors can still be seen to live.
         descriptor = cplatform_make_notifier()
-        if descriptor < 0 { throw .system(operation: "socket for \(address)", errno: errno) }
+        let code = errno
+        if descriptor < 0 { throw .system(operation: "socket for \(address)", errno: code) }
     }
 
     deinit { cplatform_close(descriptor) }
@@ -45,7 +46,12 @@ final class SupervisorNotifier: Sendable {
         if code != 0 { throw .system(operation: "notify \(address)", errno: code) }
     }
 
-    static func lines(_ assignments: KeyValuePairs<String, String>) throws(RunLoop.SupervisorError) -> [String] {
+    /// The same for names and values that the caller has not checked.
+    func send(_ assignments: KeyValuePairs<String, String>) throws(RunLoop.SupervisorError) {
+        if mark.isOurs { try send(Self.lines(assignments)) }
+    }
+
+    private static func lines(_ assignments: KeyValuePairs<String, String>) throws(RunLoop.SupervisorError) -> [String] {
         var lines: [String] = []
         for (name, value) in assignments {
             guard !name.isEmpty, name.utf8.allSatisfy(isPartOfName) else {

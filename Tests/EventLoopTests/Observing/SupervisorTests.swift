@@ -57,6 +57,7 @@ import Darwin
         try supervisor.notifyStopping()
         try supervisor.notify(status: "b")
         try supervisor.extendTimeout(by: .seconds(1))
+        try supervisor.notify(["not a name": "\n"])
         let running = RunningLoop()
         try supervisor.watch(running.loop)
         #expect(!supervisor.pulse.hasThread)
@@ -181,6 +182,16 @@ import Darwin
         #expect("\(try #require(error))".hasPrefix("environment variable \(name)=\(String(reflecting: value)): "))
     }
 
+    @Test func `a combining mark behind a separator belongs to the name`() throws {
+        #if os(Linux)
+        let notify = try SupervisorEnvironment(["NOTIFY_SOCKET": "@\u{301}a"], process: 1)
+        #expect(notify.notifyAddress == .unix(path: "\0\u{301}a"))
+        #endif
+        let variables = ["LISTEN_PID": "1", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:\u{301}b"]
+        let listen = try SupervisorEnvironment(variables, process: 1)
+        #expect(listen.descriptorNames.map { Array($0.utf8) } == ["a", "\u{301}b"].map { Array($0.utf8) })
+    }
+
     @Test func `variables for another process, and those that lack their counterpart, count as absent`() throws {
         let notify = ["NOTIFY_SOCKET": "/a"]
         func interval(_ variables: [String: String]) throws -> Duration? {
@@ -208,6 +219,7 @@ import Darwin
             let end = inForkedChild {
                 do {
                     try supervisor.notifyReady()
+                    try supervisor.notify(["not a name": "\n"])
                     try supervisor.watch(running.loop)
                     supervisor.stopWatching(running.loop)
                     supervisor.stopWatching()
