@@ -40,6 +40,12 @@ struct DeltaCounter: Sendable {
         return difference
     }
 
+    /// The same for a total that may have begun again at zero since the last report: then all of it is new.
+    mutating func report(restarting total: UInt64) {
+        if total < reported { reported = 0 }
+        report(total)
+    }
+
     func destroy() { counter.destroy() }
 }
 

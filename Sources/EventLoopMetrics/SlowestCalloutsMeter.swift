@@ -33,7 +33,8 @@ struct SlowestCalloutsMeter: Sendable {
             guard present.insert(site).inserted else { continue }
             var meters = sites[site] ?? makeMeters(site)
             meters.duration.record(callout.duration.inSeconds)
-            meters.count.report(callout.count)
+            // A site that has left the list and entered it again is counted from its entry on.
+            meters.count.report(restarting: callout.count)
             sites[site] = meters
         }
         for (site, meters) in sites where !present.contains(site) {

@@ -208,6 +208,22 @@ private func doSomeWork(_ loop: RunLoop) throws {
         }
     }
 
+    @Test func `a site that has entered the list of the slowest callouts again goes on counting`() throws {
+        try onFreshThread { loop in
+            let system = TestMetrics()
+            let metrics = RunLoopMetrics(loop, name: "a", factory: system)
+            // From its first reading on there is a list.
+            metrics.report()
+            for count in [5, 2] {
+                loop.resetSlowestCallouts()
+                for _ in 0..<count { loop.performBlock {} }
+                _ = loop.run(for: .zero)
+                metrics.report()
+            }
+            #expect(system.counterTotal(label: "eventloop_slowest_callouts_total") == 7)
+        }
+    }
+
     @Test func `a loop that has ended is reported with its last values`() throws {
         let thread = try RunLoopThread(name: "short")
         let system = TestMetrics()
