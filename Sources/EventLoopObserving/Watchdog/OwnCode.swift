@@ -17,9 +17,8 @@ enum OwnCode {
 
     /// Functions in C that are in the program's file if it is linked statically.
     private static let functions = [
-        "swift_", "_swift", "cplatform_", "cstacks_", "cstreams_", "cdatagrams_", "event_", "evmap_", "epoll_", "_start", "__libc_",
-        "start_thread",
-        "clone",
+        "swift_", "_swift", "cplatform_", "cstacks_", "cstreams_", "cdatagrams_", "csim_", "chost_passes_", "event_", "evmap_", "epoll_",
+        "_start", "__libc_", "start_thread", "clone",
     ]
 
     /// `function` as the symbol table has it, mangled. A function without a name is not the program's own: nothing is known of it.

@@ -17,6 +17,7 @@ import Testing
             ("$ss5print_9separator10terminatoryypd_S2StF", "libswiftCore.so", false), ("$sIeg_IyB_TR", "server", false),
             ("$sSa6appendyyxnF", "server", false), ("event_base_loop", "libevent-2.1.so.7", false), ("evmap_io_active_", "server", false),
             ("nanosleep", "libc.so.6", false), ("swift_release", "server", false), ("cplatform_poll", "server", false),
+            ("csim_run_entry", "server", false), ("chost_passes_prepare", "server", false),
             (nil, "server", false),
             ("f", nil, false),
         ] as [(String?, String?, Bool)])
