@@ -19,7 +19,7 @@ import Testing
         let service = Child(
             try programPath("systemd-socket-activate"),
             [
-                "--listen=\(socket)", "--fdname=echo", "--setenv=NOTIFY_SOCKET=\(manager.path)", "--setenv=WATCHDOG_USEC=100000",
+                "--listen=\(socket)", "--fdname=echo", "--setenv=NOTIFY_SOCKET=\(manager.path)", "--setenv=WATCHDOG_USEC=1000000",
                 try builtProgramPath("echo-service"),
             ])
         let client = try await connection(to: socket)
