@@ -85,8 +85,8 @@ final class HTTPConnection: @unchecked Sendable {
         if server.isDraining.load(ordering: .sequentiallyConsistent) { isDraining = true }
         host.expect(deadline)
         guard await prepare() else {
-            host.remove(self)
-            return stream.close()
+            // The server closes what is open. A handshake that failed has ended the stream, which waits for the client, so that the alert arrives.
+            return host.remove(self)
         }
         await withCheckedContinuation { waiter in
             ending.withLock { $0.waiter = waiter }

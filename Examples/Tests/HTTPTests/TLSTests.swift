@@ -164,6 +164,31 @@ private final class Relay: Sendable {
             }
         }
     }
+
+    /// 1. The handshake fails, and the server has sent its alert and its end.
+    /// 2. A connection that is closed now is reset by what the client still sends, and the reset may destroy the alert.
+    @Test func `after a handshake that fails, the connection waits for its client to close`() async throws {
+        try await withFolder { folder in
+            let certificate = try certificate(in: folder)
+            var options = HTTPServer.Options()
+            options.prepareConnection = { try await $0.startTLS(certificate) }
+            // In time that stands still, the wait has no limit.
+            try await withServer(options: options, clock: RunLoop.ManualClock(), respond: { _ in .text("x") }) { server in
+                let client = try Client(server)
+                try client.send(get())
+                _ = try client.rest()
+                let host = server.core.hosts[0]
+                try waitUntil("the preparation is over") { host.connections.isEmpty }
+                // The loop has done what it did with the connection then.
+                let isPast = Gate()
+                host.loop.perform { isPast.open() }
+                isPast.wait()
+                #expect(server.connections == 1)
+                client.close()
+                try waitUntil("the connection ends") { server.connections == 0 }
+            }
+        }
+    }
 }
 
 #endif
