@@ -38,10 +38,11 @@ final class ReceivedHead: Sendable {
 
     private func make() -> HTTPRequest {
         let (fields, host) = makeFields()
-        let isSecure = line.isSecureTarget ?? isSecure
-        // The parser has checked it: a token.
         return HTTPRequest(
-            method: HTTPRequest.Method(text(line.method))!, scheme: isSecure ? "https" : "http",
+            // The parser has checked it: a token.
+            method: HTTPRequest.Method(text(line.method))!,
+            // The connection's, whatever an absolute target says: a client in the clear must not pass for one over TLS.
+            scheme: isSecure ? "https" : "http",
             authority: line.authority.map(text) ?? host, path: target, headerFields: fields)
     }
 

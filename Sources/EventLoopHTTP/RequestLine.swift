@@ -11,8 +11,6 @@ struct RequestLine: Sendable {
     var path = 0..<0
     /// Of an absolute target.
     var authority: Range<Int>?
-    /// Of an absolute target: https.
-    var isSecureTarget: Bool?
     var isHead = false
     /// HTTP/1.0.
     var isOld = false

@@ -107,9 +107,9 @@ extension RequestLine {
         let target = bytes.part(range.lowerBound, range.upperBound)
         let scheme: Int
         if target.count > 7, target.part(0, 7).equals("http://") {
-            (scheme, isSecureTarget) = (7, false)
+            scheme = 7
         } else if target.count > 8, target.part(0, 8).equals("https://") {
-            (scheme, isSecureTarget) = (8, true)
+            scheme = 8
         } else {
             throw Refusal(400, "the target is neither a path nor a URL of http or https")
         }

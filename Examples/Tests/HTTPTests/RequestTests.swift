@@ -101,6 +101,18 @@ import Testing
         }
     }
 
+    @Test func `the scheme is the connection's, whatever an absolute target says`() async throws {
+        let respond: @Sendable (Request) async throws -> Response = { .text($0.head.scheme ?? "none") }
+        for (isPrepared, scheme) in [(false, "http"), (true, "https")] {
+            var options = HTTPServer.Options()
+            if isPrepared { options.prepareConnection = { _ in } }
+            try await withServer(options: options, respond: respond) { server in
+                let client = try Client(server)
+                for target in ["/", "http://h/", "https://h/"] { #expect(try client.ask(get(target)).text == scheme, "\(target)") }
+            }
+        }
+    }
+
     @Test func `the client's address comes with the request, and a Unix socket has none`() async throws {
         let respond: @Sendable (Request) async throws -> Response = { .text($0.peer.map { "\($0)" } ?? "none") }
         try await withServer(respond: respond) { server in
