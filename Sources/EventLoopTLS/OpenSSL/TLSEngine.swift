@@ -77,8 +77,9 @@ final class TLSEngine: StreamLayer, @unchecked Sendable {
     }
 
     deinit {
-        // Otherwise OpenSSL takes the session of a connection that ends without close_notify for a bad one.
-        if failure == nil { SSL_set_shutdown(connection, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN) }
+        // Otherwise OpenSSL takes the session of a connection that ends without close_notify for a bad one, and locks the context to say so. A fatal
+        // alert has marked it before.
+        SSL_set_shutdown(connection, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)
         SSL_free(connection)
     }
 
