@@ -22,6 +22,11 @@ extension StreamCore {
             unlock()
             return false
         }
+        if locked.hasClosedInCall {
+            // The call has returned.
+            locked.hasClosedInCall = false
+            CallInProgress.end(by: self)
+        }
         if let stream = locked.handlers.stream {
             // What the peer sent before our write failed waits for a paused handler, and so does the end.
             if locked.receiving.isPaused, locked.sending.failure != nil, !locked.sending.closesWhenFinished, locked.receiving.isNew,
@@ -78,12 +83,14 @@ extension StreamCore {
         _ body: @Sendable (ByteStream, inout ReceivedBytes) -> Void, _ stream: ByteStream
     ) { /* DOES CALLOUT */
         var input = InputBuffer()
-        let isLast = locked.receiving.isEnded
+        let (isLast, isLate) = (locked.receiving.isEnded, locked.phase == .closed)
         beginCallLocked()
         locked.receiving.isNew = false
         swap(&input, &locked.receiving.input)
         unlock()
+        if isLate { beginLateCall() }
         let used = Self.call(body, stream, input.bytes, isLast: isLast)
+        if isLate { CallInProgress.end(by: self) }
         var actions = StreamActions()
         lock()
         noteReplacementLocked(used)

@@ -104,7 +104,12 @@ extension StreamCore {
         locked.phase = .closed
         // The loop may have ended with the call in its queue.
         locked.isDeliveryScheduled = false
-        if !loop.isValid { abandonCallsLocked() }
+        if !loop.isValid {
+            abandonCallsLocked()
+        } else if isInLateCallLocked {
+            locked.hasClosedInCall = true
+            beginLateCall()
+        }
         releaseWaitersLocked(&actions)
         let (timer, handler) = (locked.timeouts?.timer, locked.closedHandler)
         locked.closedHandler = nil
@@ -118,8 +123,21 @@ extension StreamCore {
         deliver()
     }
 
-    /// The loop has ended. A handler that has not returned has ended the loop's thread, and will never return: the end is reported all the same. A
-    /// framing, which has the input of a stream without such a handler, may be another thread's.
+    /// The transport has closed, so the end of the loop is not reported to this stream any more. If the handler that is being called ends its thread,
+    /// what is due behind it follows all the same. `CallInProgress.end` ends this.
+    @inline(never)
+    func beginLateCall() {
+        CallInProgress.begin(by: self) {
+            guard self.loop.isOurs else { return }
+            self.change { actions in
+                self.abandonCallsLocked()
+                actions.delivers = self.isDeliveryDueLocked
+            }
+        }
+    }
+
+    /// A handler that has not returned has ended its thread, and will never return: the end is reported all the same. A framing, which has the input
+    /// of a stream without such a handler, may be another thread's.
     private func abandonCallsLocked() {
         if locked.handlers.receive != nil { locked.receiving.isBusy = false }
         locked.isInCall = false

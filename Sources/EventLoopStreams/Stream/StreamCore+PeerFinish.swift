@@ -111,7 +111,7 @@ extension StreamCore {
         // Released outside the lock: it has the program's closure.
         var dropped = PeerFinish()
         defer { withExtendedLifetime(dropped) {} }
-        var wasInCall = false
+        var (wasInCall, isLate) = (false, false)
         let (called, isPeers) = withLock { () -> (PeerFinish, Bool) in
             if locked.peerFinish.isOver { return (PeerFinish(), false) }
             locked.peerFinish.hasHappened = true
@@ -132,19 +132,22 @@ extension StreamCore {
                 locked.peerFinish.isOver = true
                 wasInCall = locked.isInCall
                 locked.isInCall = true
+                isLate = locked.phase == .closed
             }
             return (locked.peerFinish, true)
         }
         for waiter in called.waiters.values { waiter.resume(returning: isPeers) }
         guard let body = called.body, let stream = called.stream else { return }
+        if isLate { beginLateCall() }
         body(stream)
+        if isLate { CallInProgress.end(by: self) }
         withLock { locked.isInCall = wasInCall }
         deliver()
     }
 
     /// Whether a handler is being called although the transport has closed: perhaps on another thread, because the loop has ended. Its caller goes on
     /// with what is due behind it.
-    private var isInLateCallLocked: Bool {
+    var isInLateCallLocked: Bool {
         locked.phase == .closed && (locked.isInCall || locked.receiving.isBusy && locked.handlers.receive != nil)
     }
 

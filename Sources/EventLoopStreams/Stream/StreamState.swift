@@ -13,6 +13,8 @@ struct StreamState: ~Copyable {
     var isDeliveryScheduled = false
     /// The handler of room or that of the peer's end is being called. No other is called meanwhile, and `deliver` goes on when it returns.
     var isInCall = false
+    /// The transport has closed inside a call of a handler, which `CallInProgress` has until that returns.
+    var hasClosedInCall = false
     var interest = (read: true, write: false)
     var end: ByteStream.End?
     /// What ended the writing side after `end` had become `.endOfStream`.

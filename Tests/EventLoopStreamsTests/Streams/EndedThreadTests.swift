@@ -1,5 +1,5 @@
 // A thread that ends inside the calls of a stream: a handler ends it (rule 9.30), or it was cancelled before (rule 9.31).
-//  - The end of the loop is reported to a stream whose handler has not returned.
+//  - The end is reported to a stream whose handler has not returned, also if its transport had closed before, or closes in the call.
 //  - No lock stays held, streams are made, and the end of a stream is reported, although the system calls of a stream are cancellation points in the C
 //    library.
 //  - A server's connections are all ended, too, and its listener is closed.
@@ -35,6 +35,83 @@ private func endThread() { pthread_exit(nil) }
         if !isSetLate { pair.send("hello") }
         #expect(thread.join(timeout: patience))
         #expect(trace.list == ["loopEnded"])
+    }
+
+    @Test(arguments: [false, true])
+    func `the end is reported to a stream whose handler closes it and then ends the loop's thread`(isSetLate: Bool) throws {
+        let pair = SocketPair()
+        let (thread, trace) = (try RunLoopThread(name: "ends"), Trace())
+        let stream = try ByteStream(adopting: pair.ours, on: thread.runLoop)
+        if isSetLate {
+            pair.send("hello")
+            try waitUntil("the bytes have come") { stream.testsOnlyBytesHeld == 5 }
+        }
+        stream.onEnd { _, end in trace.add("\(end)") }
+        stream.onReceive { stream, _ in
+            stream.close()
+            endThread()
+        }
+        if !isSetLate { pair.send("hello") }
+        #expect(thread.join(timeout: patience))
+        #expect(trace.list == ["closed"])
+    }
+
+    /// Which handler ends its thread.
+    enum EndingHandler: CaseIterable, Sendable {
+        case receive, peerFinish
+
+        func set(on stream: ByteStream, _ body: @escaping @Sendable (ByteStream) -> Void) {
+            switch self {
+            case .receive: stream.onReceive { stream, _ in body(stream) }
+            case .peerFinish: stream.onPeerFinish(body)
+            }
+        }
+    }
+
+    @Test(arguments: EndingHandler.allCases)
+    func `the end is reported to a stream whose handler ends the loop's thread after the transport has closed`(
+        handler: EndingHandler
+    ) throws {
+        let (thread, trace) = (try RunLoopThread(name: "ends"), Trace())
+        let (loop, link) = (thread.runLoop, MemoryLink(capacity: 100, seed: nil))
+        let stream = try ByteStream(over: MemoryTransport(link, end: 0), on: loop)
+        let peer = try ByteStream(over: MemoryTransport(link, end: 1), on: loop)
+        peer.send("hello")
+        try waitUntil("the bytes have come") { stream.testsOnlyBytesHeld == 5 }
+        link.reset()
+        try waitUntil("the transport has closed") { stream.core.withLock { stream.core.locked.phase == .closed } }
+        // Both before the next pass, which calls the first.
+        loop.perform {
+            handler.set(on: stream) { _ in endThread() }
+            stream.onEnd { _, _ in trace.add("end") }
+        }
+        #expect(thread.join(timeout: patience))
+        #expect(trace.list == ["end"])
+        withExtendedLifetime(peer) {}
+    }
+
+    @Test(arguments: EndingHandler.allCases)
+    func `the end is reported to a stream of an ended loop whose handler ends the thread that has set it`(
+        handler: EndingHandler
+    ) throws {
+        for hasLoop in [true, false] {
+            let (stream, trace) = (try failedStream(), Trace())
+            let body: @Sendable () -> Void = {
+                handler.set(on: stream) { stream in
+                    stream.onEnd { _, _ in trace.add("end") }
+                    endThread()
+                }
+            }
+            if hasLoop {
+                let thread = try RunLoopThread(name: "ends")
+                thread.runLoop.perform(body)
+                #expect(thread.join(timeout: patience))
+            } else {
+                #expect(NativeThread.start(body) == 0)
+                try waitUntil("the thread has ended") { !trace.list.isEmpty }
+            }
+            #expect(trace.list == ["end"])
+        }
     }
 
     // What follows is in processes of their own, which are killed if a lock stays held.

@@ -27,24 +27,24 @@ private func calls(
     return trace.list
 }
 
-@Suite(.bounded) struct LateHandlerTests {
-    /// A stream whose connection was reset behind five bytes that nobody has taken, and whose loop has ended.
-    private func failedStream() throws -> ByteStream {
-        try onFreshThread { loop in
-            let link = MemoryLink(capacity: 100, seed: nil)
-            let stream = try ByteStream(over: MemoryTransport(link, end: 0), on: loop)
-            let peer = try ByteStream(over: MemoryTransport(link, end: 1), on: loop)
-            peer.send("hello")
-            for _ in 0..<4 { _ = loop.run(for: .zero) }
-            link.reset()
-            for _ in 0..<4 { _ = loop.run(for: .zero) }
-            #expect(!stream.isOpen && stream.testsOnlyBytesHeld == 5)
-            // Its last release would end what it sends.
-            withExtendedLifetime(peer) {}
-            return stream
-        }
+/// A stream whose connection was reset behind five bytes that nobody has taken, and whose loop has ended.
+func failedStream() throws -> ByteStream {
+    try onFreshThread { loop in
+        let link = MemoryLink(capacity: 100, seed: nil)
+        let stream = try ByteStream(over: MemoryTransport(link, end: 0), on: loop)
+        let peer = try ByteStream(over: MemoryTransport(link, end: 1), on: loop)
+        peer.send("hello")
+        for _ in 0..<4 { _ = loop.run(for: .zero) }
+        link.reset()
+        for _ in 0..<4 { _ = loop.run(for: .zero) }
+        #expect(!stream.isOpen && stream.testsOnlyBytesHeld == 5)
+        // Its last release would end what it sends.
+        withExtendedLifetime(peer) {}
+        return stream
     }
+}
 
+@Suite(.bounded) struct LateHandlerTests {
     @Test func `the peer's end is reported when the handler of received bytes has returned on another thread`() throws {
         let stream = try failedStream()
         let list = try calls(of: stream) { stream, body in

@@ -14,7 +14,7 @@ enum LoopGlobals {
         LoopID.prepare()
         TickClock.prepare()
         _ = (RunLoop.Mode.onlyCommon, RunLoop.Mode.onlyDefault)
-        _ = LoopLifetime.exitKey
+        _ = (LoopLifetime.exitKey, CallInProgress.key)
         Reserve.prepare()
         LoopRegistry.hold()
         OrphanedJobExecutor.hold()

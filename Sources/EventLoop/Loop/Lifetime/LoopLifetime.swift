@@ -149,6 +149,7 @@ extension RunLoop {
         callPassEndListeners()
         applyChanges()
         finishItems()
+        CallInProgress.abandonAll()
         // Items are released after the lock, because a deinit is a callout.
         if !hasEnded.load(ordering: .relaxed) {
             var remains = shared.withLock { $0.end(self) }
