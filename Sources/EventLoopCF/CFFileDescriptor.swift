@@ -101,35 +101,29 @@ public final class CFFileDescriptor: Sendable {
         ended?.source?.invalidate()
     }
 
-    /// Changes which callbacks are enabled, and has the loop watch for them.
-    fileprivate func change(_ body: (inout RunLoop.DescriptorSource.Events) -> Void) { /* DOES CALLOUT */
-        state.withLock { state in
-            if state.context != nil { body(&state.enabled) }
+    /// Changes which callbacks are enabled, and has the loop watch for them. `body` gets the context, which is nil once the object is invalid.
+    fileprivate func change<R>(
+        _ body: (inout RunLoop.DescriptorSource.Events, RetainedContext<CFFileDescriptorContext>?) -> R
+    ) -> R {
+        let (result, source) = state.withLock { state -> (R, RunLoop.DescriptorSource?) in
+            let (result, source) = (body(&state.enabled, state.context), state.source)
+            source?.setEventsWithoutCallout(state.enabled)
+            return (result, source)
         }
-        watchEnabled()
+        // Leaves the lock, because this may be the last reference.
+        withExtendedLifetime(source) {}
+        return result
     }
 
-    /// Has the loop watch for the enabled callbacks. Without the lock: on the loop's thread this may end other sources, whose closures may
-    /// call this object. If two threads do this at once, the one that is overtaken sees it and repeats.
-    private func watchEnabled() { /* DOES CALLOUT */
-        var watched: RunLoop.DescriptorSource.Events
-        repeat {
-            let source: RunLoop.DescriptorSource?
-            (source, watched) = state.withLock { ($0.source, $0.enabled) }
-            source?.events = watched
-        } while state.withLock { $0.enabled != watched }  // ends: when no other thread has changed it meanwhile
-    }
-
-    /// Disables the callbacks that `ready` is for, and calls back.
+    /// Disables the callbacks that `ready` is for, and calls back. Nothing else is called before: a thread that ended there would have disabled them
+    /// for nothing.
     fileprivate func serve(_ ready: RunLoop.DescriptorSource.Events) { /* DOES CALLOUT */
-        let fired = state.withLock { state in
-            let fired = state.enabled.intersection(ready)
-            state.enabled.subtract(fired)
-            return fired
+        let (fired, context) = change { enabled, context in
+            let fired = enabled.intersection(ready)
+            enabled.subtract(fired)
+            return (fired, context)
         }
-        watchEnabled()
-        // The context is read now, because a closure of another source may have invalidated this object.
-        guard !fired.isEmpty, let context = state.withLock({ $0.context }) else { return }
+        guard !fired.isEmpty, let context else { return }
         callout(self, CFOptionFlags(fired.rawValue), context.info)
     }
 
@@ -194,12 +188,12 @@ public func CFFileDescriptorGetContext(_ f: CFFileDescriptor!, _ context: Unsafe
 /// Enables callbacks, each for one call. Reaches a sleeping loop at once. Does nothing to an invalid object. Thread-safe. See
 /// `CFFileDescriptorEnableCallBacks`.
 public func CFFileDescriptorEnableCallBacks(_ f: CFFileDescriptor!, _ callBackTypes: CFOptionFlags) {
-    given(f, "file descriptor").change { $0.formUnion(.init(callBackTypes)) }
+    given(f, "file descriptor").change { if $1 != nil { $0.formUnion(.init(callBackTypes)) } }
 }
 
 /// Disables callbacks. One in progress on another thread is not waited for. Thread-safe. See `CFFileDescriptorDisableCallBacks`.
 public func CFFileDescriptorDisableCallBacks(_ f: CFFileDescriptor!, _ callBackTypes: CFOptionFlags) {
-    given(f, "file descriptor").change { $0.subtract(.init(callBackTypes)) }
+    given(f, "file descriptor").change { enabled, _ in enabled.subtract(.init(callBackTypes)) }
 }
 
 /// Ends the object and its source, for good. `info` is released here or, if a callback is in progress, after it. Thread-safe. See

@@ -123,16 +123,9 @@ public final class CFSocket: Sendable {
         ended.source?.invalidate()
     }
 
-    /// Has the loops watch for what is armed.
-    ///
-    /// Setting the watcher's events may call out, so no lock is held. The last thread to set them has seen the last change.
-    func watch() { /* DOES CALLOUT */
-        while true {  // ends: when no other thread makes changes
-            let (watcher, wanted) = state.withLock { ($0.watcher, $0.wanted) }
-            guard let watcher, watcher.events != wanted else { return }
-            watcher.events = wanted
-        }
-    }
+    /// Has the loops watch for what is armed. Under the lock, so that the last change wins; so it does not call out, and what fails is invalid
+    /// after the loop's next safe point.
+    func watch() { state.withLock { $0.watcher?.setEventsWithoutCallout($0.wanted) } }
 
     // MARK: Which callbacks come
 
@@ -143,7 +136,7 @@ public final class CFSocket: Sendable {
         watch()
     }
 
-    func disable(_ asked: CFSocketCallBackType) { /* DOES CALLOUT */
+    func disable(_ asked: CFSocketCallBackType) {
         state.withLock { state in
             guard state.native != nil, state.places > 0 else { return }
             let asked = asked.intersection(types)

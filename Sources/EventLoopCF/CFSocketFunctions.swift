@@ -81,16 +81,16 @@ private func make(
 
 /// Binds the socket to an address, and listens if it can. `.error` if the system refuses, the address is nil, or the socket is invalid.
 /// Thread-safe. See `CFSocketSetAddress`.
-public func CFSocketSetAddress(_ s: CFSocket!, _ address: CFData!) -> CFSocketError { /* DOES CALLOUT */
+public func CFSocketSetAddress(_ s: CFSocket!, _ address: CFData!) -> CFSocketError {
     given(s, "socket").bind(address)
 }
 
 /// Connects the socket. With a negative timeout, in the background: returns at once, and a connect callback comes. Otherwise waits, at most
 /// for `timeout` seconds; with zero, as long as the system does.
 ///
-/// Returns `.timeout` if there is no outcome yet; the attempt goes on then. `.error` if the system refuses, the address is empty, or the socket
-/// is invalid. Thread-safe. See `CFSocketConnectToAddress`.
-public func CFSocketConnectToAddress(_ s: CFSocket!, _ address: CFData!, _ timeout: CFTimeInterval) -> CFSocketError { /* DOES CALLOUT */
+/// Returns `.timeout` if there is no outcome yet; the attempt goes on then. `.error` if the system refuses, another thread waits for the outcome of
+/// its own call, the address is empty, or the socket is invalid. Thread-safe. See `CFSocketConnectToAddress`.
+public func CFSocketConnectToAddress(_ s: CFSocket!, _ address: CFData!, _ timeout: CFTimeInterval) -> CFSocketError {
     given(s, "socket").connect(given(address, "address"), timeout)
 }
 
@@ -144,7 +144,7 @@ public func CFSocketSetSocketFlags(_ s: CFSocket!, _ flags: CFOptionFlags) {
 
 /// Disables callbacks, also those that come by themselves, until they are enabled. One in progress on another thread is not waited for.
 /// Does nothing if the socket's source is in no mode: the first mode enables all. Thread-safe. See `CFSocketDisableCallBacks`.
-public func CFSocketDisableCallBacks(_ s: CFSocket!, _ callBackTypes: CFOptionFlags) { /* DOES CALLOUT */
+public func CFSocketDisableCallBacks(_ s: CFSocket!, _ callBackTypes: CFOptionFlags) {
     given(s, "socket").disable(CFSocketCallBackType(rawValue: callBackTypes))
 }
 

@@ -26,7 +26,9 @@ final class NativeSocket: Sendable {
     /// Whether `accept` has made a blocking socket non-blocking.
     private let wasBlocking = Atomic<Bool>(false)
     /// Threads that send at the same time take turns, so that their data are not mixed.
-    private let sending = SendTurns()
+    private let sending = SocketTurns()
+    /// Threads that connect at the same time take turns: the blocking mode, the error and a failed attempt are the socket's, of which it has one.
+    private let connecting = SocketTurns()
 
     /// Nil if the descriptor is not open.
     init?(_ descriptor: CFSocketNativeHandle) {
@@ -88,25 +90,38 @@ final class NativeSocket: Sendable {
 
     // MARK: Connecting and sending
 
-    /// `.success` also while the attempt is in progress.
-    func connectInBackground(_ address: CFData) -> CFSocketError {
+    /// Whether a thread waits for the outcome of its attempt.
+    var isConnecting: Bool { connecting.isWaiting }
+
+    /// Does not wait with a negative timeout, and then returns `.success` also while the attempt is in progress. With a timeout of zero, waits for
+    /// the outcome as long as the system does. `.error` while another thread waits for an outcome, as the system says of most sockets.
+    func connect(_ address: CFData, _ timeout: CFTimeInterval) -> CFSocketError {
+        let deadline = deadline(after: timeout)
+        let result = connecting.take(until: deadline, waitsForOthers: false) {
+            timeout < 0 ? connectInBackground(address) : connectAndWait(address, deadline)
+        }
+        return result ?? .error
+    }
+
+    private func connectInBackground(_ address: CFData) -> CFSocketError {
         let error = withoutBlocking { SocketCalls.connect(descriptor, address) }
         return error == 0 || error == SocketCalls.inProgress ? .success : .error
     }
 
-    /// Waits for the outcome: with a timeout of zero as long as the system does.
-    func connectAndWait(_ address: CFData, _ timeout: CFTimeInterval) -> CFSocketError {
-        let deadline = deadline(after: timeout)
+    private func connectAndWait(_ address: CFData, _ deadline: ContinuousClock.Instant?) -> CFSocketError {
         // A blocking call waits for room in the queue of a Unix socket, too.
         let begin = { SocketCalls.connect(self.descriptor, address) }
+        if deadline == nil && kind == .connection { connecting.beginWaiting() }
         var error = deadline == nil ? begin() : withoutBlocking(begin)
         var backoff = Backoff(until: deadline)
         // The queue of a Unix socket is full, and nothing reports that there is room.
         while deadline != nil, SocketCalls.wouldWait(-Int(error)) {  // ends: with another outcome, or at the deadline
+            connecting.beginWaiting()
             if !backoff.pause() { return .timeout }
             error = withoutBlocking(begin)
         }
         if error == SocketCalls.inProgress {
+            connecting.beginWaiting()
             guard SocketCalls.waitUntilWritable(descriptor, deadline) else { return .timeout }
             error = SocketCalls.takeError(descriptor)
             if error != 0 && kind == .connection { SocketCalls.forgetAttempt(descriptor) }
@@ -114,8 +129,9 @@ final class NativeSocket: Sendable {
         return error == 0 ? .success : .error
     }
 
+    /// A socket of datagrams is connected at once, and a thread may send on it meanwhile.
     private func withoutBlocking(_ body: () -> Int32) -> Int32 {
-        guard SocketCalls.isBlocking(descriptor) else { return body() }
+        guard kind == .connection, SocketCalls.isBlocking(descriptor) else { return body() }
         SocketCalls.setBlocking(descriptor, false)
         defer { SocketCalls.setBlocking(descriptor, true) }
         return body()
@@ -125,7 +141,7 @@ final class NativeSocket: Sendable {
     func send(_ data: CFData, to address: CFData?, _ timeout: CFTimeInterval) -> CFSocketError {
         let deadline = deadline(after: timeout)
         let waits = deadline != nil || SocketCalls.isBlocking(descriptor)
-        let result = sending.take(until: deadline, waitsForRoom: waits) { () -> CFSocketError in
+        let result = sending.take(until: deadline, waitsForOthers: waits) { () -> CFSocketError in
             var sent = 0
             var backoff: Backoff?
             repeat {  // ends: with the data, an error, or the deadline

@@ -170,7 +170,7 @@ import Darwin
             // The loop finds out when it watches for something else.
             CFSocketDisableCallBacks(socket, 1)
             CFSocketEnableCallBacks(socket, 1)
-            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 0, false) == .finished)
+            #expect(CFRunLoopRunInMode(kCFRunLoopDefaultMode, 1_200, false) == .finished)
             #expect(!CFSocketIsValid(socket) && info.releases.value == 1)
             next.write("still open")
             #expect(next.readAll() == "still open")
@@ -300,6 +300,31 @@ import Darwin
         }
         try other.end()
         info.onCall.value = nil
+    }
+
+    /// As above.
+    @Test(.enabled(if: !isUnderAddressSanitizer && !isUnderThreadSanitizer))
+    func `a socket calls back in its other loop although another source's end ends the thread that connects it`() throws {
+        let (address, info, ending) = (freeAddress(.unix), SocketInfo(), RunLoop.CustomSource {})
+        defer { forget(address) }
+        let server = try listeningSocket(address, [], SocketInfo())
+        let socket = try recordingSocket(family: AF_UNIX, .connectCallBack, info)
+        let (thread, other) = (try RunLoopThread(name: "ends"), RunningLoop())
+        let source = try attach(socket, to: thread.runLoop)
+        CFRunLoopAddSource(other.loop, source, kCFRunLoopDefaultMode)
+        @Sendable func endThread() { pthread_exit(nil) }
+        ending.onInvalidation { endThread() }
+        thread.runLoop.add(ending)
+        thread.runLoop.perform {
+            // The loop learns of this when the socket changes what it watches for.
+            _ = try? plainThread { ending.invalidate() }.join()
+            _ = CFSocketConnectToAddress(socket, address, 1_200)
+        }
+        #expect(thread.join(timeout: patience))
+        try waitUntil("a loop has called back") { info.calls.list == ["connect"] }
+        CFSocketInvalidate(socket)
+        CFSocketInvalidate(server)
+        try other.end()
     }
 
     @Test func `two loops share a socket: each datagram comes once, and never two at a time`() throws {

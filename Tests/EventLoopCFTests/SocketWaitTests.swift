@@ -1,6 +1,7 @@
 // Rules proved here, about waits of CFSocket and CFFileDescriptor:
 // - Every wait has one deadline, also for a receiver that the kernel calls ready without room, and behind a thread that sends.
 // - A connection that a signal interrupts succeeds when it is made.
+// - A thread that connects a socket gets the outcome of its own attempt; another one gets an error meanwhile.
 // - A thread that is cancelled in a call leaves neither a lock nor its turn to nobody (rule 9.31).
 // - A child of fork ends its use of what it has inherited, whatever the parent's threads did, and waits for none of them.
 
@@ -89,6 +90,29 @@ private final class FullReceiver: Sendable {
         #expect(try hurried.join(within: .seconds(60)) == .error)
         full.drain()
         #expect(try patient.join() == .success)
+    }
+
+    @Test(arguments: [0, 1_200.0])
+    func `a thread that connects gets its own outcome, and another one that connects the same socket gets an error at once`(
+        timeout: CFTimeInterval
+    ) throws {
+        let (addresses, info) = ([freeAddress(.unix), freeAddress(.unix)], SocketInfo())
+        defer { for address in addresses { forget(address) } }
+        let listeners = try addresses.map { try listeningSocket($0, [], info) }
+        // The queue of the first has room for one.
+        listen(CFSocketGetNative(listeners[0]), 0)
+        let filler = try recordingSocket(family: AF_UNIX, [], info)
+        #expect(CFSocketConnectToAddress(filler, addresses[0], 0) == .success)
+        let client = try recordingSocket(family: AF_UNIX, [], info)
+        let patient = plainThread { CFSocketConnectToAddress(client, addresses[0], timeout) }
+        try waitUntil("the thread waits for room") { client.testsOnlyIsConnecting }
+        for hurried in [-1, 0, short, 1_200] {
+            #expect(CFSocketConnectToAddress(client, addresses[1], hurried) == .error)
+        }
+        close(accept(CFSocketGetNative(listeners[0]), nil, nil))
+        #expect(try patient.join() == .success)
+        #expect(!client.testsOnlyIsConnecting && CFSocketCopyPeerAddress(client) != nil)
+        for socket in listeners + [filler, client] { CFSocketInvalidate(socket) }
     }
 
     @Test func `a descriptor has a new source after the first was invalidated`() throws {
