@@ -163,7 +163,6 @@ extension CFSocket {
         let timers = watcher.loopsAndModes.map { loop, modes in
             let timer = RunLoop.Timer(fireAt: loop.clock.now.advanced(by: length), label: "pause of a CFSocket") { [weak self] _ in
                 self?.endPause()
-                self?.watch()
             }
             for mode in modes { loop.add(timer, forMode: mode) }
             return timer
@@ -177,13 +176,15 @@ extension CFSocket {
         for timer in unused { timer.invalidate() }
     }
 
-    /// Call `watch` afterwards.
+    /// Has the loops watch for what is armed, without a pause.
     func endPause() { /* DOES CALLOUT */
         let timers = state.withLock { state in
             state.pauseEnds &+= 1
             defer { state.pauses = [] }
             return state.pauses
         }
+        // Before the callouts, any of which may end the thread: other loops may have the source, too.
+        watch()
         for timer in timers { timer.invalidate() }
     }
 }

@@ -63,7 +63,6 @@ extension CFSocket {
         if !isSource(in: loop, mode) { loop.remove(watcher, forMode: mode) }
         // After the addition: a pause that has no timer in this mode is ended here, or finds that it was ended before it began.
         endPause()
-        watch()
     }
 
     /// The source was removed from a mode.
@@ -74,7 +73,6 @@ extension CFSocket {
         if isSource(in: loop, mode) { loop.addIfPossible(watcher, forMode: mode) }
         // The timer of a pause may be in this loop.
         endPause()
-        watch()
     }
 
     private func isSource(in loop: RunLoop, _ mode: RunLoop.Mode) -> Bool {

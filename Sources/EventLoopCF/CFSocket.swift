@@ -133,7 +133,6 @@ public final class CFSocket: Sendable {
     func enable(_ asked: CFSocketCallBackType) { /* DOES CALLOUT */
         state.withLock { if $0.places > 0 { arm(asked, &$0) } }
         endPause()
-        watch()
     }
 
     func disable(_ asked: CFSocketCallBackType) {
