@@ -125,7 +125,7 @@ public final class CFSocket: Sendable {
 
     /// Has the loops watch for what is armed. Under the lock, so that the last change wins; so it does not call out, and what fails is invalid
     /// after the loop's next safe point.
-    func watch() { state.withLock { $0.watcher?.setEventsWithoutCallout($0.wanted) } }
+    func watch() { state.withLock { if let watcher = $0.watcher { watcher.setEventsWithoutCallout($0.wanted) } } }
 
     // MARK: Which callbacks come
 
