@@ -118,9 +118,10 @@ public final class CFSocket: Sendable {
         guard let ended = ended ?? nil, let native = ended.native else { return }
         SocketTable.remove(self, native.descriptor)
         if closes && ended.flags & kCFSocketCloseOnInvalidate != 0 { native.closeAtEnd() }
-        for timer in ended.pauses { timer.invalidate() }
+        // First what other loops watch: each of these calls out, which may end the thread.
         ended.watcher?.invalidate()
         ended.source?.invalidate()
+        for timer in ended.pauses { timer.invalidate() }
     }
 
     /// Has the loops watch for what is armed. Under the lock, so that the last change wins; so it does not call out, and what fails is invalid
