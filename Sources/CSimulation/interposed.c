@@ -6,8 +6,11 @@
 
 #ifdef CSIM_SUPPORTED
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -49,6 +52,15 @@ EXPORT time_t time(time_t *result) {
     clock_gettime(CLOCK_REALTIME, &precise);
     if (result) *result = precise.tv_sec;
     return precise.tv_sec;
+}
+
+EXPORT int timespec_get(struct timespec *time, int base) {
+    // Of C23. Older headers lack it, and older libraries refuse it: the original returns zero then.
+    enum { monotonic_base = 2 };
+    int known = NEXT("timespec_get", int (*)(struct timespec *, int))(time, base);
+    if (csim_of_thread && known == TIME_UTC) clock_gettime(CLOCK_REALTIME, time);
+    if (csim_of_thread && known == monotonic_base) clock_gettime(CLOCK_MONOTONIC, time);
+    return known;
 }
 
 void csim_fill(csim_run *run, void *buffer, size_t count) {
@@ -93,6 +105,54 @@ EXPORT int getentropy(void *buffer, size_t count) {
     csim_fill(csim_of_thread, buffer, count);
     return 0;
 }
+
+// glibc has the next three since 2.36. There, too, they only ask the kernel, so no original is called that may be missing.
+EXPORT void arc4random_buf(void *buffer, size_t count) {
+    for (uint8_t *at = buffer; count;) {
+        ssize_t part = getrandom(at, count, 0);
+        if (part < 0 && errno != EINTR) abort();
+        if (part < 0) continue;
+        at += part;
+        count -= (size_t)part;
+    }
+}
+
+EXPORT uint32_t arc4random(void) {
+    uint32_t drawn;
+    arc4random_buf(&drawn, sizeof drawn);
+    return drawn;
+}
+
+EXPORT uint32_t arc4random_uniform(uint32_t bound) {
+    if (bound < 2) return 0;
+    // Below this, 2^32 values are not a multiple of the bound.
+    uint32_t least = -bound % bound, drawn;
+    do drawn = arc4random(); while (drawn < least);
+    return drawn % bound;
+}
+
+// The numbers of `random` follow from a state of the process. A run has its own, which begins with a number of the seed. `rand_r` needs none: its
+// state is the caller's.
+static struct random_data *random_of(csim_run *run) {
+    if (!run->random.state)
+        initstate_r((unsigned)csim_draw_program(run), (char *)run->random_memory, sizeof run->random_memory, &run->random);
+    return &run->random;
+}
+
+EXPORT long random(void) {
+    if (!csim_of_thread) return NEXT("random", long (*)(void))();
+    int32_t drawn;
+    random_r(random_of(csim_of_thread), &drawn);
+    return drawn;
+}
+
+EXPORT void srandom(unsigned seed) {
+    if (csim_of_thread) srandom_r(seed, random_of(csim_of_thread)); else NEXT("srandom", void (*)(unsigned))(seed);
+}
+
+// In glibc, these are the same two.
+EXPORT int rand(void) { return (int)random(); }
+EXPORT void srand(unsigned seed) { srandom(seed); }
 
 // Sets and dictionaries have the same order in each process.
 extern struct {

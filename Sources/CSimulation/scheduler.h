@@ -6,6 +6,7 @@
 #ifdef CSIM_SUPPORTED
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 struct csim_task {
     void *task;
@@ -51,6 +52,9 @@ struct csim_queue {
 struct csim_run {
     csim_callbacks callbacks;
     uint64_t schedule_chance, program_chance, network_chance;
+    // Of libc's `random`, from the first call on. As many bytes as glibc's own has.
+    struct random_data random;
+    int32_t random_memory[32];
     int strategy;
     uint64_t changes[16];
     int change_count, next_change;
