@@ -8,7 +8,7 @@ enum IssueScope {
         #if compiler(>=6.3)
         if let test = Test.current {
             let trait: IssueHandlingTrait = .compactMapIssues { [weak run] issue in
-                if issue.severity >= .error { run?.noteIssue(issue.description) }
+                if issue.severity >= .error { run?.noteIssue(SimulatedRun.Problem(issue)) }
                 return silences ? nil : issue
             }
             do {
@@ -28,5 +28,12 @@ enum IssueScope {
         }
         #endif
         await body()
+    }
+}
+
+extension SimulatedRun.Problem {
+    fileprivate init(_ issue: Issue) {
+        let text = issue.description
+        self.init(kind: .issueRecorded, message: text, identity: issue.sourceLocation.map { "\($0)" } ?? text)
     }
 }

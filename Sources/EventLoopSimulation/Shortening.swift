@@ -40,7 +40,7 @@ struct Shortening {
             settings.choices = choices
             let tried = await perform(settings)
             steps += tried.steps
-            guard let found = tried.problem, found.kind == problem.kind, found.identity == problem.identity else { return false }
+            guard let found = tried.problem, found.isSame(as: problem) else { return false }
             let candidate = Candidate(choices: tried.choices, steps: tried.steps)
             guard candidate.isShorter(than: best) else { return false }
             best = candidate

@@ -25,14 +25,6 @@ final class SimulatedRun: @unchecked Sendable {
         var traces = false
     }
 
-    /// How a run ended, if it did not succeed.
-    struct Problem: Sendable {
-        var kind: SimulationFailure.Kind
-        var message: String
-        /// The claim, or what else distinguishes two failures of one kind.
-        var identity = ""
-    }
-
     let settings: Settings
     let raw: OpaquePointer
     /// Nil once the run has ended: a task that never runs on may hold the run.
@@ -71,7 +63,7 @@ final class SimulatedRun: @unchecked Sendable {
     private struct Shared {
         var isCancelled = false
         var isOver = false
-        var issue: String?
+        var issue: Problem?
         var continuation: CheckedContinuation<Void, Never>?
     }
     private let shared = Mutex(Shared())
@@ -219,7 +211,7 @@ final class SimulatedRun: @unchecked Sendable {
             wasCancelled = true
             return true
         }
-        if let issue, problem == nil { problem = Problem(kind: .issueRecorded, message: issue) }
+        if let issue, problem == nil { problem = issue }
         if problem != nil { return true }
         if result == Int32(CSIM_MISFIT.rawValue) {
             problem = Problem(
@@ -228,11 +220,11 @@ final class SimulatedRun: @unchecked Sendable {
             return true
         }
         if let first = mainErrors.first(where: { !$0.isTaken }) {
-            problem = Problem(kind: .threw, message: "process \"\(first.processName)\" threw \(first.error)", identity: first.processName)
+            problem = Problem(thrown: first.error, by: first.processName)
             return true
         }
         if let bodyResult {
-            if case .failure(let error) = bodyResult { problem = Problem(kind: .threw, message: "\(error)") }
+            if case .failure(let error) = bodyResult { problem = Problem(thrown: error) }
             if settings.isStrict, problem == nil, !csim_followed_all(raw) {
                 problem = Problem(
                     kind: .notDeterministic, message: "the schedule does not fit the program: it has more steps than the program")
@@ -264,9 +256,9 @@ final class SimulatedRun: @unchecked Sendable {
     }
 
     /// An issue was recorded by a task of the run, on its thread.
-    func noteIssue(_ text: String) {
+    func noteIssue(_ issue: Problem) {
         let isOver = shared.withLock { shared in
-            if shared.issue == nil { shared.issue = text }
+            if shared.issue == nil { shared.issue = issue }
             return shared.isOver
         }
         if !isOver { csim_stop(raw) }

@@ -161,7 +161,7 @@ struct Simulation: Sendable {
         if again.wasCancelled { return CancellationError() }
         let strategyText = Schedule(file: file, line: line, seed: settings.seed, order: .strategy(settings.strategy)).text
         let trace = again.trace?.lines ?? []
-        if again.digest != run.digest || again.problem?.kind != problem.kind {
+        if again.digest != run.digest || again.problem?.isSame(as: problem) != true {
             return failure(
                 SimulatedRun.Problem(kind: .notDeterministic, message: await difference(problem, run, again)), seed: settings.seed,
                 schedule: strategyText, trace: trace)
@@ -173,7 +173,7 @@ struct Simulation: Sendable {
         if Task.isCancelled { return CancellationError() }
         settings.choices = shortest
         let last = await perform(settings, silences: true)
-        guard let found = last.problem, found.kind == problem.kind else {
+        guard let found = last.problem, found.isSame(as: problem) else {
             return failure(problem, seed: settings.seed, schedule: strategyText, trace: trace)
         }
         let text = Schedule(file: file, line: line, seed: settings.seed, order: .choices(last.choices)).text
