@@ -185,10 +185,23 @@ size_t swift_retainCount(void *);
 enum { async_let_flag = 1 << 28, complete_flag = 0x2000, waiting_flag = 0x4000 };
 static uint32_t job_flags(void *task) { return ((uint32_t *)task)[0x20 / 4]; }
 static uint32_t job_id(void *task) { return ((uint32_t *)task)[0x24 / 4]; }
-/// A task that was made before the first one of the run. Code of the run has resumed it: a consumer of a stream, for example. It goes on where it lives.
+/// Of the job that empties the queue of a default actor.
+enum { actor_job_kind = 193 };
+void *csim_task_of(void *job) {
+    if (csim_job_is_task(job)) return job;
+    if (!csim_knows_layout() || ((uint8_t *)job)[32] != actor_job_kind) return NULL;
+    // An actor has this job made when the first task enters its queue, and no task leaves the queue before the job runs. The newest comes first.
+    void **actor = ((void ***)job)[8];
+    void *newest = __atomic_load_n(actor + 5, __ATOMIC_ACQUIRE);
+    return newest && csim_job_is_task(newest) ? newest : NULL;
+}
+
+/// Of a task that was made before the first one of the run. Code of the run has resumed it: a consumer of a stream, for example. It goes on where it
+/// lives.
 static bool is_outside(csim_run *run, void *job) {
+    void *task = csim_task_of(job);
     // The runtime numbers tasks in the order in which they are made.
-    return csim_job_is_task(job) && run->next_number > 0 && (int32_t)(job_id(job) - run->first_id) < 0;
+    return task && run->next_number > 0 && (int32_t)(job_id(task) - run->first_id) < 0;
 }
 // ActiveTaskStatus.
 static uint32_t task_status(void *task) { return ((uint32_t *)task)[0x60 / 4]; }

@@ -485,14 +485,15 @@ static void move_due(csim_run *run) {
 // MARK: Other threads
 
 bool csim_take_from_other_thread(void *job, int kind) {
-    if (atomic_load(&run_count) == 0 || !csim_job_is_task(job)) return false;
+    void *task = atomic_load(&run_count) > 0 ? csim_task_of(job) : NULL;
+    if (!task) return false;
     bool is_taken = false;
     pthread_mutex_lock(&runs_lock);
     for (csim_run *run = runs; run && !is_taken; run = run->next_run) {
         pthread_mutex_lock(&run->lock);
-        if (csim_find_task(run, job)) {
+        if (csim_find_task(run, task)) {
             run->inbox = grown(run->inbox, run->inbox_count, &run->inbox_capacity, sizeof *run->inbox);
-            run->inbox[run->inbox_count++] = (struct csim_arrival){job, kind};
+            run->inbox[run->inbox_count++] = (struct csim_arrival){job, task, kind};
             pthread_cond_signal(&run->inbox_filled);
             is_taken = true;
         }
@@ -513,7 +514,7 @@ static void take_inbox(csim_run *run) {
         pthread_mutex_unlock(&run->lock);
         if (!arrival.job) return;
         csim_enqueue_job(run, arrival.job, arrival.kind);
-        struct csim_task *task = csim_find_task(run, arrival.job);
+        struct csim_task *task = csim_find_task(run, arrival.task);
         void *frames[1] = {task ? task->created_in : NULL};
         run->callbacks.escape(run->callbacks.context, "a resumption by another thread", frames, frames[0] ? 1 : 0, false);
     }

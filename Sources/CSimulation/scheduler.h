@@ -38,9 +38,9 @@ struct csim_timer {
     struct csim_entry entry;
 };
 
-/// A job that another thread has made ready.
+/// A job that another thread has made ready, and the task that it is for.
 struct csim_arrival {
-    void *job;
+    void *job, *task;
     int kind;
 };
 
@@ -113,6 +113,8 @@ void csim_fill(csim_run *run, void *buffer, size_t count);
 
 // The runtime's objects.
 bool csim_job_is_task(void *job);
+/// The task that a job is for: itself, or one of the queue that it empties if it is an actor's. Null if that is not known.
+void *csim_task_of(void *job);
 /// Whether the task has ended; its object may be gone then.
 bool csim_has_ended(const struct csim_task *record);
 void csim_identify(struct csim_task *record);

@@ -24,18 +24,18 @@ private func tasksRunInOrder() async -> Bool {
 @Suite(.whereSimulated, .bounded)
 struct ShorteningTests {
     // Any error was taken for the one that was found, so the report was of another failure.
-    @Test func `another description is another error`() async throws {
+    @Test func `another description is another error`() async {
         await checkThatTheFirstFailureIsReported { isInOrder in throw Wrong("the tasks ran in order: \(isInOrder)") }
     }
 
-    @Test func `another type is another error`() async throws {
+    @Test func `another type is another error`() async {
         await checkThatTheFirstFailureIsReported { isInOrder in
             if isInOrder { throw OtherError() }
             throw Wrong("of the body")
         }
     }
 
-    @Test func `an issue in another line is another issue`() async throws {
+    @Test func `an issue in another line is another issue`() async {
         await checkThatTheFirstFailureIsReported { isInOrder in
             if isInOrder {
                 Issue.record("of the body")

@@ -120,7 +120,7 @@ uint64_t csim_draw_network(csim_run *run);
 void csim_add_event(csim_run *run, uint64_t at, uint64_t event);
 void csim_enqueue_job(csim_run *run, void *job, int kind);
 void csim_add_timer(csim_run *run, void *job, uint64_t at);
-/// A job that a thread of no run has made ready: true if it is one of a run, which gets it.
+/// A job that a thread of no run has made ready: true if it is for a task of a run, which gets it.
 bool csim_take_from_other_thread(void *job, int kind);
 /// Called by the hop executor's `enqueue`.
 void csim_enqueue_hop(void *job);
