@@ -226,9 +226,21 @@ void csim_release_references(void *object, size_t count) {
     while (swift_retainCount(object) > count) swift_release(object);
 }
 
-static SWIFTASYNC void never_resume(CONTEXT void *context) { (void)context; }
+static csim_executor executor_nowhere;
+void csim_set_nowhere(csim_executor nowhere) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!executor_nowhere.identity) executor_nowhere = nowhere;
+    pthread_mutex_unlock(&lock);
+}
 
-/// A thread that resumes the task runs a function that returns at once, so it stays suspended for ever.
+// The task suspends again, for ever. If this only returned, the task would stay the thread's current one, also between later steps: what handlers of
+// the loop make would belong to its process, and have its task-locals.
+static SWIFTASYNC void never_resume(CONTEXT void *context, resume_function unused, void *unused_too, void *nor_this) {
+    __attribute__((musttail)) return original_switch(
+        context, (resume_function)never_resume, executor_nowhere.identity, executor_nowhere.implementation);
+}
+
 void csim_poison(void *task) { ((void **)task)[7] = (void *)never_resume; }
 
 /// The functions that a suspended task returns through.

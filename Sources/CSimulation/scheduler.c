@@ -118,9 +118,10 @@ void csim_set_recording(csim_run *run, bool records, bool traces) {
 }
 void csim_set_checked(csim_run *run, bool is_checked) { run->is_checked = is_checked; }
 void csim_set_has_loop(csim_run *run) { run->has_loop = true; }
-void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main) {
+void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main, csim_executor nowhere) {
     run->hop = hop;
     run->main = main;
+    csim_set_nowhere(nowhere);
 }
 void csim_enter(csim_run *run) { csim_of_thread = run; }
 csim_run *csim_current(void) { return csim_of_thread; }

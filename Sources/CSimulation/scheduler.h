@@ -118,7 +118,9 @@ void *csim_task_of(void *job);
 /// Whether the task has ended; its object may be gone then.
 bool csim_has_ended(const struct csim_task *record);
 void csim_identify(struct csim_task *record);
+/// The task never runs on, whoever resumes it.
 void csim_poison(void *task);
+void csim_set_nowhere(csim_executor nowhere);
 void csim_retain(void *object);
 void csim_release(void *object);
 void *csim_running_task(void);

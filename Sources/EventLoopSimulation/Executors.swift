@@ -28,6 +28,13 @@ final class SimulatedMainExecutor: SerialExecutor {
     }
 }
 
+/// Where a task goes that never runs on: its job is dropped.
+final class NowhereExecutor: SerialExecutor {
+    static let shared = NowhereExecutor()
+
+    func enqueue(_ job: consuming ExecutorJob) {}
+}
+
 /// The default executor of the process: the simulation of the calling thread, or the platform's own on every other thread.
 final class DefaultExecutor: TaskExecutor, SchedulingExecutor {
     static let shared = DefaultExecutor()
@@ -78,15 +85,18 @@ func installExecutors() { _createExecutors(factory: SimulationExecutorFactory.se
 
 let runtimeAllowsSimulation = true
 
-func executorsOfSimulation() -> (hop: csim_executor, main: csim_executor) {
+func executorsOfSimulation() -> (hop: csim_executor, main: csim_executor, nowhere: csim_executor) {
     (
         unsafeBitCast(HopExecutor.shared.asUnownedSerialExecutor(), to: csim_executor.self),
-        unsafeBitCast(SimulatedMainExecutor.shared.asUnownedSerialExecutor(), to: csim_executor.self)
+        unsafeBitCast(SimulatedMainExecutor.shared.asUnownedSerialExecutor(), to: csim_executor.self),
+        unsafeBitCast(NowhereExecutor.shared.asUnownedSerialExecutor(), to: csim_executor.self)
     )
 }
 #else
 let runtimeAllowsSimulation = false
-func executorsOfSimulation() -> (hop: csim_executor, main: csim_executor) { (csim_executor(), csim_executor()) }
+func executorsOfSimulation() -> (hop: csim_executor, main: csim_executor, nowhere: csim_executor) {
+    (csim_executor(), csim_executor(), csim_executor())
+}
 #endif
 
 extension UnownedJob {

@@ -87,7 +87,7 @@ final class SimulatedRun: @unchecked Sendable {
         if let choices = settings.choices { csim_follow(raw, choices, choices.count, settings.isStrict) }
         csim_set_recording(raw, settings.records, settings.traces)
         let executors = executorsOfSimulation()
-        csim_set_executors(raw, executors.hop, executors.main)
+        csim_set_executors(raw, executors.hop, executors.main, executors.nowhere)
         world = SimulatedWorld(self)
         trace?.run = self
     }

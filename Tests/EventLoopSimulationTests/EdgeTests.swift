@@ -62,6 +62,27 @@ struct EdgeTests {
         #expect(later.count == 0)
     }
 
+    // The thread's current task was still the crashed one, so the new task was of its process, and stopped at the next crash.
+    @Test func `a task that a timer makes after a crashed task was resumed belongs to no process`() async throws {
+        try await simulate(seeds: 1...20) { world in
+            let ended = Tally()
+            let one = world.process("one") { _ in try await Task.sleep(for: .seconds(2)) }
+            let other = world.process("other") { _ in try await Task.sleep(for: .seconds(60)) }
+            try await Task.sleep(for: .seconds(1))
+            one.crash()
+            world.loop.perform(after: .seconds(2)) {
+                Task {
+                    try await Task.sleep(for: .seconds(2))
+                    ended.add()
+                }
+            }
+            try await Task.sleep(for: .seconds(3))
+            other.crash()
+            try await Task.sleep(for: .seconds(3))
+            try #require(ended.count == 1)
+        }
+    }
+
     @Test func `tasks that are left over do nothing after the end`() async throws {
         let late = Tally()
         try await simulate(seeds: 1...50) { world in

@@ -85,7 +85,8 @@ void csim_follow(csim_run *run, const csim_choice *choices, size_t count, bool s
 void csim_set_recording(csim_run *run, bool records, bool traces);
 void csim_set_checked(csim_run *run, bool is_checked);
 void csim_set_has_loop(csim_run *run);
-void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main);
+/// The executor of hops, that of the main actor, and one that drops what it gets. They are the process's, so all runs have the same.
+void csim_set_executors(csim_run *run, csim_executor hop, csim_executor main, csim_executor nowhere);
 
 /// The calling thread belongs to the run; null: to none.
 void csim_enter(csim_run *run);
