@@ -177,6 +177,7 @@ bool csim_knows_layout(void) { return &_swift_concurrency_debug_internal_layout_
 
 // The kind of a job is in the lowest byte of its flags, and zero for a task.
 bool csim_job_is_task(void *job) { return ((uint8_t *)job)[32] == 0; }
+bool csim_job_is_of_actor(void *job) { return ((uint8_t *)job)[32] == 193; }
 void csim_retain(void *object) { swift_retain(object); }
 void csim_release(void *object) { swift_release(object); }
 void *csim_running_task(void) { return swift_task_getCurrent(); }
@@ -185,11 +186,9 @@ size_t swift_retainCount(void *);
 enum { async_let_flag = 1 << 28, complete_flag = 0x2000, waiting_flag = 0x4000 };
 static uint32_t job_flags(void *task) { return ((uint32_t *)task)[0x20 / 4]; }
 static uint32_t job_id(void *task) { return ((uint32_t *)task)[0x24 / 4]; }
-/// Of the job that empties the queue of a default actor.
-enum { actor_job_kind = 193 };
 void *csim_task_of(void *job) {
     if (csim_job_is_task(job)) return job;
-    if (!csim_knows_layout() || ((uint8_t *)job)[32] != actor_job_kind) return NULL;
+    if (!csim_knows_layout() || !csim_job_is_of_actor(job)) return NULL;
     // An actor has this job made when the first task enters its queue, and no task leaves the queue before the job runs. The newest comes first.
     void **actor = ((void ***)job)[8];
     void *newest = __atomic_load_n(actor + 5, __ATOMIC_ACQUIRE);

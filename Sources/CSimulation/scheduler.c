@@ -263,6 +263,18 @@ static void forget(csim_run *run, struct csim_task *record) { /* DOES CALLOUT */
     discard(record);
 }
 
+/// An actor that outlives the run, a global one for example, enqueues nothing while it waits for its job. The tasks in its queue never run on.
+static void empty_actors(csim_run *run) { /* DOES CALLOUT */
+    for (size_t i = 0; i < run->ready.count; i++) {
+        struct csim_entry *entry = run->ready.entries + run->ready.head + i;
+        if (entry->job && csim_job_is_of_actor(entry->job)) csim_run_entry(run, entry);
+    }
+    for (size_t i = 0; i < run->inbox_count; i++) {
+        struct csim_entry entry = {.job = run->inbox[i].job, .kind = run->inbox[i].kind};
+        if (csim_job_is_of_actor(entry.job)) csim_run_entry(run, &entry);
+    }
+}
+
 void csim_run_finish(csim_run *run) { /* DOES CALLOUT */
     run->is_over = true;
     pthread_mutex_lock(&runs_lock);
@@ -281,6 +293,7 @@ void csim_run_finish(csim_run *run) { /* DOES CALLOUT */
     // What other threads still resume runs into the poison.
     for (size_t i = 0; i < count; i++)
         if (!csim_has_ended(tasks[i])) csim_poison(tasks[i]->task);
+    empty_actors(run);
     for (size_t i = 0; i < count; i++) discard(tasks[i]);
     free(tasks);
 }

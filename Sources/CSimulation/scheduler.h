@@ -113,12 +113,14 @@ void csim_fill(csim_run *run, void *buffer, size_t count);
 
 // The runtime's objects.
 bool csim_job_is_task(void *job);
+/// Whether it empties the queue of a default actor.
+bool csim_job_is_of_actor(void *job);
 /// The task that a job is for: itself, or one of the queue that it empties if it is an actor's. Null if that is not known.
 void *csim_task_of(void *job);
 /// Whether the task has ended; its object may be gone then.
 bool csim_has_ended(const struct csim_task *record);
 void csim_identify(struct csim_task *record);
-/// The task never runs on, whoever resumes it.
+/// The task never runs on, whatever thread resumes it.
 void csim_poison(void *task);
 void csim_set_nowhere(csim_executor nowhere);
 void csim_retain(void *object);

@@ -24,6 +24,9 @@ private actor Room {
     func value() -> Int { 1 }
 }
 
+/// Outlives every run, as a global actor does.
+private let sharedRoom = Room()
+
 @Suite(.whereSimulated, .bounded)
 struct EdgeTests {
     @Test func `a simulation inside a simulation is refused`() async throws {
@@ -97,6 +100,21 @@ struct EdgeTests {
             _ = await Room().both()
         }
         #expect(late.count == 0)
+    }
+
+    // Its job was lost with the run, so the next run was a deadlock.
+    @Test func `an actor that outlives a run serves the next one`() async throws {
+        // After some of these steps, the task is in the queue of the actor.
+        for steps in 0..<6 {
+            try await simulate(seeds: 1...1, strategy: .firstComeFirstServed) { _ in
+                Task { await sharedRoom.value() }
+                for _ in 0..<steps { await Task.yield() }
+            }
+            try await simulate(seeds: 1...1) { _ in
+                let value = await sharedRoom.value()
+                try #require(value == 1)
+            }
+        }
     }
 
     @Test func `a deinit at the end of a run has the run's time, and the task that it makes never runs`() async throws {
